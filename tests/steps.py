@@ -49,7 +49,8 @@ def step(prompt: int = 0, decodes: int = 0, context: int = 0, *, cached: int = 0
 
 
 def terms_of(stack: StepContext, row: Any) -> dict[str, float]:
-    """Return how the time of a step divides [s]."""
+    """Return how the time of a step divides [s]; each of its decodes has all drafts."""
+    row.num_drafted_tokens = row.num_decodes * (stack.tokens_per_decode - 1)
     return {name: float(values[0]) for name, values in step_terms(roofline(stack), row, 0.0).items()}
 
 

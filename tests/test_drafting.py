@@ -1,5 +1,6 @@
 """Speculative decoding: what is emitted, checked and kept, and what drafting takes in time and memory."""
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +19,7 @@ from planner.model.drafting import Draft, draft_of
 from planner.model.layout import Layout
 from planner.results.notes import notes
 from planner.run import replay
-from planner.settings.acceptance import cumulative_acceptance
+from planner.settings.acceptance import acceptance_of_lengths, cumulative_acceptance
 from planner.settings.scenario import Scenario, parse_scenario
 from planner.steptime.roofline import roofline
 from planner.steptime.small_time import sampling_s
@@ -78,6 +79,11 @@ def test_what_cannot_draft_is_refused(options: dict[str, Any], said: str) -> Non
                                                   ("0.8,0.5", "0.8,0.5")])
 def test_files_may_give_numbers(value: Any, expected: str) -> None:
     assert parse_scenario({"speculative_acceptance": value}).speculative_acceptance == expected
+
+
+def test_files_may_give_ranges() -> None:
+    given = {"num_speculative_tokens_per_batch_size": [[1, 8, 3], [9, 99, 0]], "num_speculative_tokens": 3}
+    assert parse_scenario(given).num_speculative_tokens_per_batch_size == "[[1,8,3],[9,99,0]]"
 
 
 def test_the_method_follows_from_the_model() -> None:
@@ -321,3 +327,115 @@ def test_the_host_looks_at_every_token_that_was_checked(drafted: int, prompt: in
     assert terms_of(stack, step(prompt, decodes, 100))["overhead_s"] == pytest.approx(1.001e-3 + looked_at * 15e-6)
     bound = with_constants(replace(stack, is_overlapped=True), host_s=2e-2, host_s_per_seq=1e-3)
     assert seconds(bound, step(prompt, decodes, 100)) == pytest.approx(2e-2 + 1e-6 + looked_at * (1e-3 + 5e-6))
+
+
+@pytest.mark.parametrize("length", [1.0, 1.4, 2.9, 4.0])
+def test_a_mean_length_gives_chances_with_that_mean(length: float) -> None:
+    chances = cumulative_acceptance(f"length:{length}", 3)
+    assert 1 + sum(chances) == pytest.approx(length)
+    assert chances[1] == pytest.approx(chances[0] ** 2)
+
+
+@given(lengths=some.lists(some.floats(1.01, 9), min_size=2, max_size=8), tokens=some.integers(1, 12))
+def test_measured_lengths_give_chances_that_never_rise(lengths: list[float], tokens: int) -> None:
+    """Their sum is the measured length at k, where k was measured and the length can be: no more than 1 + k."""
+    lengths = [min(length, 2.0 + k) for k, length in enumerate(lengths)]
+    chances = acceptance_of_lengths(lengths, tokens)
+    assert len(chances) == tokens
+    assert all(0 <= after <= before + 1e-12 for before, after in itertools.pairwise((1.0, *chances)))
+    if tokens <= len(lengths):
+        assert 1 + sum(chances) == pytest.approx(lengths[tokens - 1])
+
+
+@pytest.mark.parametrize(("options", "length", "source"), [
+    ({}, 2.99, "measured on SPEED-Bench coding, thinking"),
+    ({"speculative_acceptance": "thinking"}, 2.99, "measured on SPEED-Bench coding, thinking"),
+    ({"speculative_method": "eagle3"}, 1 + 0.7 + 0.49 + 0.343, "0.7 a token is assumed"),
+    ({"speculative_acceptance": "0.5"}, 1.875, ""),
+])
+def test_acceptance_is_measured_where_somebody_measured_it(options: dict[str, Any], length: float, source: str) -> None:
+    draft = draft_of(Scenario(model="glm-5.2", num_speculative_tokens=3, **options), load_model("glm-5.2"))
+    assert draft is not None
+    assert draft.mean_acceptance_length == pytest.approx(length)
+    assert draft.acceptance_source.startswith(source)
+    assert bool(draft.acceptance_source) == bool(source)
+
+
+def test_measured_acceptance_that_nobody_has_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"nobody measured glm-5.2 with mtp; known are deepseek-v4-pro with mtp, kimi"):
+        drafting("mtp", model="glm-5.2", speculative_acceptance="no-thinking")
+
+
+@pytest.mark.parametrize(("table", "said"), [
+    ("3", "has no ranges"), ("[]", "has no ranges"), ("[[1,2", "is no JSON"), ("[[1,2]]", r"\[1, 2\] is no range"),
+    ("[[2,4,1]]", "begins at 2"), ("[[1,4,1],[4,8,0]]", r"the range \[4, 8\] after 4 overlaps"),
+    ("[[1,4,3]]", "drafts 3 tokens; must be from 0 to"), ("[[1,4,true]]", "is no range of whole numbers"),
+])
+def test_draft_lengths_that_vllm_refuses_are_refused(table: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        Scenario(num_speculative_tokens=2, num_speculative_tokens_per_batch_size=table)
+
+
+def test_the_batch_before_sets_the_length_of_drafts() -> None:
+    """Requests that ask for 9 tokens come at 0, 0 and 0.5 steps. A step of n requests drafts for the next step."""
+    result = play([(0.0, 2, 9), (0.0, 2, 9), (0.0101, 2, 9)], num_speculative_tokens=3, speculative_acceptance="0",
+                  num_speculative_tokens_per_batch_size="[[1,1,3],[2,2,1],[3,8,0]]")
+    found = batches(result)
+    assert found[:4] == [{"0": 2, "1": 2}, {"0": 2, "1": 2, "2": 2}, {"0": 1, "1": 1, "2": 1}, {"0": 1, "1": 1, "2": 1}]
+    steps = result.steps_table()
+    assert steps["num_drafted_tokens"].to_list()[:4] == [0, 2, 0, 0]
+    alone = [batch for batch in found if len(batch) == 1]
+    assert len(alone) == 1  # two leave together, so the last token of the third was drafted for a batch of three
+    assert list(alone[0].values()) == [1]
+
+
+def test_a_table_of_one_length_changes_nothing() -> None:
+    rows = [(0.01 * k, 5 + 7 * k, 20 + k) for k in range(12)]
+    options: dict[str, Any] = {"num_speculative_tokens": 3, "speculative_acceptance": "0.7",
+                               "max_num_batched_tokens": 64}
+    table: dict[str, Any] = {"num_speculative_tokens_per_batch_size": "[[1,4,3],[9,9,3]]"}
+    assert_same_requests(*(play(rows, **options, **more).records.requests for more in ({}, table)))
+
+
+def test_shorter_drafts_take_less_time() -> None:
+    """Over 64 decodes: no drafts beside the first pass, which is there with any length."""
+    tables = ("[[1,8,3],[9,99,0]]", "[[1,8,3],[9,99,1]]", "[[1,99,3]]")
+    none, one, three = (replace(stack_of(), draft=drafting("eagle", num_speculative_tokens_per_batch_size=table))
+                        for table in tables)
+    few, many = step(0, 8, 1000), step(0, 64, 1000)
+    assert terms_of(none, few)["draft_s"] == terms_of(three, few)["draft_s"]
+    assert terms_of(none, many)["draft_s"] == terms_of(one, many)["draft_s"] < terms_of(three, many)["draft_s"] / 2
+
+
+def test_ranks_that_step_together_have_one_length_of_drafts() -> None:
+    scenario = Scenario(model="deepseek-v3", gpu="h200-sxm", data_parallel_size=8, data_parallel_attention=True,
+                        expert_parallel=True, num_speculative_tokens=2,
+                        num_speculative_tokens_per_batch_size="[[1,8,1]]")
+    with pytest.raises(UsageError, match="8 ranks of data-parallel attention take each step together"):
+        deploy(scenario)
+
+
+def test_a_block_is_drafted_in_one_pass() -> None:
+    """DFlash's five layers run once over 1 + k tokens of each decode, EAGLE's one layer k times: with seven, alike."""
+    row = step(0, 8, 1000)
+    few, many = (terms_of(replace(stack_of(), draft=drafting("dflash", tokens)), row)["draft_s"] for tokens in (3, 7))
+    assert few < many < 1.2 * few
+    eagle = [terms_of(replace(stack_of(), draft=drafting("eagle", tokens)), row)["draft_s"] for tokens in (3, 7)]
+    assert eagle[1] > 2 * eagle[0]
+    corrected = terms_of(replace(stack_of(), draft=drafting("dspark", 7)), row)["draft_s"]
+    assert many < corrected < 2 * many
+
+
+def test_heads_of_blocks_have_weights_and_kv() -> None:
+    """Five layers, a join of five hidden states, and DSpark's 128,256 tokens times a rank of 256, twice."""
+    layers, join = 2 * 5 * LAYER_PARAMETERS, 2 * 5 * 4096**2
+    assert draft_weight_bytes(drafting("dflash"), Layout()) == layers + join
+    assert draft_weight_bytes(drafting("dspark"), Layout()) == layers + join + 2 * 2 * 128_256 * 256
+    assert draft_kv_bytes_per_token(drafting("dflash"), 2.0, 1) == 5 * 4096
+    assert [drafting(method).num_lookahead_tokens for method in ("dflash", "dspark", "suffix")] == [4, 3, 0]
+
+
+def test_dspark_of_deepseek_v4_has_layers_with_experts() -> None:
+    arch = drafting("dspark", model="deepseek-v4-pro").arch
+    assert arch is not None
+    assert arch.num_moe_layers == arch.num_layers == 3

@@ -80,6 +80,19 @@ def test_a_flag_is_in_one_class_only(engine: str) -> None:
     ("vllm serve m/m --speculative-model [ngram] --num-speculative-tokens 5", {
         "speculative_method": "ngram", "num_speculative_tokens": 5}),
     ("vllm serve m/m --max-model-len auto --device cuda", {}),
+    ("vllm serve m/m --speculative-config '{\"method\": \"dspark\", \"model\": \"o/dspark_block7\", "
+     "\"num_speculative_tokens\": 7, \"num_speculative_tokens_per_batch_size\": [[1, 32, 7], [33, 128, 5]]}'", {
+         "speculative_method": "dspark", "num_speculative_tokens": 7,
+         "num_speculative_tokens_per_batch_size": "[[1,32,7],[33,128,5]]"}),
+    ("vllm serve m/m -dp 2 --speculative-config '{\"method\": \"mtp\", \"num_speculative_tokens\": 3, "
+     "\"num_speculative_tokens_per_batch_size\": [[1, 32, 3], [33, 128, 1]]}'", {
+         "speculative_method": "mtp", "num_speculative_tokens": 3, "data_parallel_size": 2, "router": "vllm-dp"}),
+    ("vllm serve m/m --speculative-config '{\"method\": \"suffix\"}'", {
+        "speculative_method": "suffix", "num_speculative_tokens": 24}),
+    ("sglang serve --model m/m --speculative-algorithm DFLASH --speculative-draft-model-path o/d "
+     "--speculative-dflash-block-size 16", {"speculative_method": "dflash", "num_speculative_tokens": 15}),
+    ("sglang serve --model m/m --speculative-algorithm DSPARK --speculative-dspark-block-size 7", {
+        "speculative_method": "dspark", "num_speculative_tokens": 7}),
 ])
 def test_flags_are_read_as_the_engine_reads_them(command: str, expected: dict[str, Any]) -> None:
     options = dict(read_launch(command).options)
@@ -114,6 +127,8 @@ def test_trtllms_host_cache_counts_each_gpu(tmp_path: Path) -> None:
      "--speculative-eagle-topk 8 --speculative-num-draft-tokens 64",
      ["--speculative-eagle-topk 8", "--speculative-num-draft-tokens 64"]),
     ("trtllm-serve m/m --cp_size 2 --max_beam_width 1", ["--cp_size 2"]),
+    ("vllm serve m/m --speculative-config '{\"method\": \"dflash\", \"model\": \"o/d\"}'",
+     ["speculative decoding with dflash"]),
 ])
 def test_flags_that_are_not_modelled_are_named_with_their_effect(command: str, flags: list[str]) -> None:
     found = read_launch(command)

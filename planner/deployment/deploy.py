@@ -21,7 +21,7 @@ from planner.engines.engine import EngineDefaults
 from planner.errors import FleetError, PlannerError, UsageError
 from planner.loop.state.engine_settings import EngineSettings, Tier
 from planner.loop.state.terms import StepTime
-from planner.model.drafting import Draft, draft_of
+from planner.model.drafting import Draft, draft_of, draft_settings
 from planner.model.layout import Layout
 from planner.model.precision import kv_bytes_per_element, kv_cache_type
 from planner.model.spread import check_heads, layout_of, node_link_of, stage_transfer_of
@@ -297,9 +297,7 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
         **window_settings(None if memory is None else memory.windows), attention_dp_size=layout.data_parallel_size,
         attention_dp_timeout_iters=layout.attention_dp_timeout_iters,
         stage_transfer_s_per_token=stage_transfer[0], stage_transfer_latency_s=stage_transfer[1],
-        acceptance=() if draft is None else draft.acceptance,
-        num_lookahead_tokens=0 if draft is None else draft.num_lookahead_tokens,
-        hashes_next_token=draft is not None and draft.method in ENGINES[scenario.engine].hashes_next_token)
+        **draft_settings(draft, ENGINES[scenario.engine].hashes_next_token, layout.data_parallel_size))
     return Deployment(scenario=scenario, architecture=architecture, gpu=gpu, layout=layout, memory=memory,
                       stack=stack, step_time=step_time, policy=policy, settings=settings, draft=draft, given=given)
 

@@ -279,7 +279,7 @@ def draft_weight_bytes(draft: Draft | None, layout: Layout) -> float:
     """Weights of what drafts on one GPU, of a pipeline's last stage; 0 where nothing does [bytes].
 
     Embedding and LM head count where they are not the target's: a draft model's, EAGLE-3's head, and each of Medusa's
-    heads, which has a block of hidden_size² besides.
+    heads, which has a block of hidden_size² besides. DSpark's second head has an embedding and a projection.
     """
     if draft is None or draft.arch is None:
         return 0.0
@@ -290,7 +290,9 @@ def draft_weight_bytes(draft: Draft | None, layout: Layout) -> float:
     if draft.method == "draft_model":
         return weight_bytes(arch, draft.quantization, one_stage)
     joining = 2.0 * draft.fused_inputs * arch.hidden_size**2
-    return layers_bytes(arch, draft.quantization, one_stage) + joining + (0.0 if draft.shares_head else head)
+    markov = 2 * 2.0 * arch.vocab_size * draft.markov_rank / layout.tensor_parallel_size
+    return (layers_bytes(arch, draft.quantization, one_stage) + joining + markov
+            + (0.0 if draft.shares_head else head))
 
 
 def draft_kv_bytes_per_token(draft: Draft | None, kv_bytes_per_element: float, tensor_parallel_size: int) -> float:

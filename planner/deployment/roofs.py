@@ -87,10 +87,11 @@ def step_roofs(deployment: Deployment, steps: Any) -> dict[str, NDArray[np.float
 def _bytes(t: Any, curve: Any, steps: Any, out: Any) -> None:
     for i in range(len(steps)):
         step = steps[i]
-        shared = step.num_prompt_tokens + step.num_decodes * t.tokens_per_decode - step.num_spared_tokens
+        shared = step.num_prompt_tokens + step.num_decodes + step.num_drafted_tokens - step.num_spared_tokens
         out[i] = (
             composition_bytes(t, curve, shared, step.num_prompt_tokens, step.prompt_context_tokens, step.num_decodes,
-                              all_sampled(step) - step.num_accepted_tokens)
+                              all_sampled(step) - step.num_accepted_tokens + step.num_drafted_tokens,
+                              step.num_drafted_tokens)
             + decode_attention_bytes(t, step.num_decodes, step.decode_context_tokens))
 
 

@@ -186,7 +186,8 @@ ALL2ALL_WORDS: dict[str, str | tuple[str, ...]] = {
     "deepep_high_throughput": ("deepep", "--deepep-mode", "normal")}
 GRAPHS = {"full": "full_decode_only", "disabled": "none"}
 WRITE_POLICIES = ("write_through", "write_through_selective", "write_back")
-DRAFTS = {"EAGLE": "eagle", "EAGLE3": "eagle3", "NEXTN": "mtp", "STANDALONE": "draft_model", "NGRAM": "ngram"}
+DRAFTS = {"EAGLE": "eagle", "EAGLE3": "eagle3", "NEXTN": "mtp", "STANDALONE": "draft_model", "NGRAM": "ngram",
+          "DFLASH": "dflash", "DSPARK": "dspark"}
 
 DIALECT = Dialect(  # sglang/srt/server_args.py
     commands=(re.compile(r"\S*python\S* -m (?:sglang\.launch_server|dynamo\.sglang)"),
@@ -230,6 +231,7 @@ DIALECT = Dialect(  # sglang/srt/server_args.py
         Flag(names=("--stream-interval",), option="stream_interval"),
         Flag(names=("--speculative-num-steps",), option="num_speculative_tokens"),
         Flag(names=("--speculative-num-draft-tokens",), option="draft_tokens"),
+        Flag(names=("--speculative-dflash-block-size", "--speculative-dspark-block-size"), option="draft_block"),
         choice(("--speculative-algorithm", "--speculative-algo"), "speculative_method", DRAFTS),
         Flag(names=("--speculative-draft-model-path", "--speculative-draft-model"), option="speculative_model",
              read=text),

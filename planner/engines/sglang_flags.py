@@ -191,8 +191,7 @@ UNMODELLED = (
         --json-model-override-args={} --modelopt-quant= --quantize-and-serve --rl-quant-profile=""")),
     Unmodelled(effect="changes how many tokens are drafted and accepted, or the time that drafting takes",
                flags=flags("""
-        --speculative-eagle-topk=1 --speculative-dflash-block-size=
-        --speculative-domino-candidate-pool-size=2048 --speculative-dspark-block-size=
+        --speculative-eagle-topk=1 --speculative-domino-candidate-pool-size=2048
         --speculative-dspark-sps-table-path= --speculative-dspark-confidence-sts-path=
         --speculative-dspark-align-verify-tokens-to-graph-tier --speculative-accept-threshold-single=1.0
         --speculative-accept-threshold-acc=1.0 --speculative-use-rejection-sampling

@@ -1,5 +1,6 @@
 """Values of launch commands: read from their text, refused with the flag's name, and written back."""
 
+import json
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -55,6 +56,11 @@ def number(flag: str, value: Any) -> float:
 def text(flag: str, value: Any) -> str:
     """Return a text as it is."""
     return str(value)
+
+
+def listed_json(flag: str, value: Any) -> str:
+    """Return a list as JSON; a text is taken as it is."""
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
 
 
 def truth(flag: str, value: Any) -> bool:

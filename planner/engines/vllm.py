@@ -34,7 +34,7 @@ from planner.engines.engine import Activations, Engine, EngineDefaults, Occupied
 from planner.engines.kv_groups import logs_pool, tokens_in_flight, window_pages
 from planner.engines.log_lines import TOGETHER, Found, Lines, LogReader, Look, between
 from planner.engines.releases import Default, is_before
-from planner.engines.values import largest, number, text, whole_or_auto
+from planner.engines.values import largest, listed_json, number, text, whole_or_auto
 from planner.engines.vllm_flags import FLAGS, VARIABLES
 
 SAMPLER_BYTES_PER_LOGIT = 20  # logits in 16 bit and FP32, and the working memory of the Triton sampler
@@ -136,7 +136,8 @@ GRAPH_MODES = {mode.upper(): mode for mode in ("full_and_piecewise", "piecewise"
     "FULL": "full_and_piecewise"}
 MTPS = ("ernie_mtp", "exaone_moe_mtp", "glm4_moe_mtp", "longcat_flash_mtp", "mimo_mtp", "pangu_ultra_moe_mtp",
         "qwen3_5_mtp", "qwen3_next_mtp")  # older names of vLLM's "mtp", by model
-DRAFTS = ({name: name for name in ("mtp", "deepseek_mtp", "eagle", "eagle3", "draft_model", "medusa", "ngram")}
+DRAFTS = ({name: name for name in ("mtp", "deepseek_mtp", "eagle", "eagle3", "dflash", "dspark", "draft_model",
+                                        "medusa", "ngram", "ngram_gpu", "suffix")}
           | dict.fromkeys(MTPS, "mtp"))
 
 DIALECT = Dialect(  # vllm/engine/arg_utils.py
@@ -193,6 +194,9 @@ DIALECT = Dialect(  # vllm/engine/arg_utils.py
         Flag(names=("--max-lora-rank",), option="max_lora_rank"),
         Flag(names=("--speculative-config.num-speculative-tokens", "-sc.num-speculative-tokens", "--spec-tokens",
                     "--num-speculative-tokens"), option="num_speculative_tokens"),
+        Flag(names=("--speculative-config.num-speculative-tokens-per-batch-size",
+                    "-sc.num-speculative-tokens-per-batch-size"),
+             option="num_speculative_tokens_per_batch_size", read=listed_json),
         choice(("--speculative-config.method", "-sc.method", "--spec-method"), "speculative_method", DRAFTS),
         Flag(names=("--speculative-config.model", "-sc.model", "--spec-model", "--speculative-model"),
              option="speculative_model", read=text),
@@ -285,7 +289,7 @@ VLLM = Engine(
                     Default("fuse_allreduce_rms", "0.16", before=False),
                     Default("fp32_matmul", "0.20", before="fp32")),
     # v1/core/kv_cache_utils.py; SpeculativeConfig.use_eagle
-    hashes_next_token=("mtp", "eagle", "eagle3"),
+    hashes_next_token=("mtp", "eagle", "eagle3", "dflash"),
     graph_capture_size=graph_capture_size, graphs_count_tokens=True, cudagraph_mode="full_and_piecewise",
     graph_rule="vLLM captures up to 2 × max_num_seqs tokens, at most 512",
     usable_bytes=usable_bytes, activation_bytes=activation_bytes, state_pages=state_pages,

@@ -139,7 +139,10 @@ UNMODELLED = (
         --speculative-config.max-model-len= --speculative-config.quantization=
         --speculative-config.rejection-sample-method=
         --speculative-config.disable-padded-drafter-batch= --speculative-config.parallel-drafting=
-        --speculative-config.enforce-eager= --speculative-config.num-speculative-tokens-per-batch-size=""")),
+        --speculative-config.enforce-eager= --speculative-config.adaptive-verification
+        --speculative-config.enable-adaptive-verification --speculative-config.suffix-decoding-max-tree-depth=
+        --speculative-config.suffix-decoding-max-cached-requests= --speculative-config.suffix-decoding-max-spec-factor=
+        --speculative-config.suffix-decoding-min-token-prob= --speculative-config.suffix-decoding-corpus-tokens=""")),
 )
 
 FLAGS = FlagTable(no_effect=NO_EFFECT, others=(*OLDER, *OF_ALL_WORKERS, *OF_VLLM_WORKERS), unmodelled=UNMODELLED)

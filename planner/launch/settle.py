@@ -8,6 +8,7 @@ from planner.engines.dialect import Tree
 from planner.errors import UsageError
 from planner.launch.rank_flags import read_ranks
 from planner.launch.taken import Taken
+from planner.model.drafting import BLOCKS
 
 LEVELS: Mapping[int, Mapping[str, Any]] = {  # vLLM's -O, OPTIMIZATION_LEVEL_TO_CONFIG in vllm/config/vllm.py
     0: {"cudagraph_mode": "none", "fuse_allreduce_rms": False},
@@ -15,6 +16,8 @@ LEVELS: Mapping[int, Mapping[str, Any]] = {  # vLLM's -O, OPTIMIZATION_LEVEL_TO_
 NGRAMS = ("ngram", "[ngram]")  # vLLM's words in place of a draft model
 DRAFT_STEPS, NGRAM_TOKENS = 3, 12  # SGLang's defaults; of most models, and of n-grams with the token that is checked
 TREE = "checks a tree of drafts, of which a chain of --speculative-num-steps is predicted"
+SUFFIX_TOKENS = 24  # vLLM's suffix_decoding_max_tree_depth, its length of drafts where none is given
+OF_DRAFT = "drafts as many tokens as the draft's own config says, which is not read; give --num-speculative-tokens"
 ADAPTERS = {"vllm": 1, "sglang": 8}  # adapters of a step by default
 
 
@@ -53,7 +56,7 @@ def _settle_draft(taken: Taken) -> None:
         if (other := taken.dialect.methods_without_draft.get(method)) is not None:
             found["speculative_method"] = other
         return
-    named = [method for method in ("eagle3", "eagle", "medusa") if method in model.lower()]
+    named = [method for method in ("eagle3", "eagle", "medusa", *BLOCKS) if method in model.lower()]
     method = found.setdefault("speculative_method", named[0] if named else "draft_model")
     if method != "draft_model":
         taken.no_effect.append(f"speculative model {model}")
@@ -61,15 +64,37 @@ def _settle_draft(taken: Taken) -> None:
 
 
 def _settle_draft_length(taken: Taken) -> None:
-    """Take SGLang's default length of drafts, and tell drafts that are trees: `_auto_choose_speculative_params`."""
+    """Take the engine's default length of drafts, and tell drafts that are trees: `_auto_choose_speculative_params`.
+
+    A block of SGLang's DFlash has the last token too (`speculative_num_draft_tokens`), one of DSpark has drafts alone.
+    """
     found, tokens = taken.found, taken.found.pop("draft_tokens", None)
-    method = found.get("speculative_method")
-    if taken.engine != "sglang" or method is None:
+    method, block = found.get("speculative_method"), taken.found.pop("draft_block", None)
+    _settle_draft_table(taken)
+    if method == "suffix":
+        found.setdefault("num_speculative_tokens", SUFFIX_TOKENS)
+    if taken.engine == "sglang" and method in BLOCKS and (size := block or tokens) is not None:
+        found["num_speculative_tokens"] = size - (method == "dflash")
+    if (method is not None or found.get("speculative_model")) and "num_speculative_tokens" not in found and (
+            taken.engine != "sglang" or method in BLOCKS):
+        taken.unmodelled.append((f"speculative decoding with {method or found['speculative_model']}", OF_DRAFT))
+    if taken.engine != "sglang" or method is None or method in BLOCKS:
         return
     if "num_speculative_tokens" not in found:
         found["num_speculative_tokens"] = (tokens or NGRAM_TOKENS) - 1 if method == "ngram" else DRAFT_STEPS
     elif tokens not in (None, found["num_speculative_tokens"] + 1):
         taken.unmodelled.append((f"--speculative-num-draft-tokens {tokens}", TREE))
+
+
+def _settle_draft_table(taken: Taken) -> None:
+    """Leave vLLM's draft lengths by batch size aside where it does: each rank would choose its own length.
+
+    Source: `_maybe_disable_dynamic_sd_for_data_parallel` in vllm/config/vllm.py.
+    """
+    table = taken.found.get("num_speculative_tokens_per_batch_size")
+    if table is not None and taken.found.get("data_parallel_size", 1) > 1:
+        del taken.found["num_speculative_tokens_per_batch_size"]
+        taken.no_effect.append(f"num_speculative_tokens_per_batch_size {table} beside --data-parallel-size")
 
 
 def _settle_adapters(taken: Taken) -> None:

@@ -10,12 +10,13 @@ from planner.catalog.catalog_files import hub_name
 from planner.engines import ENGINES
 from planner.engines.dialect import Dialect, Flag, Switch, Tree
 from planner.launch.rank_flags import written_ranks
+from planner.model.drafting import BLOCKS
 from planner.settings.default_router import ROUTER
 from planner.settings.scenario import Scenario, given_options, names_in
 from planner.settings.tier_options import has_host_tier
 
 FILE = "engine.yaml"
-OWN_DRAFTS = ("eagle", "eagle3", "medusa")  # heads that were trained for a model, in a checkpoint of their own
+OWN_DRAFTS = ("eagle", "eagle3", "dflash", "dspark", "medusa")  # heads of a model, in checkpoints of their own
 NOT_THE_SERVERS = {"model", "gpu", "inter_node_bandwidth", "inter_node_latency", "engine", "engine_version",
                    "step_time", "calibration", "interval", "speculative_acceptance"}
 
@@ -41,6 +42,8 @@ def launch_command(scenario: Scenario) -> tuple[str, tuple[str, ...]]:
             in_file[entry[0]] = entry[1] if len(entry) > 1 else True
         else:
             lacking.append(f"{name} = {value}")
+    if scenario.engine == "sglang" and scenario.speculative_method in BLOCKS:
+        _name_block(words, scenario)
     if scenario.num_speculative_tokens and scenario.speculative_method in OWN_DRAFTS and not scenario.speculative_model:
         lacking.append(f"speculative_model, the checkpoint that {scenario.speculative_method} drafts with")
     if dialect.lora_switch is not None and scenario.max_loras:
@@ -52,6 +55,13 @@ def launch_command(scenario: Scenario) -> tuple[str, tuple[str, ...]]:
         command = (f"cat > {FILE} <<'EOF'\n{yaml.safe_dump(_nested(in_file), sort_keys=False)}EOF\n"
                    f"{command} {_spelled(dialect, dialect.files[0])} {FILE}")
     return command, tuple(lacking)
+
+
+def _name_block(words: list[str], scenario: Scenario) -> None:
+    """Put SGLang's size of a block in place of a number of steps; DFlash's block has the last token too."""
+    at = words.index("--speculative-num-steps")
+    size = scenario.num_speculative_tokens + (scenario.speculative_method == "dflash")
+    words[at:at + 2] = ["--speculative-num-draft-tokens", str(size)]
 
 
 def describe_launch(scenario: Scenario) -> dict[str, Any]:

@@ -234,7 +234,7 @@ def keep_terms(s: State, decodes: int, shared: int) -> None:
     e.terms_gpu_s, slopes, e.terms_least_s, e.terms_extra_s = even_terms(
         s, decodes, decodes, shared, is_graph(t, 0, decodes, decodes))
     e.terms_slope_s, e.terms_window_slope_s = slopes
-    e.terms_bytes = composition_bytes(t, s.curve, shared, 0, 0, decodes, decodes)
+    e.terms_bytes = composition_bytes(t, s.curve, shared, 0, 0, decodes, decodes, 0)
 
 
 @jit
@@ -252,10 +252,10 @@ def even_terms(s: State, decodes: int, run: int, shared: int,
                as_graph: bool) -> tuple[float, tuple[float, float], float, float]:
     """Return `decode_terms` without the longest context's part."""
     t = s.step_time
-    gpu_s = decodes_s(t, s.curve, run, shared, decodes)
+    gpu_s = decodes_s(t, s.curve, run, shared, decodes, decodes)
     gpu_s += adapters_s(t, s.engine.num_adapters, decodes)
     slopes = context_slopes(t, s.curve, decodes)
-    return gpu_s, slopes, hidden_s(t, 0, decodes, as_graph), overhead_s(t, 0, decodes)
+    return gpu_s, slopes, hidden_s(t, 0, decodes, as_graph), overhead_s(t, decodes)
 
 
 @jit
@@ -376,7 +376,7 @@ def tally_stretch(s: State, taken: int, rows: int, shared: int, total_context: i
     e.total_context_tokens += total_context
     e.total_sampled += taken * rows
     is_kept = e.terms_decodes == rows and e.terms_shared == shared
-    own_bytes = e.terms_bytes if is_kept else composition_bytes(s.step_time, s.curve, shared, 0, 0, rows, rows)
+    own_bytes = e.terms_bytes if is_kept else composition_bytes(s.step_time, s.curve, shared, 0, 0, rows, rows, 0)
     e.total_hbm_bytes += taken * own_bytes
     e.total_hbm_bytes += decode_attention_bytes(s.step_time, taken * rows, total_context)
     e.peak_blocks = max(e.peak_blocks, s.settings.num_gpu_blocks - e.num_free_blocks)

@@ -22,7 +22,18 @@ def tokens_of_decode(s: State, request: Any) -> int:
     """
     room = s.settings.max_model_len - 1 - num_computed_tokens(s, request) - request.num_refused_tokens
     limit = min(s.engine.budget, s.engine.max_tokens_per_prompt, max(room, 0))
-    return int(min(1 + s.settings.num_speculative_tokens, limit))
+    return int(min(1 + s.engine.num_drafts, limit))
+
+
+@jit
+def set_drafts(s: State) -> None:
+    """Set how many tokens the step just composed drafts for each decode of the next, by its number of requests.
+
+    Source: vllm/v1/core/sched/scheduler.py (`dynamic_sd_lookup`).
+    """
+    if s.settings.num_draft_lengths > 0:
+        requests = s.engine.step_prompts + s.engine.step_decodes
+        s.engine.num_drafts = s.draft_lengths[min(requests, s.settings.num_draft_lengths - 1)]
 
 
 @jit

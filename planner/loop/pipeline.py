@@ -12,6 +12,7 @@ from planner.loop.memory.tiers import write_filled
 from planner.loop.overlap import complete
 from planner.loop.state.engine_state import DECODE, NONE, State
 from planner.loop.step_shape import advance_prompt, pending_tokens
+from planner.loop.timing import step_drafts
 
 
 @jit
@@ -24,7 +25,7 @@ def launch(s: State, duration_s: float) -> None:
     for stage in range(depth):
         leaves_s = max(leaves_s, s.flights[stage].stage_free_s) + duration_s / depth
         if stage < depth - 1:
-            tokens = engine.step_prompt_tokens + engine.step_decodes * s.step_time.tokens_per_decode
+            tokens = engine.step_prompt_tokens + engine.step_decodes + step_drafts(s)
             leaves_s += tokens * s.settings.stage_transfer_s_per_token
             leaves_s += s.settings.stage_transfer_latency_s
         s.flights[stage].stage_free_s = leaves_s

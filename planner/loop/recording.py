@@ -10,7 +10,7 @@ from planner.loop.memory.adapters import lacks_adapter_slot
 from planner.loop.rows import ADAPTERS, BLOCKS, NOBODY_WAITS, PLAN, SEATS, TOKENS
 from planner.loop.state.engine_state import DECODE, NONE, PROMISE_SHARE, State
 from planner.loop.step_shape import free_seats
-from planner.loop.timing import decodes_alone_s, rows_of_step
+from planner.loop.timing import decodes_alone_s, rows_of_step, step_drafts
 
 
 @jit
@@ -27,6 +27,7 @@ def record_step(s: State, duration_s: float, used_blocks: int) -> None:
     row.prompt_pairs = composed.prompt_pairs
     row.window_pairs = composed.window_pairs
     row.num_decodes = composed.decodes
+    row.num_drafted_tokens = step_drafts(s)
     row.decode_context_tokens = composed.decode_context
     row.longest_context_tokens = longest_context(s) if e.step_decodes > 0 else 0
     row.num_sampled = e.step_sampled + e.step_decodes + e.step_accepted - e.step_dropped

@@ -22,6 +22,7 @@ STEP_ROW = np.dtype(
         ("prompt_pairs", "i8"),
         ("window_pairs", "i8"),
         ("num_decodes", "i8"),
+        ("num_drafted_tokens", "i8"),  # that it checks for them
         ("decode_context_tokens", "i8"),
         ("longest_context_tokens", "i8"),  # 0 where no kernel waits for it
         ("num_sampled", "i8"),  # tokens that it emits

@@ -11,6 +11,7 @@ from planner.loop.decodes import (
     next_finish,
     postpone,
 )
+from planner.loop.drafts import set_drafts
 from planner.loop.emission import add_gap, emit_tokens, see_decodes
 from planner.loop.memory.blocks import enter_contents
 from planner.loop.memory.tiers import write_filled
@@ -22,7 +23,7 @@ from planner.loop.reservation import age_promises
 from planner.loop.serving import enter_decode_content
 from planner.loop.state.engine_state import COMPLETED, DECODE, NONE, State
 from planner.loop.step_shape import advance_prompt, pending_tokens
-from planner.loop.timing import composition_bytes, decode_attention_bytes, own_step_s, step_tokens
+from planner.loop.timing import composition_bytes, decode_attention_bytes, own_step_s, step_drafts, step_tokens
 
 
 @jit
@@ -98,6 +99,7 @@ def tally_step(s: State, shared: int) -> None:
     e.total_decode_tokens += e.step_decodes - e.step_dropped + e.step_accepted
     e.total_dropped += e.step_dropped
     e.total_accepted_tokens += e.step_accepted
+    set_drafts(s)
     e.total_context_tokens += e.step_decode_context
     e.total_prompt_pairs += e.step_prompt_pairs
     e.total_window_pairs += e.step_window_pairs
@@ -106,7 +108,8 @@ def tally_step(s: State, shared: int) -> None:
     e.step_swapped = 0
     e.step_adapter_s = 0.0
     e.total_hbm_bytes += composition_bytes(
-        s.step_time, s.curve, shared, e.step_prompt_tokens, e.step_prompt_context, e.step_decodes, sampled
+        s.step_time, s.curve, shared, e.step_prompt_tokens, e.step_prompt_context, e.step_decodes,
+        sampled + step_drafts(s), step_drafts(s)
     )
     e.total_hbm_bytes += decode_attention_bytes(s.step_time, e.step_decodes, e.step_decode_context)
     e.peak_blocks = max(e.peak_blocks, s.settings.num_gpu_blocks - e.num_free_blocks)

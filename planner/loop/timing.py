@@ -157,7 +157,10 @@ def composition_s(
     t: Any, curve: Any, run: int, shared: int, prompts: int, tokens: int, context: int, pairs: int, windowed: int,
     decodes: int, sampled: int
 ) -> float:
-    """Return the GPU's time without `context_s`: `tokens`, `context` and `pairs` are the prompts'."""
+    """Return the GPU's time without `context_s`: `tokens`, `context` and `pairs` are the prompts'.
+
+    The LM head runs on the `sampled` tokens and on the drafts that are checked.
+    """
     if t.is_linear:
         line = t.base_s + t.per_token_s * float(run)
         if context == 0:  # keep the sum's rounding where the schedule's recordings have it
@@ -167,15 +170,15 @@ def composition_s(
         all_tokens_s(curve, run, shared)
         + prompt_attention_s(t, prompts, tokens, context, pairs, windowed)
         + decode_floor_s(curve, decodes)
-        + head_s(curve, sampled + decodes * (t.tokens_per_decode - 1))
+        + head_s(curve, sampled)
     )
 
 
 @jit
-def decodes_s(t: Any, curve: Any, run: int, shared: int, decodes: int) -> float:
+def decodes_s(t: Any, curve: Any, run: int, shared: int, decodes: int, sampled: int) -> float:
     """Return the GPU's time for decodes without prompts, without `context_s`."""
     return composition_s(t, curve, run, shared, prompts=0, tokens=0, context=0, pairs=0, windowed=0, decodes=decodes,
-                         sampled=decodes)
+                         sampled=sampled)
 
 
 @jit
@@ -187,17 +190,12 @@ def adapters_s(t: Any, adapters: int, tokens: int) -> float:
 
 
 @jit
-def looked_at(t: Any, prompts: int, decodes: int) -> int:
-    """Return the tokens of a step that the host looks at: one of each prompt, and all that were checked [1].
-
-    SGLang's `EagleVerifyInput.verify` and vLLM's `update_from_output` go through them one by one.
-    """
-    return int(prompts + decodes * t.tokens_per_decode)
-
-
-@jit
 def host_s(t: Any, tokens: int) -> float:
-    """Return the host's work on a step besides launching kernels: scheduling, inputs, outputs of `looked_at` [s]."""
+    """Return the host's work on a step besides launching kernels [s]: scheduling, inputs, outputs.
+
+    It looks at one token of each prompt and decode, and at each draft: SGLang's `EagleVerifyInput.verify` and vLLM's
+    `update_from_output` go through them one by one.
+    """
     return float(t.host_s + tokens * t.host_s_per_seq)
 
 
@@ -208,31 +206,34 @@ def is_graph(t: Any, prompts: int, total: int, decodes: int) -> bool:
 
 
 @jit
-def hidden_s(t: Any, prompts: int, decodes: int, as_graph: bool) -> float:
+def hidden_s(t: Any, prompts: int, looked_at: int, as_graph: bool) -> float:
     """Return the host's work that the GPU's may hide, so that a step takes no less [s].
 
     Kernels launched one by one, where the step is no CUDA graph, always; the rest with asynchronous scheduling.
+
+    Parameters
+    ----------
+    looked_at : tokens of the step that the host looks at (`host_s`) [1].
     """
     launch_s = 0.0 if as_graph else t.prompt_launch_s if prompts > 0 else t.decode_launch_s
-    return float(launch_s + (host_s(t, looked_at(t, prompts, decodes)) if t.is_overlapped else 0.0))
+    return float(launch_s + (host_s(t, looked_at) if t.is_overlapped else 0.0))
 
 
 @jit
-def overhead_s(t: Any, prompts: int, decodes: int) -> float:
+def overhead_s(t: Any, looked_at: int) -> float:
     """Return what comes on top of the GPU's work: the host's too where it does not work beside it [s]."""
-    tokens = looked_at(t, prompts, decodes)
-    host = 0.0 if t.is_overlapped else host_s(t, tokens)
-    return float(t.overhead_s + tokens * t.overhead_s_per_seq + host)
+    host = 0.0 if t.is_overlapped else host_s(t, looked_at)
+    return float(t.overhead_s + looked_at * t.overhead_s_per_seq + host)
 
 
 @jit
-def composition_bytes(t: Any, curve: Any, shared: int, tokens: int, context: int, decodes: int, sampled: int) -> float:
-    """Return the HBM traffic of a step without the decodes' context [bytes]."""
+def composition_bytes(t: Any, curve: Any, shared: int, tokens: int, context: int, decodes: int, sampled: int,
+                      drafted: int) -> float:
+    """Return the HBM traffic of a step without the decodes' context; the `sampled` include the `drafted` [bytes]."""
     if t.is_linear:
         return 0.0
-    drafted = decodes * (t.tokens_per_decode - 1)
     total = tokens + decodes + drafted
-    k, fraction = table_index(sampled + drafted)
+    k, fraction = table_index(sampled)
     head = between(curve[k].head_bytes, curve[k + 1].head_bytes, fraction)
     k, fraction = table_index(decodes)
     states = between(curve[k].decode_bytes, curve[k + 1].decode_bytes, fraction)
@@ -253,12 +254,12 @@ def decodes_alone_s(s: State) -> float:
     n = e.step_decodes
     if n == 0:
         return 0.0
-    tokens = n * t.tokens_per_decode
-    gpu_s = decodes_s(t, s.curve, tokens, tokens, n)
+    tokens = n + step_drafts(s)
+    gpu_s = decodes_s(t, s.curve, tokens, tokens, n, tokens)
     gpu_s += context_s(t, context_slopes(t, s.curve, n), n, e.step_decode_context)
     gpu_s += waited_s(t, s.curve, 0, n, e.step_decode_context, longest_context(s))
     gpu_s += adapters_s(t, e.num_adapters, tokens)
-    return float(max(gpu_s, hidden_s(t, 0, n, is_graph(t, 0, tokens, n))) + overhead_s(t, 0, n))
+    return float(max(gpu_s, hidden_s(t, 0, tokens, is_graph(t, 0, tokens, n))) + overhead_s(t, tokens))
 
 
 class Rows(NamedTuple):
@@ -285,10 +286,16 @@ def rows_of_step(s: State) -> Rows:
 
 
 @jit
+def step_drafts(s: State) -> int:
+    """Return how many drafted tokens the step just composed checks [1]."""
+    return int(s.engine.step_decodes * (s.step_time.tokens_per_decode - 1) - s.engine.step_cut)
+
+
+@jit
 def step_tokens(s: State) -> int:
     """Return the tokens of the step just composed, those that are checked for its decodes included."""
     rows = rows_of_step(s)
-    return int(rows.prompt_tokens + rows.decodes * s.step_time.tokens_per_decode - s.engine.step_cut)
+    return int(rows.prompt_tokens + rows.decodes + step_drafts(s))
 
 
 @jit
@@ -309,7 +316,7 @@ def own_step_s(s: State) -> float:
 def step_s(s: State, run: int, shared: int, as_graph: bool) -> float:
     """Return the time of the step just composed, including the host link [s]."""
     e, t, rows = s.engine, s.step_time, rows_of_step(s)
-    prompts, decodes, context = rows.prompts, rows.decodes, rows.decode_context
+    prompts, decodes, context, drafted = rows.prompts, rows.decodes, rows.decode_context, step_drafts(s)
     gpu_s = composition_s(
         t,
         s.curve,
@@ -321,15 +328,16 @@ def step_s(s: State, run: int, shared: int, as_graph: bool) -> float:
         rows.prompt_pairs,
         rows.window_pairs,
         decodes,
-        e.step_sampled + e.step_decodes,
+        e.step_sampled + e.step_decodes + drafted,
     )
     gpu_s += e.step_adapter_s
-    gpu_s += adapters_s(t, e.num_adapters, rows.prompt_tokens + decodes * t.tokens_per_decode)
+    gpu_s += adapters_s(t, e.num_adapters, rows.prompt_tokens + decodes + drafted)
     if e.step_swapped > 0:
         gpu_s += e.step_swapped * s.settings.swap_s_per_token
     if decodes > 0:
         gpu_s += context_s(t, context_slopes(t, s.curve, decodes), decodes, context)
     if e.step_decodes > 0:
         gpu_s += waited_s(t, s.curve, prompts, decodes, context, longest_context(s))
-    busy_s = max(gpu_s, hidden_s(t, prompts, decodes, as_graph))
-    return float(busy_s + overhead_s(t, prompts, decodes))
+    looked_at = prompts + decodes + drafted
+    busy_s = max(gpu_s, hidden_s(t, prompts, looked_at, as_graph))
+    return float(busy_s + overhead_s(t, looked_at))

@@ -26,7 +26,8 @@ Floats = NDArray[np.float64]
 # Columns that a step's time depends on; `planner replay --steps` writes them.
 SHAPE = ("num_prompts", "num_prompt_tokens", "prompt_context_tokens", "prompt_pairs", "window_pairs", "num_decodes",
          "decode_context_tokens", "num_sampled", "num_swapped_tokens")
-OPTIONAL = ("num_accepted_tokens", "num_dropped", "num_adapters", "adapter_load_s", "longest_context_tokens")
+DRAFTED = "num_drafted_tokens"  # as many as the scenario drafts for each decode where the log does not tell
+OPTIONAL = ("num_accepted_tokens", DRAFTED, "num_dropped", "num_adapters", "adapter_load_s", "longest_context_tokens")
 METRIC = "duration_ms"
 
 
@@ -90,6 +91,8 @@ def read_steps(path: Path, scenario: Scenario) -> StepLog:
     steps = st.records(table.height, STEP_ROW)
     for name in (*SHAPE, *(name for name in OPTIONAL if name in table.columns)):
         steps[name] = table[name].to_numpy()
+    if DRAFTED not in table.columns:
+        steps[DRAFTED] = scenario.num_speculative_tokens * steps["num_decodes"]
     return StepLog(steps=steps, measured_ms=1e3 * table["duration_s"].to_numpy())
 
 
@@ -139,6 +142,7 @@ def _of_server(path: Path, log: ServerLog, scenario: Scenario) -> StepLog:
             raise TraceError(f"{path} line {window.line}: has {values[0]:g} tokens a step with a context of "
                              f"{values[1]:g}, in {values[2]:g} ms; must be numbers below 2^62")
     steps["num_decodes"] = np.rint(running)
+    steps[DRAFTED] = scenario.num_speculative_tokens * steps["num_decodes"]
     steps["num_sampled"] = np.rint(emitted)
     steps["num_accepted_tokens"] = np.rint(emitted - running)
     steps["decode_context_tokens"] = np.rint(contexts)

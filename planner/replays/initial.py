@@ -77,6 +77,7 @@ def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_t
         seen_s=np.zeros(n if settings.stream_interval > 1 else 0),
         token_before_s=np.full(n if record.drops_tokens else 0, math.nan),
         acceptance=np.array(settings.acceptance, np.float64),
+        draft_lengths=np.array(settings.draft_lengths, np.int64),
         adapters=adapters,
         adapter_states=st.records(int(adapters.max(initial=0)) + 1, ADAPTER),
         adapter_slots=np.full(int(record.max_loras + record.max_cpu_loras), st.NONE),
@@ -177,6 +178,7 @@ def _engine_record(settings: Any) -> Any:
     engine.frontend_free_s = -math.inf
     engine.polled_until_s = -math.inf
     engine.ratio = settings.first_ratio
+    engine.num_drafts = settings.num_speculative_tokens
     engine.last_prompt_step = -NO_LIMIT
     engine.terms_decodes = st.NONE
     engine.num_free_blocks = settings.num_gpu_blocks

@@ -71,6 +71,7 @@ def settings_record(policy: Policy, settings: EngineSettings, recording: Recordi
         record.batch_wait_max_tokens = settings.batch_wait_max_tokens_ratio * most_tokens
     record.attention_dp_backlog = _likely_backlog(settings.attention_dp_size)
     record.num_speculative_tokens = len(settings.acceptance)
+    record.num_draft_lengths = len(settings.draft_lengths)
     record.aggregates_decodes = settings.pipeline_parallel_size == 1 and not settings.acceptance
     record.defers_ends = settings.async_scheduling and settings.pipeline_parallel_size == 1
     late = bool(record.defers_ends or settings.acceptance)

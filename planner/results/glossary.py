@@ -206,6 +206,7 @@ STEPS: Mapping[str, Term] = {
     "prompt_pairs": Term("1", "Pairs of a prompt token and a token that it attends to"),
     "window_pairs": Term("1", "prompt_pairs in layers with a sliding window"),
     "num_decodes": Term("1", "Decodes in the step"),
+    "num_drafted_tokens": Term("1", "Draft tokens of speculative decoding that the step checks"),
     "decode_context_tokens": Term("tokens", "Context tokens of these decodes"),
     "longest_context_tokens": Term("tokens", "Longest context of these decodes; 0 if no kernel waits for it"),
     "num_sampled": Term("1", "Tokens that the step emits"),

@@ -117,7 +117,7 @@ def _host_times(terms: Any, launch_s: float, looked_at: NDArray[np.int64], gpu_s
                 ) -> tuple[Floats, Floats]:
     """Return the host's time beside the GPU's of steps outside graphs, and how much longer they take than inside [s].
 
-    See `engine.timing.hidden_s` for the rule, and its `looked_at`.
+    See `loop.timing.hidden_s` for the rule, and its `looked_at`.
     """
     host_s = (float(terms.host_s) + looked_at * float(terms.host_s_per_seq)) * float(terms.is_overlapped)
     return launch_s + host_s, np.maximum(gpu_s, launch_s + host_s) - np.maximum(gpu_s, host_s)

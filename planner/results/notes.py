@@ -16,7 +16,8 @@ from planner.steptime.roofline import priors
 from planner.traces import Trace
 
 SWITCHES = {  # options that do nothing while this one is off
-    "num_speculative_tokens": ("speculative_method", "speculative_model", "speculative_acceptance"),
+    "num_speculative_tokens": ("speculative_method", "speculative_model", "speculative_acceptance",
+                               "num_speculative_tokens_per_batch_size"),
     "max_loras": ("max_cpu_loras", "max_lora_rank", "lora_disk_bandwidth"),
     "kv_remote_size": ("kv_remote_bandwidth", "kv_remote_latency"),
     "prefill_replicas": ("kv_transfer_bandwidth", "kv_transfer_latency", "kv_transfer", "local_prefill_below"),
@@ -92,6 +93,8 @@ def _engines(deployment: Deployment, trace: Trace) -> list[str]:
     if (draft := deployment.draft) is not None:
         lines.append(f"speculative decoding: {draft.method} drafts {draft.num_tokens} tokens a step, and "
                      f"{draft.mean_acceptance_length - 1:.2f} are accepted on average"
+                     + (f" ({draft.acceptance_source})" if draft.acceptance_source else "")
+                     + (f"; large batches draft as few as {min(draft.lengths)}" if draft.lengths else "")
                      + ("" if deployment.stack else "; a linear step time does not include the draft's cost"))
     if "adapter" in columns and not settings.max_loras:
         lines.append("the trace's LoRA adapters are ignored; --max-loras replays them")

@@ -10,7 +10,8 @@ from planner.settings.option_types import of_no_type
 from planner.settings.scenario import ALIASES, KINDS
 
 # Options of which one value has commas in it.
-ONE_VALUE = ("step_time", "speculative_acceptance", "fail_replica", "session_start_fraction")
+ONE_VALUE = ("step_time", "speculative_acceptance", "num_speculative_tokens_per_batch_size", "fail_replica",
+             "session_start_fraction")
 _TRUTHS = {"true": True, "false": False}
 
 

@@ -1,5 +1,6 @@
 """A scenario: one deployment, its scheduling and its load, of the options that each panel's file declares."""
 
+import json
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -129,6 +130,8 @@ def _of_kind(name: str, value: Any) -> Any:
         raise UsageError(f"{name} = {value}: must be below {MOST}")
     if name in ("speculative_acceptance", "session_start_fraction") and isinstance(value, int | float | list):
         return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    if name == "num_speculative_tokens_per_batch_size" and isinstance(value, list):
+        return json.dumps(value, separators=(",", ":"))
     for kind in KINDS[name]:
         choices = typing.get_args(kind)
         if value in choices or (not choices and type(value) is kind):

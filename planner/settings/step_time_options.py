@@ -4,12 +4,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from planner.errors import UsageError
-from planner.settings.acceptance import cumulative_acceptance
+from planner.settings.acceptance import MEASURED, cumulative_acceptance
+from planner.settings.draft_lengths import draft_lengths
 from planner.settings.panel import in_panel
 
 option = in_panel("Step time")
 
-SpeculativeMethod = Literal["mtp", "deepseek_mtp", "eagle", "eagle3", "draft_model", "medusa", "ngram"]
+SpeculativeMethod = Literal["mtp", "deepseek_mtp", "eagle", "eagle3", "dflash", "dspark", "draft_model", "medusa",
+                            "ngram", "ngram_gpu", "suffix"]
 CudagraphMode = Literal["full_and_piecewise", "piecewise", "full_decode_only", "none"]
 
 
@@ -21,13 +23,17 @@ class StepTimeOptions:
         "roofline", "Step-time model: roofline, or linear:BASE_S,PER_TOKEN_S[,PER_CONTEXT_TOKEN_S].")
     num_speculative_tokens: int = option(
         0, "Speculative decoding: drafted tokens per step (SGLang: --speculative-num-steps). 0: off.")
+    num_speculative_tokens_per_batch_size: str | None = option(
+        None, "Drafted tokens by the number of requests in the step before, as vLLM's "
+              "[[first, last, tokens], ...]: [[1,64,3],[65,128,1],[129,512,0]]. [num_speculative_tokens]")
     speculative_method: SpeculativeMethod | None = option(
         None, "Method that drafts tokens. [draft_model with --speculative-model, else mtp]")
     speculative_model: str | None = option(
-        None, "Draft model, or EAGLE head: a catalog name, or the path of a config.json.")
-    speculative_acceptance: str = option(
-        "0.7", "Probability that a drafted token is accepted, given that all drafted tokens before it were accepted; "
-               "or vLLM's acceptance rate for each position: 0.8,0.6,0.4.")
+        None, "Draft model, or the head of EAGLE, DFlash or DSpark: a catalog name, or the path of a config.json.")
+    speculative_acceptance: str | None = option(
+        None, "Probability that a drafted token is accepted, given that all drafted tokens before it were accepted; "
+              "vLLM's acceptance rate for each position, 0.8,0.6,0.4; the mean acceptance length, length:2.9; or "
+              "measured values, `thinking` or `no-thinking`. [thinking if measured for model and method, else 0.7]")
     cudagraph_mode: CudagraphMode | None = option(
         None, "Steps that run as CUDA graphs; `none`: eager mode (vLLM: --enforce-eager). [vllm: "
         "full_and_piecewise; else full_decode_only]")
@@ -49,7 +55,9 @@ class StepTimeOptions:
 
 
 def check_step_time(options: StepTimeOptions) -> None:
-    """Raise UsageError if drafts are fewer than none, or their acceptance is no probability."""
+    """Raise UsageError if drafts are fewer than none, their numbers make no table, or acceptance is no probability."""
     if options.num_speculative_tokens < 0:
         raise UsageError(f"num_speculative_tokens = {options.num_speculative_tokens}: must not be negative")
-    cumulative_acceptance(options.speculative_acceptance, options.num_speculative_tokens)
+    draft_lengths(options.num_speculative_tokens_per_batch_size, options.num_speculative_tokens)
+    if options.speculative_acceptance not in (None, *MEASURED):
+        cumulative_acceptance(options.speculative_acceptance, options.num_speculative_tokens)

@@ -51,7 +51,7 @@ def linear(text: str, tokens_per_decode: int = 1) -> StepTime:
 def _terms(t: Any, curve: Any, steps: Any, swap_s_per_token: float, out: Any) -> None:
     for i in range(len(steps)):
         step = steps[i]
-        total = step.num_prompt_tokens + step.num_decodes * t.tokens_per_decode
+        total = step.num_prompt_tokens + step.num_decodes + step.num_drafted_tokens
         slopes = timing.context_slopes(t, curve, step.num_decodes)
         context_s = timing.context_s(t, slopes, step.num_decodes, step.decode_context_tokens)
         swap_s = step.num_swapped_tokens * swap_s_per_token
@@ -73,15 +73,16 @@ def _terms(t: Any, curve: Any, steps: Any, swap_s_per_token: float, out: Any) ->
             out[4, i] += timing.waited_s(t, curve, step.num_prompts, step.num_decodes, step.decode_context_tokens,
                                          step.longest_context_tokens)
             own = all_sampled(step) - step.num_accepted_tokens
-            out[5, i] = timing.head_s(curve, own + step.num_decodes * (t.tokens_per_decode - 1))
+            out[5, i] = timing.head_s(curve, own + step.num_drafted_tokens)
             out[6, i] = between(curve[k].collectives_s, curve[k + 1].collectives_s, fraction)
             if step.num_spared_tokens > 0:
                 _share(curve, total, total - step.num_spared_tokens, out[:, i])
             out[9, i] = between(curve[k].draft_s, curve[k + 1].draft_s, fraction) + draft_s
             gpu_s = out[:8, i].sum() + swap_s + out[9, i] + out[10, i]
-            hidden_s = timing.hidden_s(t, step.num_prompts, step.num_decodes,
+            looked_at = step.num_prompts + step.num_decodes + step.num_drafted_tokens
+            hidden_s = timing.hidden_s(t, step.num_prompts, looked_at,
                                        timing.is_graph(t, step.num_prompts, total, step.num_decodes))
-            extra_s = timing.overhead_s(t, step.num_prompts, step.num_decodes)
+            extra_s = timing.overhead_s(t, looked_at)
             out[7, i] = extra_s + max(hidden_s - gpu_s, 0.0)
         out[8, i] = swap_s
         out[11, i] = step.rank_wait_s

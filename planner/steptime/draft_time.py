@@ -2,8 +2,11 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from planner.catalog.architecture import Architecture
 from planner.catalog.attention_reads import window_tokens
+from planner.loop.state.count_table import node_counts
 from planner.loop.state.terms import StepTime
 from planner.steptime.contribution import Contribution
 from planner.steptime.operators.gemm import Floats
@@ -12,7 +15,7 @@ PROMPT_TERMS = ("prompt_s", "prompt_s_per_token", "prompt_s_per_pair", "prompt_s
                 "prompt_s_per_expanded_token", "kv_bytes_per_token", "prompt_launch_s", "decode_launch_s")
 
 
-def draft_passes(target: Architecture, draft: StepTime, joining_s: Floats, passes: int) -> Iterator[Contribution]:
+def draft_passes(target: Architecture, draft: StepTime, joining_s: Floats, passes: Floats) -> Iterator[Contribution]:
     """Yield the `passes` of a draft with layers, in a step of its target.
 
     As in vLLM's proposers, the first pass runs all tokens of the step, so that the draft has the KV of prompts too, and
@@ -22,7 +25,7 @@ def draft_passes(target: Architecture, draft: StepTime, joining_s: Floats, passe
     ----------
     draft : how long steps of the draft alone take.
     joining_s : what joins the hidden states before its layer, at the counts of `engine.curve` [s].
-    passes : k [1].
+    passes : k, by the number of decodes, shape of `node_counts` [1].
 
     Notes
     -----
@@ -39,7 +42,38 @@ def draft_passes(target: Architecture, draft: StepTime, joining_s: Floats, passe
     yield _window_reads(target, draft, passes)
 
 
-def _window_reads(target: Architecture, draft: StepTime, passes: int) -> Contribution:
+def draft_block(target: Architecture, draft: StepTime, context_s: Floats, markov_s: Floats, tokens: int
+                ) -> Iterator[Contribution]:
+    """Yield the one pass of DFlash or DSpark, in a step of its target.
+
+    All tokens of the step get the draft's keys and values from the target's hidden states. Then the last token of each
+    decode and k masked tokens run through its layers, which attend to the context and to each other, and an LM head
+    draws k tokens. DSpark's second head goes through these one after the other.
+
+    Parameters
+    ----------
+    draft : how long steps of the draft alone take, of 1 + k tokens a decode.
+    context_s : the draft's keys and values of the step's tokens, at the counts of the curve [s].
+    markov_s : the second head on a token of each decode, at the same counts [s]; 0 where there is none.
+    tokens : k [1].
+
+    Notes
+    -----
+    Left out: the masks of a shorter draft, which runs the whole block; the HBM traffic of the second head.
+    """
+    own, counts = draft.curve, node_counts().astype(np.float64)
+    block, drafted = counts * (1 + tokens), counts * tokens
+    block_s = (np.interp(block, counts, own.tokens_s) + own.decode_s + np.interp(drafted, counts, own.head_s)
+               + tokens * markov_s)
+    yield Contribution("draft", {"kv_bytes_per_token": float(draft.terms.kv_bytes_per_token)}, {
+        "draft_s": context_s, "draft_decode_s": block_s, "decode_s": block_s,
+        "decode_bytes": np.interp(block, counts, own.tokens_bytes) + own.decode_bytes
+        + np.interp(drafted, counts, own.head_bytes),
+        "decode_s_per_context_token": own.decode_s_per_context_token})
+    yield _window_reads(target, draft, np.ones(len(counts)))
+
+
+def _window_reads(target: Architecture, draft: StepTime, passes: Floats) -> Contribution:
     """Return what the draft's layers with a window read; under a window that the target does not have it counts all."""
     pair_s, kv_bytes = float(draft.terms.prompt_s_per_window_pair), float(draft.terms.window_kv_bytes_per_token)
     read_s = passes * draft.curve.decode_s_per_window_token

@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from planner.catalog.kv_cache import kv_bytes_per_token_per_gpu
 from planner.catalog.layers.mlps import Experts
 from planner.loop.state.count_table import node_counts
 from planner.loop.state.terms import StepTime
+from planner.model.drafting import Draft
 from planner.model.precision import WEIGHT_FORMATS
 from planner.model.projections import projections
 from planner.steptime.attention_time import OPERATORS, attention
@@ -21,7 +23,7 @@ from planner.steptime.collective_time import (
 )
 from planner.steptime.contribution import Contribution, summed
 from planner.steptime.dense_time import dense_products, gemm_kernels, gemms_s, projection_format
-from planner.steptime.draft_time import draft_heads, draft_passes
+from planner.steptime.draft_time import draft_block, draft_heads, draft_passes
 from planner.steptime.exchange_time import exchange, exchange_fits
 from planner.steptime.expert_time import moe_kernels, routed_experts
 from planner.steptime.host_time import host
@@ -67,16 +69,43 @@ def _draft(stack: StepContext, counts: Floats) -> Iterator[Contribution]:
     draft = stack.draft
     if draft is None or draft.arch is None:
         return
-    alone = replace(stack, arch=draft.arch, quantization=draft.quantization, draft=None, lora_rank=0)
+    checks = replace(draft, arch=None) if draft.is_block else None  # a block's queries attend together
+    alone = replace(stack, arch=draft.arch, quantization=draft.quantization, draft=checks, lora_rank=0)
     own, hidden = roofline(alone), draft.arch.hidden_size
     own.curve.head_s -= sampling_s(alone)
+    joining_s = _joining_s(alone, counts, draft.fused_inputs)
+    if draft.is_block:
+        width = round(kv_bytes_per_token_per_gpu(draft.arch, 1.0, stack.layout.tensor_parallel_size, 1))
+        context_s: Floats = joining_s + gemms_s(alone, counts, width, hidden, HEAD_FORMAT)
+        yield from draft_block(stack.arch, own, context_s, _markov_s(alone, counts, draft.markov_rank),
+                               draft.num_tokens)
+        return
     if draft.method != "medusa":
-        yield from draft_passes(stack.arch, own, _joining_s(alone, counts, draft.fused_inputs), draft.num_tokens)
+        yield from draft_passes(stack.arch, own, joining_s, _passes(draft))
         return
     block_s = gemms_s(alone, counts, hidden, hidden, HEAD_FORMAT)
     block_bytes = WEIGHT_FORMATS[HEAD_FORMAT].bytes_per_element * hidden**2
     yield draft_heads(draft.num_tokens * (block_s + own.curve.head_s),
                       draft.num_tokens * (block_bytes + float(own.curve.head_bytes[1])))
+
+
+def _passes(draft: Draft) -> Floats:
+    """Return the passes that a draft runs after a step of so many decodes, shape of `node_counts` [1].
+
+    vLLM runs the first one with no drafts to make too, so that the draft has the KV of all tokens.
+    """
+    if not draft.lengths:
+        return np.full(len(node_counts()), float(draft.num_tokens))
+    lengths = np.array(draft.lengths, dtype=np.float64)
+    return np.maximum(lengths[np.minimum(node_counts(), len(lengths) - 1)], 1.0)
+
+
+def _markov_s(stack: StepContext, counts: Floats, rank: int) -> Floats:
+    """Return what DSpark's head of low rank takes for one token of each decode: a product with the vocabulary [s]."""
+    if not rank:
+        return np.zeros_like(counts)
+    width = -(-stack.arch.vocab_size // stack.layout.tensor_parallel_size)
+    return gemms_s(stack, counts, width, rank, HEAD_FORMAT)
 
 
 def _joining_s(stack: StepContext, counts: Floats, inputs: int) -> Floats:

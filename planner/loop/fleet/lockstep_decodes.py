@@ -231,7 +231,7 @@ def rest(s: State, steps: int, shared: int, start_s: float, end_s: float) -> Non
     engine.total_wait_s += duration_s
     engine.kv_block_s += (s.settings.num_gpu_blocks - engine.num_free_blocks) * duration_s
     engine.total_hbm_bytes += steps * composition_bytes(s.step_time, s.curve, shared, tokens=0, context=0,
-                                                         decodes=0, sampled=0)
+                                                         decodes=0, sampled=0, drafted=0)
     if engine.num_decodes > 0:
         engine.is_paused = 1
     for k in range(engine.num_prompts):

@@ -38,7 +38,8 @@ class EngineSettings:
 
     `victim` None leaves the choice to the policy. `swap_s_per_token` is the time of one token's KV on the host link
     [s]. Swapped KV is in `cpu_tier` if there is one; all replicas share `remote_tier`. `acceptance` is the probability
-    that at least so many drafted tokens are accepted, one for each drafted token. `num_lookahead_tokens` are KV slots
+    that at least so many drafted tokens are accepted, one for each drafted token. `draft_lengths` are tokens
+    drafted after a step of so many requests, none where there are always as many. `num_lookahead_tokens` are KV slots
     that a decode holds for drafts. With `hashes_next_token` a block's content covers the token after it. `seed` seeds
     the draws of accepted drafts. `state_blocks` are KV blocks that a request takes for its recurrent states
     (`deployment.memory.pages`). Sliding layers keep `window_tokens`, and `window_chunk` more while a prompt is
@@ -103,6 +104,7 @@ class EngineSettings:
     attention_dp_size: int = 1
     attention_dp_timeout_iters: int = 0
     acceptance: tuple[float, ...] = ()
+    draft_lengths: tuple[int, ...] = ()
     num_lookahead_tokens: int = 0
     hashes_next_token: bool = False
     ends_wait: bool = False
@@ -160,7 +162,8 @@ _MADE = {
         "write_policy",  # of KV tiers
         "remote_units",  # of the remote store's room that a block takes
         "first_remote",  # the number there of this engine's first content
-        "num_speculative_tokens",  # drafted for each decode in a step
+        "num_speculative_tokens",  # drafted for each decode in a step, at most
+        "num_draft_lengths",  # batch sizes in `draft_lengths`
         "max_concurrency",  # requests in flight that the client allows
         "max_decode_only_steps",
     ),

@@ -241,6 +241,7 @@ ENGINE = np.dtype(
         ("step_pulled_window", "i8"),  # of their pairs, those within the sliding window
         ("step_sampled", "i8"),
         ("step_cut", "i8"),  # drafts that its decodes lack
+        ("num_drafts", "i8"),  # tokens drafted in the last step for each decode of the next
         ("step_pads", "i8"),  # a prompt of one token is padded to the tokens of a decode with drafts
         ("step_dropped", "i8"),  # of its decodes, rows of requests that have ended: nothing is emitted
         ("step_accepted", "i8"),  # drafted tokens that its decodes emit
@@ -333,6 +334,7 @@ class State(NamedTuple):
     seen_s: Annotated[Any, FLOATS]  # when the client last saw tokens, [num_requests]; empty if it sees each at once
     token_before_s: Annotated[Any, FLOATS]  # emission before the last if that was uneven, [num_requests], or empty
     acceptance: Annotated[Any, FLOATS]  # chance that at least so many drafts are accepted, [num_speculative_tokens]
+    draft_lengths: Annotated[Any, INTS]  # tokens drafted after a step of so many requests; empty if always as many
     adapters: Annotated[Any, INTS]  # of each request, NONE for none, shape [num_requests]; empty without adapters
     adapter_states: Annotated[Any, ADAPTER]  # shape [num_adapters], or one row
     adapter_slots: Annotated[Any, INTS]  # adapters on the GPU, then in host memory, shape [max_loras + max_cpu_loras]
