@@ -224,7 +224,7 @@ COMMON = {
 OWN = {
     "vllm": {"quantization": some.sampled_from(("fp8", "awq", "nvfp4")), "expert_parallel": some.just(True),
              "num_gpu_blocks": some.integers(10, 99), "swap_space": some.just(8.0), "policy": some.just("priority"),
-             "max_loras": some.integers(1, 4), "speculative_method": some.sampled_from(("ngram", "mtp", "suffix")),
+             "max_loras": some.integers(1, 4), "speculative_method": some.sampled_from(("ngram", "mtp", "ngram_gpu")),
              "num_speculative_tokens_per_batch_size": some.just("[[1,8,1],[9,99,0]]"),
              "long_prefill_token_threshold": some.just(512), "enable_chunked_prefill": some.booleans(),
              "scheduler_reserve_full_isl": some.just(False),

@@ -80,6 +80,11 @@ def test_a_flag_is_in_one_class_only(engine: str) -> None:
     ("vllm serve m/m --speculative-model [ngram] --num-speculative-tokens 5", {
         "speculative_method": "ngram", "num_speculative_tokens": 5}),
     ("vllm serve m/m --max-model-len auto --device cuda", {}),
+    ("vllm serve m/m -tp 8 --enable-expert-parallel --enable-eplb --eplb-config "
+     "'{\"num_redundant_experts\": 32, \"window_size\": 1000}'", {
+         "tensor_parallel_size": 8, "expert_parallel": True, "enable_eplb": True, "num_redundant_experts": 32}),
+    ("sglang serve --model m/m --tp 8 --ep-size 8 --ep-num-redundant-experts 32", {
+        "tensor_parallel_size": 8, "expert_parallel": True, "enable_eplb": True, "num_redundant_experts": 32}),
     ("vllm serve m/m --speculative-config '{\"method\": \"dspark\", \"model\": \"o/dspark_block7\", "
      "\"num_speculative_tokens\": 7, \"num_speculative_tokens_per_batch_size\": [[1, 32, 7], [33, 128, 5]]}'", {
          "speculative_method": "dspark", "num_speculative_tokens": 7,

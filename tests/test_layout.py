@@ -44,6 +44,6 @@ def test_heads_that_ranks_do_not_divide_are_refused(model: str, ranks: int) -> N
 
 
 @pytest.mark.parametrize("sizes", [{"tensor_parallel_size": 8, "expert_parallel_size": 8}, {"data_parallel_size": 8}])
-def test_tokens_are_sent_where_ranks_have_their_own_and_experts_are_whole(sizes: dict[str, int]) -> None:
+def test_tokens_are_sent_where_ranks_have_their_own_and_experts_are_whole(sizes: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=r"--all2all-backend deepep: .* and --expert-parallel"):
         Layout(**sizes, exchange="deepep")

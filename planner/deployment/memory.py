@@ -255,7 +255,7 @@ def _expert_layer_bytes(arch: Architecture, experts: Experts, quantization: str 
     """Weights of one MoE layer on one GPU [bytes]."""
     expert_element = WEIGHT_FORMATS[expert_format(arch, quantization)].bytes_per_element
     hidden, ranks = arch.hidden_size, layout.tensor_parallel_size
-    held = -(-experts.num_experts // layout.expert_parallel_size) / layout.expert_tensor_parallel_size
+    held = -(-layout.slots(experts.num_experts) // layout.expert_parallel_size) / layout.expert_tensor_parallel_size
     return (2.0 * experts.router_parameters(hidden)
             + element * (experts.shared_parameters(hidden) / ranks + experts.latent_parameters(hidden))
             + expert_element * held * experts.expert_parameters(hidden) * expert_padding(arch, quantization))

@@ -147,7 +147,7 @@ UNMODELLED = (
     Unmodelled(effect="overlaps the communication of one part of a step with the computing of another", flags=flags("""
         --enable-two-batch-overlap --enable-single-batch-overlap --tbo-token-distribution-threshold=0.48""")),
     Unmodelled(effect="moves experts between GPUs as their load asks: expert layers take another time", flags=flags("""
-        --ep-num-redundant-experts=0 --ep-dispatch-algorithm= --init-expert-location=trivial --enable-eplb
+        --ep-dispatch-algorithm= --init-expert-location=trivial
         --eplb-algorithm=auto --eplb-rebalance-num-iterations=1000 --eplb-rebalance-layers-per-chunk=
         --eplb-min-rebalancing-utilization-threshold=1.0 --elastic-ep-backend= --enable-elastic-expert-backup
         --elastic-ep-join-mode|--ep-join-mode= --elastic-ep-join-rank-offset|--ep-join-rank-offset=0

@@ -72,7 +72,7 @@ OLDER = flags("""
     --qlora-adapter-name-or-path= --quantization-param-path= --tokenizer-pool-extra-config= --tokenizer-pool-size=
     --tokenizer-pool-type= --typical-acceptance-sampler-posterior-alpha=
     --typical-acceptance-sampler-posterior-threshold= --spec-decoding-acceptance-method= --use-v2-block-manager
-    --worker-use-ray --engine-use-ray --num-redundant-experts= --max-seq-len-to-capture=
+    --worker-use-ray --engine-use-ray --max-seq-len-to-capture=
     --speculative-disable-mqa-scorer --speculative-model-quantization= --multi-step-stream-outputs
     --compute-hash-for-prefix-caching --enable-bf16x3-router-gemm""")
 
@@ -113,7 +113,9 @@ UNMODELLED = (
                flags=flags("""--enable-dbo --ubatch-size=0 --dbo-decode-token-threshold=32
                    --dbo-prefill-token-threshold=512""")),
     Unmodelled(effect="moves experts between GPUs as their load asks: expert layers take another time",
-               flags=flags("""--enable-eplb --eplb-config= --expert-placement-strategy=linear --enable-elastic-ep
+               flags=flags("""--eplb-config.use-async --eplb-config.window-size= --eplb-config.step-interval=
+                   --eplb-config.log-balancedness --eplb-config.log-balancedness-interval= --eplb-config.policy=
+                   --eplb-config.communicator= --expert-placement-strategy=linear --enable-elastic-ep
                    --elastic-ep-max-dp-size= --eplb-step-interval= --eplb-window-size=""")),
     Unmodelled(effect="changes how often ranks wait for each other", flags=flags("--dp-sync-interval=1")),
     Unmodelled(effect="leaves the choice of a rank to a load balancer outside; --router has its rule",

@@ -34,6 +34,8 @@ def settle(taken: Taken) -> dict[str, Any]:
     _settle_draft(taken)
     _settle_adapters(taken)
     _settle_attention_ranks(found)
+    if found.get("num_redundant_experts") and taken.engine == "sglang":
+        found["enable_eplb"] = True  # copies are placed by load, from the start (--init-expert-location) or later
     mode = found.pop("deepep_mode", "deepep")
     if found.get("all2all_backend") == "deepep":
         found["all2all_backend"] = mode

@@ -21,6 +21,8 @@ class Layout:
         each has its own sequences and KV cache [1].
     expert_parallel_size : GPUs that the routed experts of a layer are spread over, whole; 1 where every GPU holds a
         slice of each [1].
+    enable_eplb : whether experts are placed by their load (EPLB).
+    num_redundant_experts : with EPLB, copies of a layer's experts, over all GPUs [1].
     decode_context_parallel_size : tensor-parallel GPUs that hold a part of each context each (DCP) [1].
     exchange : how tokens of data-parallel attention reach their experts (`all2all_backend` of a scenario).
     attention_dp_timeout_iters : with data-parallel attention, steps that prompts of one rank wait at most for those of
@@ -28,27 +30,34 @@ class Layout:
 
     Raises
     ------
-    UsageError : a size below 1, a negative wait, experts spread over more GPUs than there are, contexts over GPUs that
-        do not divide the tensor-parallel ones, or tokens sent to whole experts where none are whole or no rank has
-        tokens of its own.
+    UsageError : a size below 1, a negative wait or number of copies, experts placed by their load where none are whole,
+        experts spread over more GPUs than there are, contexts over GPUs that do not divide the tensor-parallel ones, or
+        tokens sent to whole experts where none are whole or no rank has tokens of its own.
     """
 
     tensor_parallel_size: int = 1
     pipeline_parallel_size: int = 1
     data_parallel_size: int = 1
     expert_parallel_size: int = 1
+    enable_eplb: bool = False
+    num_redundant_experts: int = 0
     decode_context_parallel_size: int = 1
     exchange: str = ALL_GATHER
     attention_dp_timeout_iters: int = 0
 
     def __post_init__(self) -> None:
-        for name in (*SIZES, "attention_dp_timeout_iters"):
+        for name in (*SIZES, "attention_dp_timeout_iters", "num_redundant_experts"):
             least = 1 if name.endswith("_size") else 0
             if getattr(self, name) < least:
                 raise UsageError(f"{name} = {getattr(self, name)}; must be at least {least}")
         if self.num_expert_gpus % self.expert_parallel_size:
             raise UsageError(f"expert_parallel_size = {self.expert_parallel_size}; must divide the "
                              f"{self.num_expert_gpus} GPUs of tensor and data parallelism")
+        if self.enable_eplb and self.expert_parallel_size == 1:
+            raise UsageError("--enable-eplb: places whole experts by their load; give --expert-parallel")
+        if self.num_redundant_experts and not self.enable_eplb:
+            raise UsageError(f"--num-redundant-experts {self.num_redundant_experts}: copies are of experts with much "
+                             f"load; give --enable-eplb")
         if self.tensor_parallel_size % self.decode_context_parallel_size:
             raise UsageError(f"decode_context_parallel_size = {self.decode_context_parallel_size}: must divide "
                              f"tensor_parallel_size = {self.tensor_parallel_size}, whose GPUs share the contexts")
@@ -71,6 +80,20 @@ class Layout:
     def expert_tensor_parallel_size(self) -> int:
         """GPUs that share each expert."""
         return self.num_expert_gpus // self.expert_parallel_size
+
+    def slots(self, num_experts: int) -> int:
+        """Return how many places a layer's experts and their copies have over all GPUs [1].
+
+        Raises
+        ------
+        UsageError : they cannot be divided over the GPUs.
+        """
+        slots = num_experts + self.num_redundant_experts
+        if self.enable_eplb and slots % self.expert_parallel_size:
+            most = slots + -slots % self.expert_parallel_size - num_experts
+            raise UsageError(f"--num-redundant-experts {self.num_redundant_experts}: {slots} experts and copies cannot "
+                             f"be divided over {self.expert_parallel_size} GPUs; {most} can")
+        return slots
 
     @property
     def num_gpus(self) -> int:

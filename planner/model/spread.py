@@ -24,6 +24,7 @@ def layout_of(scenario: Scenario, architecture: Architecture | None) -> Layout:
     size, ranks = scenario.tensor_parallel_size, attention_ranks(scenario)
     return Layout(tensor_parallel_size=size, pipeline_parallel_size=scenario.pipeline_parallel_size,
                   data_parallel_size=ranks, expert_parallel_size=size * ranks if scenario.expert_parallel else 1,
+                  enable_eplb=scenario.enable_eplb, num_redundant_experts=scenario.num_redundant_experts,
                   decode_context_parallel_size=scenario.decode_context_parallel_size, exchange=scenario.all2all_backend)
 
 

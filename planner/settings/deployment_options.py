@@ -37,6 +37,11 @@ class DeploymentOptions:
     expert_parallel: bool = option(
         False, "Expert parallelism: each GPU holds whole experts, not a slice of each expert (vLLM: "
         "--enable-expert-parallel; SGLang, TensorRT-LLM: ep_size).")
+    enable_eplb: bool = option(
+        False, "Expert-parallel load balancing (EPLB): experts are placed by their load, as measured while serving.")
+    num_redundant_experts: int = option(
+        0, "With EPLB, copies of experts with much load, over all GPUs of a layer (SGLang: "
+           "--ep-num-redundant-experts).")
     quantization: str | None = option(None, "Weight format: bf16, fp8, int4, mxfp4 … [the checkpoint's]")
     kv_cache_dtype: str = option(
         "auto", "KV cache format: fp8 or bf16. `auto`: the checkpoint's, or 16 bit if it states none.")

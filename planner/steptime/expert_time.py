@@ -8,6 +8,7 @@ import numpy as np
 
 from planner.catalog.layers.mlps import Experts
 from planner.errors import CatalogError
+from planner.model.expert_balance import balanced_load
 from planner.model.precision import KERNELS, WEIGHT_FORMATS, expert_format
 from planner.steptime.contribution import Contribution
 from planner.steptime.dense_time import preferred_kernels
@@ -77,15 +78,17 @@ def _layer(stack: StepContext, experts: Experts, tokens: Floats) -> tuple[Floats
                          ((hidden, MARLIN_PADS_TO[0]), (width, MARLIN_PADS_TO[1] * tp)))
     expert = 3.0 * hidden * width / tp
     multiply_s = 2.0 * expert * tokens * visited / ep / flops_per_s
+    slots = layout.slots(experts.num_experts)
+    most = balanced_load(experts.num_experts, slots, ep) if layout.enable_eplb else math.inf
     layer_s, read = np.full_like(tokens, np.inf), np.zeros_like(tokens)
     for fit in fits:
         constants = replace(fit.constants, floor_s=min(floor_s, fit.constants.floor_s))
-        benchmark_s = moe_s(tokens, hidden=hidden, inter=width, topk=visited, num_experts=experts.num_experts,
+        benchmark_s = moe_s(tokens, hidden=hidden, inter=width, topk=visited, num_experts=slots,
                             moe_tp=tp, moe_ep=ep, weight_bytes_per_element=element,
                             flops_per_s=flops_per_s / stack.compute_ratio(precision),
                             bandwidth_bytes_per_s=bandwidth, constants=constants, unevenness=unevenness(ep),
-                            is_dispatched=layout.dispatches)
-        touched = touched_experts(tokens, visited, experts.num_experts, ep, constants.spread_frac)
+                            most_imbalance=most, is_dispatched=layout.dispatches)
+        touched = touched_experts(tokens, visited, slots, ep, constants.spread_frac)
         weight_bytes = touched * expert * element
         found_s = np.maximum(c.experts_ratio * benchmark_s,
                              np.maximum(weight_bytes / bandwidth, multiply_s))

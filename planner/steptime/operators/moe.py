@@ -1,5 +1,6 @@
 """Mixture of experts: the time of one layer's routed experts on one GPU, routing and permutation included."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,7 +77,7 @@ def touched_gpus(topk: int, num_experts: int, num_gpus: int) -> float:
 def moe_s(tokens: ArrayLike, *, hidden: ArrayLike, inter: ArrayLike, topk: ArrayLike, num_experts: ArrayLike,
           moe_tp: ArrayLike, moe_ep: ArrayLike, weight_bytes_per_element: float, flops_per_s: float,
           bandwidth_bytes_per_s: float, constants: MoeConstants, unevenness: float = 0.0,
-          is_dispatched: bool = False) -> Floats:
+          most_imbalance: float = math.inf, is_dispatched: bool = False) -> Floats:
     """Return the time of one layer's routed experts on the busiest GPU: gate, up and down with routing [s].
 
     t = floor + (E/ep)·per expert + (hidden + i)·depth + ‖M, C‖_p + R, with i = inter / moe_tp, T the touched experts
@@ -99,6 +100,8 @@ def moe_s(tokens: ArrayLike, *, hidden: ArrayLike, inter: ArrayLike, topk: Array
     flops_per_s, bandwidth_bytes_per_s : dense peak of the precision multiplied in (16 bit for w4a16); device memory.
     unevenness : standard deviations by which the busiest GPU touches more experts than the mean; small batches over
         many GPUs touch, say, 12 experts on one and 8 on the average [1].
+    most_imbalance : the busiest GPU's pairs over the mean with experts placed by their load, where that is less than
+        moe_ep^imbalance_exponent [1].
 
     Returns
     -------
@@ -107,11 +110,11 @@ def moe_s(tokens: ArrayLike, *, hidden: ArrayLike, inter: ArrayLike, topk: Array
 
     Notes
     -----
-    Fitted on power-law routing (exponent 1.01), nearer to real traffic than balanced; for balanced or re-balanced
-    experts set `imbalance_exponent` to 0. Gated experts (three matrices) only. Dispatch and combine over the network
-    are not in it. Too slow at one token by 10 to 45 % on most kernels. Skewed routing touches fewer experts than
-    `touched_experts` says, so where the fit ends at a fraction of 1 that is this formula's slack, not the memory's
-    speed. Constants fitted by `benchmarks/kernels/fit_moe.py`.
+    Fitted on power-law routing (exponent 1.01), nearer to real traffic than balanced; `most_imbalance` is 1 for
+    balanced experts. Gated experts (three matrices) only. Dispatch and combine over the network are not in it. Too slow
+    at one token by 10 to 45 % on most kernels. Skewed routing touches fewer experts than `touched_experts` says, so
+    where the fit ends at a fraction of 1 that is this formula's slack, not the memory's speed. Constants fitted by
+    `benchmarks/kernels/fit_moe.py`.
 
     >>> h100 = MoeConstants(flops_frac=0.6, bandwidth_frac=0.95, route_bandwidth_frac=0.3, floor_s=2e-5,
     ...                     s_per_expert=0.0, depth_s=6e-9, padding_tokens=7, tile_tokens=8.0, rereads_max=0.0,
@@ -127,7 +130,7 @@ def moe_s(tokens: ArrayLike, *, hidden: ArrayLike, inter: ArrayLike, topk: Array
     touched = touched_experts(tokens, topk, num_experts, moe_ep, constants.spread_frac)
     local = np.asarray(num_experts, float) / moe_ep
     touched = np.minimum(touched + unevenness * np.sqrt(touched * (1.0 - touched / local)), local)
-    pairs = tokens * topk * moe_ep ** (constants.imbalance_exponent - 1.0)
+    pairs = tokens * topk * np.minimum(moe_ep ** (constants.imbalance_exponent - 1.0), most_imbalance / moe_ep)
     reads = touched * (1.0 + _rereads(pairs / np.maximum(touched, 1e-9), moe_ep, constants))
     traffic = reads * expert * weight_bytes_per_element + 2.0 * pairs * (2.0 * hidden + 3.0 * width)
     flops = 2.0 * expert * (pairs + touched * constants.padding_tokens)
