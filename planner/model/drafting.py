@@ -122,8 +122,8 @@ def draft_of(scenario: Scenario, target: Architecture | None) -> Draft | None:
     else:
         arch = target if method == "medusa" else None
     return Draft(method=method, acceptance=acceptance, acceptance_source=source, arch=arch,
-                 lengths=tuple(draft_lengths(scenario.num_speculative_tokens_per_batch_size,
-                                             scenario.num_speculative_tokens).tolist()),
+                 lengths=draft_lengths(scenario.num_speculative_tokens_per_batch_size,
+                                       scenario.num_speculative_tokens),
                  quantization=_quantization(scenario, method, target),
                  fused_inputs={"mtp": 2, "eagle": 2, "eagle3": 3}.get(method, BLOCK_TAPS if method in BLOCKS else 0),
                  shares_head=method in ("mtp", "eagle", *BLOCKS), markov_rank=MARKOV_RANK if method == "dspark" else 0)

@@ -4,9 +4,6 @@ import itertools
 import math
 from collections.abc import Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
 from planner.errors import UsageError
 
 OPTION = "--speculative-acceptance"
@@ -70,14 +67,14 @@ def acceptance_of_lengths(lengths: Sequence[float], num_speculative_tokens: int)
     [0.8, 0.6, 0.45]
     """
     known = [1.0, *lengths[:num_speculative_tokens]]
-    falling = np.maximum(_falling(np.diff(known).tolist()), 0.0)
-    scaled = list(falling * ((known[-1] - 1.0) / falling.sum()))
+    falling = [max(gain, 0.0) for gain in _falling([after - before for before, after in itertools.pairwise(known)])]
+    scaled = [gain * (known[-1] - 1.0) / math.fsum(falling) for gain in falling]
     while len(scaled) < num_speculative_tokens:
         scaled.append(scaled[-1] * scaled[-1] / scaled[-2] if scaled[-1] > 0.0 else 0.0)
-    return tuple(map(float, scaled))
+    return tuple(scaled)
 
 
-def _falling(values: Sequence[float]) -> NDArray[np.float64]:
+def _falling(values: Sequence[float]) -> list[float]:
     """Return the nearest sequence that never rises, in least squares: pools of neighbours that rise have their mean."""
     pools: list[tuple[float, int]] = []
     for value in values:
@@ -86,7 +83,7 @@ def _falling(values: Sequence[float]) -> NDArray[np.float64]:
             before, size = pools.pop()
             mean, count = (mean * count + before * size) / (count + size), count + size
         pools.append((mean, count))
-    return np.repeat([mean for mean, _ in pools], [count for _, count in pools])
+    return [mean for mean, count in pools for _ in range(count)]
 
 
 def _of_length(given: str, num_speculative_tokens: int) -> tuple[float, ...]:

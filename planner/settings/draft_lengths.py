@@ -2,9 +2,6 @@
 
 import json
 
-import numpy as np
-from numpy.typing import NDArray
-
 from planner.errors import UsageError
 
 OPTION = "--num-speculative-tokens-per-batch-size"
@@ -12,14 +9,14 @@ FORM = "[[first, last, tokens], ...], as in [[1,64,3],[65,128,1],[129,512,0]]"
 MOST_REQUESTS = 1 << 20  # of a batch
 
 
-def draft_lengths(given: str | None, num_speculative_tokens: int) -> NDArray[np.int64]:
+def draft_lengths(given: str | None, num_speculative_tokens: int) -> tuple[int, ...]:
     """Return how many tokens are drafted after a step of n requests, shape [most + 1]; empty without a table.
 
     A gap between two ranges has the value of the range before it, and so has a batch beyond the last range, whose first
     batch size is `most`. Source: vllm/v1/spec_decode/dynamic/utils.py (`build_dynamic_sd_schedule_lookup`).
 
-    >>> draft_lengths("[[1,2,3],[4,8,1]]", 3).tolist()
-    [3, 3, 3, 3, 1]
+    >>> draft_lengths("[[1,2,3],[4,8,1]]", 3)
+    (3, 3, 3, 3, 1)
 
     Raises
     ------
@@ -27,7 +24,7 @@ def draft_lengths(given: str | None, num_speculative_tokens: int) -> NDArray[np.
         more than `num_speculative_tokens`, or a negative number.
     """
     if given is None:
-        return np.zeros(0, np.int64)
+        return ()
     rows = _rows(given)
     before = 0
     for first, last, tokens in rows:
@@ -41,11 +38,10 @@ def draft_lengths(given: str | None, num_speculative_tokens: int) -> NDArray[np.
             raise UsageError(f"{OPTION} {given}: drafts {tokens} tokens; must be from 0 to --num-speculative-tokens, "
                              f"which is {num_speculative_tokens}")
         before = last
-    lengths = np.zeros(rows[-1][0] + 1, np.int64)
+    lengths = [rows[0][2]] * (rows[-1][0] + 1)
     for first, _, tokens in rows:
-        lengths[first:] = tokens
-    lengths[0] = lengths[1]
-    return lengths
+        lengths[first:] = [tokens] * (len(lengths) - first)
+    return tuple(lengths)
 
 
 def _rows(given: str) -> list[tuple[int, int, int]]:
