@@ -25,6 +25,7 @@ from planner.measured.validate_answer import ValidateAnswer
 from planner.planning.capacity_answer import CapacityAnswer
 from planner.planning.check_answer import CheckAnswer
 from planner.planning.probe_answer import ProbeAnswer
+from planner.planning.share_answer import ShareAnswer
 from planner.planning.size_answer import SizeAnswer
 from planner.planning.sweep_answer import SweepAnswer
 from planner.planning.users_answer import UsersAnswer
@@ -41,6 +42,7 @@ FOLDER = Path(__file__).with_name("reference")
 FORMATS = ("bf16", "fp8", "fp4")
 MARK = "<!-- docs/make_reference.py writes this page from the code. Change the code, then run make reference. -->"
 ANSWERS = {"capacity": CapacityAnswer, "capacity --of": UsersAnswer, "probe": ProbeAnswer, "size": SizeAnswer,
+           "share": ShareAnswer,
            "sweep": SweepAnswer, "check": CheckAnswer, "validate": ValidateAnswer, "calibrate": CalibrateAnswer}
 TYPES = {str: "text", int: "whole number", float: "number", bool: "true or false", NoneType: "null", Any: "any value"}
 PLURALS = {**TYPES, str: "texts", int: "whole numbers", float: "numbers", Any: "values"}

@@ -59,6 +59,10 @@ class TargetsError(PlannerError):
     """A targets file is malformed, or a scenario in it cannot be replayed."""
 
 
+class ClusterError(PlannerError):
+    """A cluster's file is malformed, or a deployment in it cannot be replayed."""
+
+
 class AutoscaleError(PlannerError):
     """An autoscaler's file is malformed."""
 

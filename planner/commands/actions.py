@@ -172,6 +172,18 @@ def size(source: str, scenario: Scenario, slo: str, attainment: float, choices: 
     return answer.feasible
 
 
+def share(cluster: Path, choices: Choices, minimize: str, json: Path | None) -> bool:
+    """Find a fleet for each deployment of a cluster, print and write them; False where the GPUs do not suffice."""
+    from planner.planning.cluster_share import share as find_share
+    from planner.report.share_table import share_table
+
+    check_outputs([json])
+    answer = find_share(cluster, choices, minimize)
+    _print_notes(answer.notes)
+    publish(answer, share_table(answer), json)
+    return answer.feasible
+
+
 def check(targets: Path, baseline: Path | None, update_baseline: bool, junit: Path | None, markdown: Path | None,
           json: Path | None) -> bool:
     """Judge a targets file, print and write the verdicts; False where a target is missed."""

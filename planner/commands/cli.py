@@ -10,7 +10,7 @@ import typer
 
 from planner.commands.db_cli import db as db_app
 from planner.commands.options import shows_progress, takes_scenario
-from planner.commands.plan_cli import SloOption, TraceArgument, capacity, probe, size
+from planner.commands.plan_cli import SloOption, TraceArgument, capacity, probe, share, size
 from planner.commands.trace_cli import BadRowsOption, ColumnOption, FormatOption, JsonOption, WhereOption
 from planner.commands.trace_cli import trace as trace_app
 from planner.errors import OutputError, PlannerError
@@ -152,7 +152,7 @@ def compare(
     actions.compare(sources, choices, axis or [], slo, spec_of(format, column, where), on_bad_rows, explain, json, save)
 
 
-for question in (capacity, probe, size):
+for question in (capacity, probe, size, share):
     app.command()(question)
 
 

@@ -7,9 +7,10 @@ import typer
 
 from planner.commands.options import shows_progress, takes, takes_scenario
 from planner.commands.trace_cli import BadRowsOption, ColumnOption, FormatOption, JsonOption, WhereOption
-from planner.planning.search_options import DEFAULT_ATTAINMENT, Choices, Search
+from planner.planning.search_options import DEFAULT_ATTAINMENT, Choices, Search, parse_prices
 from planner.settings.format_spec import spec_of
 from planner.settings.load_options import CLOSED_LOOP, MEASURING
+from planner.settings.rate_scaling import RECOMMENDED
 from planner.settings.scenario import Scenario
 
 TraceArgument = Annotated[str, typer.Argument(metavar="TRACE", help="Trace: a file, - (stdin), a bundled sample "
@@ -75,6 +76,31 @@ def probe(
     from planner.commands import actions
 
     actions.probe(trace, scenario, slo, attainment, results, script, spec_of(format, column, where), on_bad_rows, json)
+
+
+@shows_progress
+def share(
+    cluster: Annotated[Path, typer.Argument(metavar="CLUSTER.toml", help="TOML file with the cluster's [gpus], and a "
+                                            "[deployment.NAME] with trace, slo and model for each deployment.")],
+    minimize: Annotated[str, typer.Option(help="gpus: the fewest GPUs, then the lowest cost. cost: the lowest cost, "
+                                          "then the fewest GPUs.")] = "gpus",
+    price: Annotated[str | None, typer.Option(help=r"USD per GPU-hour: 'h100-sxm=2.5'. \[the catalog's]")] = None,
+    spare: Annotated[int, typer.Option(help="Number of spare replicas of each deployment.")] = 0,
+    scaling: Annotated[str, typer.Option(help="Method of changing a request rate, as of planner size.")] = RECOMMENDED,
+    jobs: Annotated[int, typer.Option(help="Number of processes. -1: one per core.")] = -1,
+    json: JsonOption = None,
+) -> None:
+    """How do deployments of several models share the GPUs of one cluster?
+
+    Each deployment gets replicas of one kind, within its SLO. If the GPUs do not suffice, the answer is the largest
+    share of every load that they serve, and the GPUs to add. Exit code 1 in this case.
+
+    Example: planner share cluster.toml --minimize cost
+    """
+    from planner.commands import actions
+
+    choices = Choices(prices={} if price is None else parse_prices(price), num_spare=spare, scaling=scaling, jobs=jobs)
+    raise typer.Exit(0 if actions.share(cluster, choices, minimize, json) else 1)
 
 
 @shows_progress

@@ -9,7 +9,7 @@ from planner.deployment.deploy import Deployment
 from planner.errors import CapacityError, CatalogError, UsageError
 from planner.launch import launch_command
 from planner.planning.alternatives import Compared, Sized, spread, traded
-from planner.planning.bracket import UNKNOWNS, UnlimitedError, find_bracket
+from planner.planning.bracket import UNKNOWNS, UnlimitedError, UnreachableLoadError, find_bracket
 from planner.planning.fewest import fewest_replicas
 from planner.planning.fleet_schedule import check_schedule, schedule_of, with_forecast
 from planner.planning.fleets import (
@@ -236,10 +236,15 @@ def _fleet(traffic: Traffic, kind: Kind, objectives: Objectives, choices: Choice
         busy_fraction=summary["gpu_busy_fraction"] or 0.0,
         priors=tuple(dict.fromkeys(name for part in parts if part.pool.deployment.stack is not None
                                    for name in priors(part.pool.deployment.stack))),
-        notes=(*notes(deployment, load), *slice_notes(kind.names, num_gpus),
+        notes=(*notes(_without_router(deployment), load), *slice_notes(kind.names, num_gpus),
                *([NO_INTERVAL] if kind.scenario.interval is not None else [])),
         headroom=_headroom(traffic, deployment, objectives, sized.count), stationary=sized.stationary,
         trace_copies=sized.times, schedule=schedule, schedule_reason=schedule_reason)
+
+
+def _without_router(deployment: Deployment) -> Deployment:
+    """Return a deployment whose notes do not speak of the router: the number of replicas is the answer's."""
+    return replace(deployment, scenario=replace(deployment.scenario, router=None))
 
 
 def _mean_rps(traffic: Traffic, choices: Choices, served_rps: float) -> float:
@@ -286,6 +291,8 @@ def _headroom(traffic: Traffic, deployment: Deployment, objectives: Objectives, 
         return max(bracket.lower / own - 1.0, 0.0)
     except UnlimitedError:
         return None
+    except UnreachableLoadError:  # a short trace at the edge: at other lengths and rates it is missed, at its own met
+        return 0.0
 
 
 def _user_headroom(traffic: UsersLoad, deployment: Deployment, objectives: Objectives, count: int) -> float | None:

@@ -1,0 +1,44 @@
+"""The answer of `planner share` as text: the fleets, the GPUs, and what is lacking."""
+
+from collections.abc import Sequence
+
+from planner.planning.share_answer import ShareAnswer
+
+
+def share_table(answer: ShareAnswer) -> str:
+    """Return the verdict, a row for each deployment, a row for each GPU, and the commands."""
+    rows = [("deployment", "load/s", "replicas", "tp", "gpu", "weights", "GPUs", "USD/month", "headroom")]
+    for each in answer.deployments:
+        fleet, kind = each.fleet, each.fleet.kind
+        rows.append((each.deployment, f"{each.rate_rps:.4g}", f"{fleet.num_replicas:,}",
+                     str(kind.tensor_parallel_size), kind.gpu, kind.quantization, f"{fleet.num_gpus:,}",
+                     f"{fleet.cost_usd_per_month:,.0f}",
+                     "-" if fleet.headroom is None else f"{fleet.headroom:+.0%}"))
+    gpus = [("gpu", "cluster", "used", "to add"),
+            *((each.gpu, f"{each.available:,}", f"{each.used:,}", f"{each.lacking:,}" if each.lacking else "")
+              for each in answer.gpus)]
+    commands = [f"{each.deployment}: {each.fleet.command}" for each in answer.deployments]
+    return "\n".join([_verdict(answer), *(aligned(rows) if answer.deployments else []), *aligned(gpus), *commands])
+
+
+def _verdict(answer: ShareAnswer) -> str:
+    cost = f"{answer.cost_usd_per_month:,.0f} USD/month"
+    if answer.feasible:
+        aim = "with the fewest GPUs" if answer.minimized == "gpus" else "at the lowest cost"
+        return f"the cluster serves all deployments within their SLOs, {aim}: {cost}"
+    add = " and ".join(f"{each.lacking:,} × {each.gpu}" for each in answer.gpus if each.lacking)
+    more = f"; add {add} for the whole load" if add else ""
+    if not answer.deployments:
+        return f"the cluster does not serve the deployments within their SLOs{more}"
+    return f"the cluster serves {answer.load_share:.0%} of each load within the SLOs ({cost}){more}"
+
+
+def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Return rows as lines: the first column to the left, all others to the right, two spaces apart.
+
+    >>> aligned([("gpu", "used"), ("h100-sxm", "2")])
+    ['gpu       used', 'h100-sxm     2']
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(
+        row[1:], widths[1:], strict=True))]).rstrip() for row in rows]
