@@ -243,6 +243,7 @@ DIALECT = Dialect(  # sglang/srt/server_args.py
         Flag(names=("--deepep-mode",), option="deepep_mode", read=one_of(DEEPEP_MODES), write=unwritten),
         Switch(names=("--enable-deepep-moe",), option="all2all_backend", value="deepep"),
         Switch(names=("--enable-ep-moe",), option="expert_parallel"),
+        Switch(names=("--disable-custom-all-reduce",), option="custom_all_reduce", value=False),
         Switch(names=("--enable-flashinfer-allreduce-fusion",), option="fuse_allreduce_rms"),
         Switch(names=("--enforce-disable-flashinfer-allreduce-fusion",), option="fuse_allreduce_rms", value=False),
         choice(("--flashinfer-allreduce-fusion-backend",), "fuse_allreduce_rms",

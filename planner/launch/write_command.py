@@ -16,7 +16,7 @@ from planner.settings.tier_options import has_host_tier
 
 FILE = "engine.yaml"
 OWN_DRAFTS = ("eagle", "eagle3", "medusa")  # heads that were trained for a model, in a checkpoint of their own
-NOT_THE_SERVERS = {"model", "gpu", "inter_node_bandwidth", "inter_node_latency", "engine", "engine_version",
+NOT_THE_SERVERS = {"model", "gpu", "inter_node_bandwidth", "inter_node_latency", "pcie_p2p", "engine", "engine_version",
                    "step_time", "calibration", "interval", "speculative_acceptance"}
 
 
