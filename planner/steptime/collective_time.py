@@ -7,7 +7,6 @@ import numpy as np
 
 from planner.catalog.gpus import Gpu
 from planner.catalog.layers.mlps import Dense
-from planner.errors import UsageError
 from planner.steptime.contribution import Contribution
 from planner.steptime.fused_norms import KERNELS_OF, largest_fused_bytes
 from planner.steptime.kernel_constants import Fit, find_fit
@@ -27,14 +26,15 @@ def is_staged(given: bool | None, gpu: Gpu) -> bool:
 
     Parameters
     ----------
-    given : `pcie_p2p`; None leaves it to the GPU's profile.
+    given : `pcie_p2p`; None leaves it to the GPU's profile. It has no effect on GPUs that another link joins.
 
-    Raises
-    ------
-    UsageError : the user gives it for GPUs that another link joins.
+    >>> from planner.catalog.catalog_files import load_gpu
+    >>> [is_staged(given, load_gpu(name)) for name, given in
+    ...  (("rtx-4090", None), ("rtx-4090", True), ("l40s", None), ("l40s", False), ("h100-sxm", False))]
+    [True, False, False, True, False]
     """
-    if given is not None and not gpu.scale_up_link.startswith("PCIe"):
-        raise UsageError(f"pcie_p2p = {given}: --gpu {gpu.name} has {gpu.scale_up_link}, not PCIe; leave it out")
+    if not gpu.scale_up_link.startswith("PCIe"):
+        return False
     return bool(gpu.host_staged) if given is None else not given
 
 
