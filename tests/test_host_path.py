@@ -82,11 +82,11 @@ def test_two_rtx_pro_6000_take_what_was_measured(num_bytes: int, measured_us: fl
 
 @pytest.mark.parametrize(("gpu", "is_measured"), [("rtx-pro-6000", True), ("rtx-4090", False)])
 def test_the_shipped_constants_are_a_hosts(gpu: str, is_measured: bool) -> None:
-    """Less than PCIe 4 has, and a start of microseconds; other cards take those of the measured one."""
+    """Less than PCIe 4 has, and a start of microseconds; other cards take the mean of two machines."""
     fit = find_fit(HostPathConstants, "host_paths", gpu=gpu, engine="nccl")
     assert fit.is_measured is is_measured
     assert 8e9 < fit.constants.bandwidth_bytes_per_s < 32e9
-    assert 1e-6 < fit.constants.latency_s < 1e-5
+    assert 1e-6 < fit.constants.latency_s < 3e-5
     assert fit.row["source"]
     assert fit.row["median_ape"] < 0.05
 
