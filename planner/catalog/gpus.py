@@ -21,9 +21,11 @@ _GPU_NUMBERS = {  # key in the file -> field, unit, and the range in which any a
     "sustained_clock": ("sustained_clock", "1", 0.1, 1),
     "hbm_energy": ("hbm_energy_j_per_byte", "J/B", 1e-12, 1e-9),
     "flop_energy": ("flop_energy_j", "J/FLOP", 1e-14, 1e-10),
+    "host_staged": ("host_staged", "1", 1, 1),
 }
 _FLOPS = (1e11, 1e18)  # dense, any precision
-_OPTIONAL = ("launch_speed", "multiprocessors", "shared_memory", "sustained_clock", "hbm_energy", "flop_energy")
+_OPTIONAL = ("launch_speed", "multiprocessors", "shared_memory", "sustained_clock", "hbm_energy", "flop_energy",
+             "host_staged")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +50,7 @@ class Gpu:
     tdp_w, idle_w : power limit, and draw without work [W].
     hbm_energy_j_per_byte : of a byte from device memory through the chip, where it was measured; else 0 [J/B].
     flop_energy_j : of an operation in 16 bit, where it was measured; else 0 [J/FLOP].
+    host_staged : 1 if collectives go through the host, where GPUs lack peer access as hosts are installed; else 0 [1].
     price_usd_per_hour : on-demand list price [USD/h].
     kernels_of : the GPU whose measured kernels are its own: itself, or one of the same chip.
     collectives_of : the same for collectives: `kernels_of` where the same link joins both, else itself.
@@ -76,6 +79,7 @@ class Gpu:
     sustained_clock: float = 0.0
     hbm_energy_j_per_byte: float = 0.0
     flop_energy_j: float = 0.0
+    host_staged: float = 0.0
     kernels_of: str
     collectives_of: str
     slice_of: str = ""

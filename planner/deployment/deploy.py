@@ -31,6 +31,7 @@ from planner.settings.default_router import routed
 from planner.settings.scenario import OPTION_DEFAULTS, Scenario, given_options
 from planner.settings.tier_options import has_tiers
 from planner.steptime.by_term import linear
+from planner.steptime.collective_time import is_staged
 from planner.steptime.engine_constants import EngineConstants
 from planner.steptime.fused_norms import fuses_norms
 from planner.steptime.lora import adapter_bytes
@@ -279,10 +280,10 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
         stack = StepContext(
             arch=architecture, gpu=gpu, layout=layout, quantization=scenario.quantization,
             kv_bytes_per_element=kv_bytes, engine=scenario.engine, constants=constants or scenario_constants(scenario),
-            is_overlapped=limits.async_scheduling, draft=draft, node_link=node_link,
+            is_overlapped=limits.async_scheduling, node_link=node_link, uses_nccl=not scenario.custom_all_reduce,
             fuses_norms=fuses_norms(scenario.fuse_allreduce_rms, scenario.engine, architecture, gpu, layout),
-            lora_rank=scenario.max_lora_rank if scenario.max_loras else 0,
-            fp8_gemm_backend=scenario.fp8_gemm_backend, moe_backend=scenario.moe_backend,
+            lora_rank=scenario.max_lora_rank if scenario.max_loras else 0, is_staged=is_staged(scenario.pcie_p2p, gpu),
+            fp8_gemm_backend=scenario.fp8_gemm_backend, moe_backend=scenario.moe_backend, draft=draft,
             fp32_matmul=scenario.fp32_matmul, is_older=ENGINES[scenario.engine].is_older(scenario.engine_version),
             **graph_sizes(scenario, gpu))
     step_time = (linear(scenario.step_time, 1 + scenario.num_speculative_tokens) if stack is None

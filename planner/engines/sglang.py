@@ -247,6 +247,7 @@ DIALECT = Dialect(  # sglang/srt/server_args.py
         Switch(names=("--enable-ep-moe",), option="expert_parallel"),
         Switch(names=("--enable-eplb",), option="enable_eplb"),
         Flag(names=("--ep-num-redundant-experts",), option="num_redundant_experts"),
+        Switch(names=("--disable-custom-all-reduce",), option="custom_all_reduce", value=False),
         Switch(names=("--enable-flashinfer-allreduce-fusion",), option="fuse_allreduce_rms"),
         Switch(names=("--enforce-disable-flashinfer-allreduce-fusion",), option="fuse_allreduce_rms", value=False),
         choice(("--flashinfer-allreduce-fusion-backend",), "fuse_allreduce_rms",

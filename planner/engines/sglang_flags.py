@@ -130,7 +130,7 @@ UNMODELLED = (
         --kv-canary-sweep-interval=0 --kv-canary-real-data=none --enable-return-hidden-states
         --return-hidden-states-mode= --enable-return-aux-hidden-states --return-aux-hidden-state-layer-ids=*""")),
     Unmodelled(effect="changes the time that GPUs need to add up or to exchange their results", flags=flags("""
-        --disable-custom-all-reduce --enable-nccl-nvls --enable-symm-mem --enable-mscclpp --enable-torch-symm-mem
+        --enable-nccl-nvls --enable-symm-mem --enable-mscclpp --enable-torch-symm-mem
         --enable-scattered-sconv --boundary-reduction=auto --enable-quant-communications
         --enable-aiter-allreduce-fusion --disable-aiter-allreduce-fusion-in-prefill
         --disable-aiter-allreduce-fusion-in-decode --enable-dp-lm-head --enable-tp-lm-head-all-to-all

@@ -203,6 +203,7 @@ DIALECT = Dialect(  # vllm/engine/arg_utils.py
         Flag(names=("--speculative-config.model", "-sc.model", "--spec-model", "--speculative-model"),
              option="speculative_model", read=text),
         Switch(names=("--enforce-eager",), option="cudagraph_mode", value="none"),
+        Switch(names=("--disable-custom-all-reduce",), option="custom_all_reduce", value=False, otherwise=True),
         choice((OPTIMIZATION_LEVEL,), "optimization_level", {str(level): level for level in range(4)}),
         choice(("--performance-mode",), "performance_mode",
                {name: name for name in ("balanced", "interactivity", "throughput")}),

@@ -107,8 +107,6 @@ UNMODELLED = (
         --ir-op-priority= --monokernel --disable-cascade-attn --model-impl=auto --quantization-config=
         --enable-batch-sharded-sampling --override-attention-dtype= --specialize-active-lora
         --enable-mixed-moe-lora-format --enable-moe-shared-loras""")),
-    Unmodelled(effect="makes all-reduces slower: NCCL sends small messages, too",
-               flags=flags("--disable-custom-all-reduce")),
     Unmodelled(effect="overlaps the communication of one half of a step with the computing of the other",
                flags=flags("""--enable-dbo --ubatch-size=0 --dbo-decode-token-threshold=32
                    --dbo-prefill-token-threshold=512""")),

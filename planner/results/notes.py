@@ -110,6 +110,12 @@ def _kernels(deployment: Deployment) -> list[str]:
     if unmeasured := priors(stack):
         found.append(f"step times use priors (medians over other GPUs) for {', '.join(unmeasured)}: their kernels "
                      f"were not measured on {stack.gpu.name}")
+    if stack.is_staged and stack.layout.num_gpus > 1:
+        found.append(f"collectives go through the host: {stack.gpu.name} has no peer access on PCIe unless its host is "
+                     f"set up for it; --pcie-p2p is for such hosts")
+    if deployment.scenario.pcie_p2p is not None and not stack.gpu.scale_up_link.startswith("PCIe"):
+        found.append(f"pcie_p2p = {deployment.scenario.pcie_p2p}: no effect, since {stack.gpu.scale_up_link} joins "
+                     f"{stack.gpu.name}")
     if WEIGHT_FORMATS[weight_format(stack.arch, stack.quantization)].widened_bytes:
         found.append("bitsandbytes' weights are widened to 16 bit before each product: the planner counts the traffic, "
                      "and nobody measured the kernel")

@@ -34,6 +34,9 @@ class DeploymentOptions:
     # DeepSeek-R1 with TP16 on two nodes of eight H100 has TPOT of 23 to 24 ms (tenstorrent/tt-inference-server#356): 55
     # to 60 us; NCCL's all-reduce of 4 KB between H100 nodes takes 75 us (NVIDIA/nccl#1453): 35 us.
     inter_node_latency: float = option(55e-6, "Latency of each message of a collective between nodes [s].")
+    pcie_p2p: bool | None = option(
+        None, "Peer-to-peer access between GPUs on PCIe. Without it, NCCL's collectives go through the host, and "
+              "the engine's own all-reduce is off. [the GPU's profile]")
     expert_parallel: bool = option(
         False, "Expert parallelism: each GPU holds whole experts, not a slice of each expert (vLLM: "
         "--enable-expert-parallel; SGLang, TensorRT-LLM: ep_size).")

@@ -44,6 +44,9 @@ class StepTimeOptions:
     piecewise_cuda_graph_max_tokens: int | None = option(
         None, "Largest step with prompts that runs as piecewise graphs [tokens]. "
         "[max_cudagraph_capture_size]")
+    custom_all_reduce: bool = option(
+        True, "The engine's own all-reduce for small messages. Without it, NCCL sends all messages (vLLM, SGLang: "
+              "--disable-custom-all-reduce).")
     fuse_allreduce_rms: bool | None = option(
         None, "Fused all-reduce + RMSNorm: one kernel for all-reduce, residual and norm (SGLang: "
         "--enable-flashinfer-allreduce-fusion). [on if the engine does so]")

@@ -5,17 +5,37 @@ from dataclasses import replace
 
 import numpy as np
 
+from planner.catalog.gpus import Gpu
 from planner.catalog.layers.mlps import Dense
 from planner.steptime.contribution import Contribution
 from planner.steptime.fused_norms import KERNELS_OF, largest_fused_bytes
 from planner.steptime.kernel_constants import Fit, find_fit
 from planner.steptime.operators.collectives import CollectiveConstants, collective_s
 from planner.steptime.operators.gemm import Floats
+from planner.steptime.operators.host_path import HostPathConstants, host_path_s
 from planner.steptime.operators.network import network_s
 from planner.steptime.step_context import StepContext
 
 ACTIVATION_BYTES = 2.0  # between kernels activations are 16-bit, whatever the weights are
+NCCL = "nccl"  # the engine of NCCL's rows in hardware_db/kernels
 QK_NORM_BYTES = 8.0  # of a token: the sums of squares of query and key, 32-bit
+
+
+def is_staged(given: bool | None, gpu: Gpu) -> bool:
+    """Tell whether collectives go through the host, since GPUs on PCIe cannot reach each other's memory.
+
+    Parameters
+    ----------
+    given : `pcie_p2p`; None leaves it to the GPU's profile. It has no effect on GPUs that another link joins.
+
+    >>> from planner.catalog.catalog_files import load_gpu
+    >>> [is_staged(given, load_gpu(name)) for name, given in
+    ...  (("rtx-4090", None), ("rtx-4090", True), ("l40s", None), ("l40s", False), ("h100-sxm", False))]
+    [True, False, False, True, False]
+    """
+    if not gpu.scale_up_link.startswith("PCIe"):
+        return False
+    return bool(gpu.host_staged) if given is None else not given
 
 
 def collectives(stack: StepContext, counts: Floats, fused: Floats) -> Iterator[Contribution]:
@@ -63,10 +83,20 @@ def collectives_s(stack: StepContext, message_bytes: Floats, op: str, num_gpus: 
     """Return the time of one collective of the engine [s], shape of `message_bytes`.
 
     Over several nodes it is that of the GPUs of one, and what the network takes; never less than inside one node.
+    Through the host NCCL sends all messages, since engines' own kernels need peer access (`_can_p2p` in vLLM's
+    custom_all_reduce.py, and SGLang's copy; TensorRT-LLM's AUTO strategy falls back to NCCL).
     """
-    def inside_s(count: int) -> Floats:
-        return collective_s(message_bytes, op=op, num_gpus=count, constants=collective_fit(stack, op, count).constants,
+    def direct_s(count: int, sender: StepContext) -> Floats:
+        return collective_s(message_bytes, op=op, num_gpus=count, constants=collective_fit(sender, op, count).constants,
                             link_bandwidth_bytes_per_s=stack.gpu.scale_up_bandwidth_bytes_per_s)
+
+    def inside_s(count: int) -> Floats:
+        own_s = direct_s(count, stack)
+        if not stack.is_staged:
+            return own_s
+        host = find_fit(HostPathConstants, "host_paths", gpu=stack.gpu.name, engine=NCCL).constants
+        slower_s = np.maximum(own_s, direct_s(count, replace(stack, uses_nccl=True)))
+        return host_path_s(message_bytes, op=op, num_gpus=count, direct_s=slower_s, constants=host)
 
     benchmark_s, per_node = inside_s(num_gpus), stack.gpu.gpus_per_node
     if num_gpus > per_node:
@@ -83,5 +113,6 @@ def collective_fit(stack: StepContext, op: str, num_gpus: int) -> Fit[Collective
     Where a GPU was not measured, medians over others on the same PCIe stand in before those over NVLink.
     """
     measured = next((size for size in (2, 4, 8) if size >= num_gpus), 8)
-    return find_fit(CollectiveConstants, "collectives", gpu=stack.gpu.collectives_of, engine=stack.engine, op=op,
+    return find_fit(CollectiveConstants, "collectives", gpu=stack.gpu.collectives_of,
+                    engine=NCCL if stack.uses_nccl else stack.engine, op=op,
                     prior=stack.gpu.scale_up_link, num_gpus=measured)

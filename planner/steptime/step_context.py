@@ -34,6 +34,8 @@ class StepContext:
     node_link : what joins nodes; None where the GPUs are of one.
     draft : how tokens are drafted; None where they are not.
     lora_rank : of LoRA adapters, 0 without them [1].
+    is_staged : whether collectives inside a node go through the host (`planner.steptime.collective_time.is_staged`).
+    uses_nccl : whether NCCL sends all messages, and the engine's own all-reduce none.
     fuses_norms : whether all-reduces take the norm after them along (`planner.steptime.fused_norms`).
     fp8_gemm_backend : "auto", or "flashinfer_trtllm" where block-scaled FP8 is multiplied by that kernel.
     moe_backend : "auto", or what multiplies the routed experts: a name of `roofline.MOE_BACKENDS`.
@@ -55,6 +57,8 @@ class StepContext:
     node_link: NodeLink | None = None
     draft: Draft | None = None
     lora_rank: int = 0
+    is_staged: bool = False
+    uses_nccl: bool = False
     fuses_norms: bool = False
     fp8_gemm_backend: str = "auto"
     moe_backend: str = "auto"
