@@ -54,6 +54,10 @@ TRACE_COLUMNS = (
     Column(name="adapter", dtype="str", unit="1", meaning="LoRA adapter of the request; empty for none"),
     Column(name="cached_tokens", dtype="int", unit="tokens", meaning="Prompt tokens that were cached, by the log",
            minimum=0, maximum=MAX_TOKENS),
+    Column(name="image_tokens", dtype="int", unit="tokens", meaning="Prompt tokens that are of images; part of "
+           "input_tokens", minimum=0, maximum=MAX_TOKENS),
+    Column(name="num_images", dtype="int", unit="1", meaning="Images in the prompt; 1 if absent and there are "
+           "image_tokens", minimum=0, maximum=MAX_TOKENS),
     Column(name="max_output_tokens", dtype="int", unit="tokens", meaning="Client's limit on output tokens", minimum=1,
            maximum=MAX_TOKENS),
     Column(name="predicted_output_tokens", dtype="int", unit="tokens", meaning="Output length by a predictor",

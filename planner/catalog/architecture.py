@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from planner.catalog.layers.layer_group import Attention, LayerGroup
 from planner.catalog.layers.mlps import Dense, Experts, Mlp, MlpGroup
+from planner.catalog.vision import Vision
 from planner.errors import CatalogError
 
 M = TypeVar("M", bound=Mlp)
@@ -39,6 +40,7 @@ class Architecture:
     expert_quantization : of its routed experts, None where it is the same.
     attention_quantization : of its attention, None where it is the same; "bf16" in gpt-oss.
     linear_quantization : of its linear attention, None where it is the attention's.
+    vision : encoder of images; None where the model has none, or the config does not describe it.
     kv_cache_dtype : of the KV cache that the published checkpoint has scales for, None where it names none.
 
     Raises
@@ -65,6 +67,7 @@ class Architecture:
     attention_quantization: str | None
     linear_quantization: str | None = None
     kv_cache_dtype: str | None
+    vision: Vision | None = None
 
     def __post_init__(self) -> None:
         faults = (*(group.attention.fault(group) for group in self.layers), *(group.mlp.fault() for group in self.mlps))

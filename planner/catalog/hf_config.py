@@ -10,6 +10,7 @@ from planner.catalog.hf_attention import layer_groups
 from planner.catalog.hf_keys import Keys, block_counts
 from planner.catalog.hf_mlps import mlps_of
 from planner.catalog.hf_quantization import formats, kv_cache_dtype
+from planner.catalog.vision import vision_of
 from planner.errors import CatalogError
 
 
@@ -29,8 +30,8 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
 
     Notes
     -----
-    Keys that Hugging Face's config class fills in (Gemma 3 omits most) take its value. Multi-token-prediction layers
-    and vision towers are left out: the memory that they take is missing.
+    Keys that Hugging Face's config class fills in (Gemma 3 omits most) take its value. Multi-token-prediction layers,
+    projectors of images and audio towers are left out: the memory that they take is missing.
     """
     merged = _language_model(config)
     model_type = _model_type(merged, where)
@@ -54,7 +55,7 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
         adds_up_once=_adds_up_once(keys, model_type), quantization=stored.quantization,
         attention_quantization=stored.attention_quantization, expert_quantization=stored.expert_quantization,
         linear_quantization=stored.linear_quantization,
-        kv_cache_dtype=kv_cache_dtype(keys.config, model_type, where))
+        kv_cache_dtype=kv_cache_dtype(keys.config, model_type, where), vision=vision_of(config, where))
 
 
 _MULTIPLE = 256  # of which a Nemotron-NAS's MLPs are as wide

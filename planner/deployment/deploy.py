@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.catalog.architecture import Architecture
-from planner.catalog.catalog_files import load_gpu, load_model
+from planner.catalog.catalog_files import load_gpu
 from planner.catalog.gpus import Gpu
 from planner.catalog.kv_cache import kv_bytes_per_token_per_gpu
 from planner.deployment.autoscale import Autoscale, read_autoscale
@@ -23,6 +23,7 @@ from planner.loop.state.engine_settings import EngineSettings, Tier
 from planner.loop.state.terms import StepTime
 from planner.model.drafting import Draft, draft_of, draft_settings
 from planner.model.layout import Layout
+from planner.model.loaded_model import loaded_model
 from planner.model.precision import kv_bytes_per_element, kv_cache_type
 from planner.model.spread import check_heads, layout_of, node_link_of, stage_transfer_of
 from planner.policies.by_name import load_policy
@@ -37,6 +38,7 @@ from planner.steptime.fused_norms import fuses_norms
 from planner.steptime.lora import adapter_bytes
 from planner.steptime.roofline import roofline
 from planner.steptime.step_context import StepContext
+from planner.steptime.vision_time import image_settings
 from planner.traces import Trace
 from planner.traces.shaping.client_load import NAME, at_client_rate
 from planner.traces.shaping.session_start import check_sessions, parse_fractions, under_way
@@ -246,7 +248,7 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
     layout : in place of the scenario's, where it knows more of it: data-parallel attention.
     constants : in place of the engine's, or of the scenario's calibration.
     """
-    architecture = load_model(scenario.model) if scenario.model else None
+    architecture = loaded_model(scenario)
     gpu = load_gpu(scenario.gpu) if scenario.gpu else None
     given = frozenset(given_options(scenario))
     scenario = replace(scenario, **ENGINES[scenario.engine].options_before(scenario.engine_version, scenario))
@@ -298,6 +300,7 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
         **window_settings(None if memory is None else memory.windows), attention_dp_size=layout.data_parallel_size,
         attention_dp_timeout_iters=layout.attention_dp_timeout_iters,
         stage_transfer_s_per_token=stage_transfer[0], stage_transfer_latency_s=stage_transfer[1],
+        **image_settings(stack),
         **draft_settings(draft, ENGINES[scenario.engine].hashes_next_token, layout.data_parallel_size))
     return Deployment(scenario=scenario, architecture=architecture, gpu=gpu, layout=layout, memory=memory,
                       stack=stack, step_time=step_time, policy=policy, settings=settings, draft=draft, given=given)

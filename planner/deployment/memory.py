@@ -130,7 +130,8 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
     window_rules = window_rules or WindowRules(max_num_batched_tokens=max_num_batched_tokens)
     rules, ranks, stages = ENGINES[engine], layout.tensor_parallel_size, layout.pipeline_parallel_size
     shared_by = layout.decode_context_parallel_size
-    weights = weight_bytes(arch, quantization, layout) + draft_weight_bytes(draft, layout) + adapters_bytes
+    weights = (weight_bytes(arch, quantization, layout) + draft_weight_bytes(draft, layout) + adapters_bytes
+               + vision_weight_bytes(arch, layout))
     activations = activation_bytes(arch, max_num_batched_tokens, max_num_seqs, ranks, engine)
     communication = COMMUNICATION_BYTES if layout.num_gpus > 1 else 0.0
     per_token = kv_bytes_per_token_per_gpu(arch, kv_bytes_per_element, ranks, stages) / shared_by
@@ -273,6 +274,11 @@ def expert_padding(arch: Architecture, quantization: str | None) -> float:
     if expert_format(arch, quantization) != "mxfp4":
         return 1.0
     return 256 * math.ceil(arch.hidden_size / 256) / arch.hidden_size
+
+
+def vision_weight_bytes(arch: Architecture, layout: Layout) -> float:
+    """Weights of the vision encoder on one GPU of the first stage, in 16 bit; 0 without an encoder [bytes]."""
+    return 0.0 if arch.vision is None else 2.0 * arch.vision.parameters / layout.tensor_parallel_size
 
 
 def draft_weight_bytes(draft: Draft | None, layout: Layout) -> float:

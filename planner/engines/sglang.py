@@ -245,6 +245,7 @@ DIALECT = Dialect(  # sglang/srt/server_args.py
         Flag(names=("--deepep-mode",), option="deepep_mode", read=one_of(DEEPEP_MODES), write=unwritten),
         Switch(names=("--enable-deepep-moe",), option="all2all_backend", value="deepep"),
         Switch(names=("--enable-ep-moe",), option="expert_parallel"),
+        Switch(names=("--language-model-only",), option="language_model_only"),
         Switch(names=("--enable-eplb",), option="enable_eplb"),
         Flag(names=("--ep-num-redundant-experts",), option="num_redundant_experts"),
         Switch(names=("--disable-custom-all-reduce",), option="custom_all_reduce", value=False),

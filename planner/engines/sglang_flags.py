@@ -17,7 +17,7 @@ NO_EFFECT = flags("""
     --soft-watchdog-timeout= --sleep-on-idle --use-ray --numa-node=* --gc-threshold=* --disaggregation-transfer-backend=
     --disaggregation-bootstrap-port= --disaggregation-ib-device= --disaggregation-enable-kv-checksum
     --encoder-transfer-backend=auto --encoder-urls=* --encoder-bootstrap-port=8997 --encoder-register-urls=*
-    --enable-adaptive-dispatch-to-encoder --language-model-only --language-only --enable-fp32-lm-head
+    --enable-adaptive-dispatch-to-encoder --language-only --enable-fp32-lm-head
     --enable-memory-saver --enable-weights-cpu-backup --enable-draft-weights-cpu-backup
     --enable-custom-logit-processor --enable-watermark --watermark-config= --sampling-mask-max-tokens=4096
     --disable-outlines-disk-cache --grammar-backend= --disable-flashinfer-autotune --flashinfer-autotune-skip-ops=*

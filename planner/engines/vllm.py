@@ -157,6 +157,7 @@ DIALECT = Dialect(  # vllm/engine/arg_utils.py
         Flag(names=("--decode-context-parallel-size", "-dcp"), option="decode_context_parallel_size"),
         Flag(names=("--data-parallel-size", "-dp"), option=REPLICAS),
         Switch(names=("--enable-expert-parallel", "-ep"), option="expert_parallel", otherwise=False),
+        Switch(names=("--language-model-only",), option="language_model_only", otherwise=False),
         Switch(names=("--enable-eplb",), option="enable_eplb", otherwise=False),
         Flag(names=("--eplb-config.num-redundant-experts", "--num-redundant-experts"), option="num_redundant_experts"),
         choice(("--quantization", "-q"), "quantization", QUANTIZATIONS),

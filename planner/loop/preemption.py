@@ -21,7 +21,7 @@ from planner.loop.state.engine_state import (
     WAITING,
     State,
 )
-from planner.loop.step_shape import count_decode, count_prompt, is_padded
+from planner.loop.step_shape import count_decode, count_images, count_prompt, is_padded
 from planner.policies.policy import NO_LIMIT
 
 
@@ -137,6 +137,7 @@ def take_down(s: State, i: int) -> None:
             if is_padded(request):
                 s.engine.step_accepted -= request.num_offered_tokens - 1
             count_prompt(s, request, int(request.num_scheduled_tokens), -1)
+            count_images(s, i, int(request.num_scheduled_tokens), -1)
         remove_prompt(s, i)
     request.num_scheduled_tokens = 0
     request.num_flying_tokens = request.num_refused_tokens = 0

@@ -21,7 +21,7 @@ from planner.loop.preemption import choose_victim, preempt
 from planner.loop.reservation import RETRACT_DECODE_STEPS, charge, left_tokens, sum_reservations
 from planner.loop.serving import DECODES, grant_prompt, make_room, serve, take_for_prompt
 from planner.loop.state.engine_state import BY_PREFIX, BY_RANK, NONE, PROMISE_SHARE, State
-from planner.loop.step_shape import count_prompt, free_seats, has_place, pending_tokens
+from planner.loop.step_shape import count_images, count_prompt, free_seats, has_place, pending_tokens
 from planner.policies.policy import DECODES_FIRST, IN_ORDER, PROMPTS_ALONE, PROMPTS_FIRST
 
 LOOK_EVERY, LOOK_AT = 32, 128  # looks at the queue, and requests of it
@@ -126,6 +126,7 @@ def take_memory(s: State) -> None:
                 take_for_prompt(s, i, n)
             elif s.requests[i].num_scheduled_tokens > 0:  # it waits for a victim that is in flight
                 count_prompt(s, s.requests[i], n, -1)
+                count_images(s, i, n, -1)
                 s.requests[i].num_scheduled_tokens = 0
         k += 1 if k < s.engine.num_prompts and s.prompts[k] == i else 0
 

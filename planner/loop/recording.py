@@ -36,6 +36,7 @@ def record_step(s: State, duration_s: float, used_blocks: int) -> None:
     row.num_swapped_tokens = e.step_swapped
     row.num_adapters = e.num_adapters
     row.adapter_load_s = e.step_adapter_s
+    row.image_s = e.step_image_s
     row.num_running = e.num_running
     row.num_ended = e.num_ended
     row.num_waiting = e.num_waiting

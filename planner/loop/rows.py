@@ -31,6 +31,7 @@ STEP_ROW = np.dtype(
         ("num_swapped_tokens", "i8"),
         ("num_adapters", "i8"),
         ("adapter_load_s", "f8"),
+        ("image_s", "f8"),  # vision encoder
         ("num_running", "i8"),
         ("num_ended", "i8"),  # of these, ended in the last step
         ("num_waiting", "i8"),

@@ -16,7 +16,7 @@ from planner.loop.memory.blocks import (
 from planner.loop.overlap import enter_known, grant_over_row, grant_over_rows, over_blocks
 from planner.loop.preemption import choose_victim, preempt
 from planner.loop.state.engine_state import COMPLETED, DECODE, NONE, PROMISE_SHARE, PROMPT, State
-from planner.loop.step_shape import chunk_tokens, count_decode, count_prompt, has_place, pending_tokens
+from planner.loop.step_shape import chunk_tokens, count_decode, count_images, count_prompt, has_place, pending_tokens
 
 DECODES, PROMPTS = 1, 2  # what `serve` is asked for, as bits
 
@@ -251,6 +251,7 @@ def grant_prompt(s: State, i: int, n: int) -> None:
         request.num_offered_tokens = draw_emitted(s, i, n - pending_tokens(request))
         s.engine.step_accepted += request.num_offered_tokens - 1
     count_prompt(s, request, n, 1)
+    count_images(s, i, n, 1)
 
 
 @jit

@@ -27,6 +27,7 @@ def begin_step(s: State) -> None:
     e.step_accepted = 0
     e.step_dropped = 0
     e.step_cut = 0
+    e.step_image_s = 0.0
     e.step_passed = 0
     e.step_passed_blocks = 0
     e.step_preempted = 0
@@ -105,6 +106,16 @@ def count_prompt(s: State, request: Any, n: int, sign: int) -> None:
         e.step_pulled_window += sign * within
     if n >= pending_tokens(request):
         e.step_sampled += sign
+
+
+@jit
+def count_images(s: State, i: int, n: int, sign: int) -> None:
+    """Add what the vision encoder takes for `n` prompt tokens of a request, or take it out again with sign -1.
+
+    An encoder runs over an image in the step that reaches it; here each token of the prompt has its share.
+    """
+    if s.settings.encodes_images:
+        s.engine.step_image_s += sign * n * s.image_s_per_token[i]
 
 
 @jit

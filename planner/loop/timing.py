@@ -330,7 +330,7 @@ def step_s(s: State, run: int, shared: int, as_graph: bool) -> float:
         decodes,
         e.step_sampled + e.step_decodes + drafted,
     )
-    gpu_s += e.step_adapter_s
+    gpu_s += e.step_adapter_s + e.step_image_s
     gpu_s += adapters_s(t, e.num_adapters, rows.prompt_tokens + decodes + drafted)
     if e.step_swapped > 0:
         gpu_s += e.step_swapped * s.settings.swap_s_per_token

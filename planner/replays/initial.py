@@ -38,6 +38,7 @@ def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_t
     """
     n = trace.requests.height
     record = settings_record(policy, settings, recording)
+    record.encodes_images = settings.image_s_per_token > 0 and "image_tokens" in trace.requests.columns
     seats = n if record.limits_batch_only else int(record.max_num_seqs)
     most = min(n, settings.num_gpu_blocks, seats)  # each that runs holds a block of its own
     adapters = _adapters(trace) if settings.max_loras else np.empty(0, np.int64)
@@ -78,6 +79,7 @@ def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_t
         token_before_s=np.full(n if record.drops_tokens else 0, math.nan),
         acceptance=np.array(settings.acceptance, np.float64),
         draft_lengths=np.array(settings.draft_lengths, np.int64),
+        image_s_per_token=_image_s_per_token(trace, settings) if record.encodes_images else np.empty(0),
         adapters=adapters,
         adapter_states=st.records(int(adapters.max(initial=0)) + 1, ADAPTER),
         adapter_slots=np.full(int(record.max_loras + record.max_cpu_loras), st.NONE),
@@ -205,6 +207,22 @@ def _adapters(trace: Trace) -> NDArray[np.int64]:
         return np.full(trace.requests.height, st.NONE)
     numbers = trace.requests["adapter"].rank("dense").cast(int) - 1
     return numbers.fill_null(st.NONE).to_numpy().astype(np.int64)
+
+
+def _image_s_per_token(trace: Trace, settings: EngineSettings) -> NDArray[np.float64]:
+    """Return the vision encoder's time for each request's images, by token of its prompt, shape [num_requests] [s].
+
+    Each image, or tile of one, attends to itself alone; a request's images are alike.
+    """
+    tokens, images = (optional(trace.requests, name, default).astype(np.float64)
+                      for name, default in (("image_tokens", 0), ("num_images", 1)))
+    parts = np.maximum(images, 1.0)
+    if settings.image_tile_tokens:
+        parts = np.maximum(parts, np.ceil(tokens / settings.image_tile_tokens))
+    whole_s = (parts * settings.image_s + tokens * settings.image_s_per_token
+               + tokens * tokens / parts * settings.image_s_per_pair)
+    found: NDArray[np.float64] = np.where(tokens > 0, whole_s, 0.0) / trace.requests["input_tokens"].to_numpy()
+    return found
 
 
 def _largest(trace: Trace, policy: Policy, settings: EngineSettings, record: Any) -> NDArray[np.int64]:

@@ -245,7 +245,7 @@ class ReplayResult:
         """
         steps = self.records.steps
         columns = {name: np.ascontiguousarray(steps[name]) for name in steps.dtype.names or ()
-                   if name != "num_spared_tokens"}
+                   if name not in ("num_spared_tokens", "image_s")}
         columns |= self._step_times(steps)
         number = pl.int_range(pl.len(), dtype=pl.Int64).over("replica")
         table = pl.DataFrame(columns).select(number.alias("step"), pl.all())

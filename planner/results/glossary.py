@@ -239,6 +239,7 @@ STEPS: Mapping[str, Term] = {
     "rank_wait_s": Term("s", "Time that a rank of data-parallel attention loses because another rank has more work: "
                              "tokens of other ranks, padding, and waiting for the slowest rank"),
     "draft_s": Term("s", "Draft passes of speculative decoding, without the KV that their attention reads"),
+    "images_s": Term("s", "Vision encoder, spread over the tokens of the prompts"),
     "compute_s": Term("s", "Arithmetic of the step at the GPU's dense peak"),
     "memory_s": Term("s", "HBM traffic of the step at the peak bandwidth"),
 }

@@ -96,6 +96,15 @@ def _engines(deployment: Deployment, trace: Trace) -> list[str]:
                      + (f" ({draft.acceptance_source})" if draft.acceptance_source else "")
                      + (f"; large batches draft as few as {min(draft.lengths)}" if draft.lengths else "")
                      + ("" if deployment.stack else "; a linear step time does not include the draft's cost"))
+    if "image_tokens" in columns and deployment.scenario.language_model_only:
+        lines.append("image_tokens count as prompt tokens alone: a server without its vision encoder rejects prompts "
+                     "with images")
+    elif "image_tokens" in columns and (architecture is None or architecture.vision is None or not deployment.stack):
+        lines.append("image_tokens count as prompt tokens alone: the vision encoder is not known; give a config.json "
+                     "with vision_config as --model")
+    elif "image_tokens" in columns:
+        lines.append("images: the vision encoder's time is spread over the tokens of their prompts; the image "
+                     "processor of the host and the memory of the encoder's cache are left out")
     if "adapter" in columns and not settings.max_loras:
         lines.append("the trace's LoRA adapters are ignored; --max-loras replays them")
     lines += window_memory(deployment, trace) + graph_memory(deployment)

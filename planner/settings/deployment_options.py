@@ -45,6 +45,8 @@ class DeploymentOptions:
     num_redundant_experts: int = option(
         0, "With EPLB, copies of experts with much load, over all GPUs of a layer (SGLang: "
            "--ep-num-redundant-experts).")
+    language_model_only: bool = option(
+        False, "Do not load the vision encoder of a multimodal model.")
     quantization: str | None = option(None, "Weight format: bf16, fp8, int4, mxfp4 … [the checkpoint's]")
     kv_cache_dtype: str = option(
         "auto", "KV cache format: fp8 or bf16. `auto`: the checkpoint's, or 16 bit if it states none.")

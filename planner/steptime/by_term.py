@@ -16,7 +16,7 @@ from planner.loop.state.count_table import between, shared_s, table_index
 from planner.loop.state.terms import CURVE, STEP_TIME, StepTime
 
 TERMS = ("linear_s", "experts_s", "activations_s", "attention_prompt_s", "attention_decode_s", "lm_head_s",
-         "collectives_s", "overhead_s", "swap_s", "draft_s", "adapters_s", "rank_wait_s")
+         "collectives_s", "overhead_s", "swap_s", "draft_s", "adapters_s", "rank_wait_s", "images_s")
 
 
 def linear(text: str, tokens_per_decode: int = 1) -> StepTime:
@@ -55,6 +55,7 @@ def _terms(t: Any, curve: Any, steps: Any, swap_s_per_token: float, out: Any) ->
         slopes = timing.context_slopes(t, curve, step.num_decodes)
         context_s = timing.context_s(t, slopes, step.num_decodes, step.decode_context_tokens)
         swap_s = step.num_swapped_tokens * swap_s_per_token
+        out[12, i] = step.image_s
         out[10, i] = timing.adapters_s(t, step.num_adapters, total) + step.adapter_load_s
         if t.is_linear:
             out[0, i] = t.per_token_s * total
@@ -78,7 +79,7 @@ def _terms(t: Any, curve: Any, steps: Any, swap_s_per_token: float, out: Any) ->
             if step.num_spared_tokens > 0:
                 _share(curve, total, total - step.num_spared_tokens, out[:, i])
             out[9, i] = between(curve[k].draft_s, curve[k + 1].draft_s, fraction) + draft_s
-            gpu_s = out[:8, i].sum() + swap_s + out[9, i] + out[10, i]
+            gpu_s = out[:8, i].sum() + swap_s + out[9, i] + out[10, i] + out[12, i]
             looked_at = step.num_prompts + step.num_decodes + step.num_drafted_tokens
             hidden_s = timing.hidden_s(t, step.num_prompts, looked_at,
                                        timing.is_graph(t, step.num_prompts, total, step.num_decodes))

@@ -44,9 +44,10 @@ class EngineSettings:
     the draws of accepted drafts. `state_blocks` are KV blocks that a request takes for its recurrent states
     (`deployment.memory.pages`). Sliding layers keep `window_tokens`, and `window_chunk` more while a prompt is
     computed, in pages of `window_page_size` tokens and `window_page_bytes`; a block has `block_bytes`
-    (`deployment.sliding_windows`). `attention_dp_size` attention ranks take prompts together, or after
-    `attention_dp_timeout_iters` steps. `adapter_load_s` is the time to bring a LoRA adapter from host memory to the
-    GPU, `adapter_read_s` into host memory [s].
+    (`deployment.sliding_windows`). The vision encoder takes `image_s` for an image, or a tile of `image_tile_tokens`,
+    and so much for each of its tokens and pairs of tokens. `attention_dp_size` attention ranks take prompts together,
+    or after `attention_dp_timeout_iters` steps. `adapter_load_s` is the time to bring a LoRA adapter from host memory
+    to the GPU, `adapter_read_s` into host memory [s].
     """
 
     num_gpu_blocks: int
@@ -105,6 +106,10 @@ class EngineSettings:
     attention_dp_timeout_iters: int = 0
     acceptance: tuple[float, ...] = ()
     draft_lengths: tuple[int, ...] = ()
+    image_s: float = 0.0
+    image_s_per_token: float = 0.0
+    image_s_per_pair: float = 0.0
+    image_tile_tokens: int = 0
     num_lookahead_tokens: int = 0
     hashes_next_token: bool = False
     ends_wait: bool = False
@@ -194,6 +199,7 @@ _MADE = {
         "limits_batch_only",  # max_num_seqs limits the prompts of a batch, not the running set
         "requeues_last",  # a preempted request waits behind all others
         "may_cancel",
+        "encodes_images",  # prompts have images, which a vision encoder runs over
         "has_timeouts",  # clients end attempts; an attempt that the API server has not reached costs nothing
         "has_ttft_timeout",
         "is_retried",  # a client that ended an attempt may come again, here or elsewhere

@@ -250,6 +250,7 @@ ENGINE = np.dtype(
         ("step_swapped", "i8"),
         ("step_preempted", "i8"),
         ("step_displaced", "i8"),  # of these, for somebody more urgent
+        ("step_image_s", "f8"),  # vision encoder
         ("step_adapter_s", "f8"),  # bringing adapters to the GPU
         ("step_wait_s", "f8"),  # what it takes because other ranks of data-parallel attention have more
         ("step_spared", "i8"),  # tokens that experts see fewer of each rank, since others have less
@@ -335,6 +336,7 @@ class State(NamedTuple):
     token_before_s: Annotated[Any, FLOATS]  # emission before the last if that was uneven, [num_requests], or empty
     acceptance: Annotated[Any, FLOATS]  # chance that at least so many drafts are accepted, [num_speculative_tokens]
     draft_lengths: Annotated[Any, INTS]  # tokens drafted after a step of so many requests; empty if always as many
+    image_s_per_token: Annotated[Any, FLOATS]  # encoder of a prompt's images, by prompt token, [num_requests], or empty
     adapters: Annotated[Any, INTS]  # of each request, NONE for none, shape [num_requests]; empty without adapters
     adapter_states: Annotated[Any, ADAPTER]  # shape [num_adapters], or one row
     adapter_slots: Annotated[Any, INTS]  # adapters on the GPU, then in host memory, shape [max_loras + max_cpu_loras]

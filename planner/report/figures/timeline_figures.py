@@ -14,6 +14,7 @@ from planner.report.figures.style import (
     GREEN,
     GREY,
     INDIGO,
+    OLIVE,
     ORANGE,
     PURPLE,
     SKY,
@@ -36,7 +37,7 @@ from planner.steptime.by_term import TERMS
 TIME_AXIS = "time since the first arrival [s]"
 NO_STEPS = "no steps were recorded"
 TERM_COLORS = dict(zip(TERMS, (BLUE, PURPLE, GREY, ORANGE, SKY, YELLOW, GREEN, VERMILLION, BROWN, TEAL, WINE,
-                               INDIGO), strict=True))
+                               INDIGO, OLIVE), strict=True))
 
 
 class Series(NamedTuple):

@@ -50,6 +50,7 @@ def _blis(trace: Trace) -> Mapping[str, bytes]:
         return (arrival + _microseconds(table[name])).fill_null(0)
 
     zeros = pl.Series(np.zeros(n, np.int64))
+    images = column("image_tokens", 0).cast(pl.Int64)
     columns = {
         "request_id": pl.Series(np.arange(n)), "client_id": column("tenant", ""), "tenant_id": column("tenant", ""),
         "slo_class": pl.Series([""]).extend_constant("", n - 1)}
@@ -59,7 +60,8 @@ def _blis(trace: Trace) -> Mapping[str, bytes]:
         "session_id": column("session_id", ""), "round_index": _rounds(table), "prefix_group": columns["slo_class"],
         "prefix_length": zeros, "streaming": pl.Series([True]).extend_constant(True, n - 1),
         "input_tokens": table["input_tokens"], "output_tokens": table["output_tokens"],
-        "text_tokens": table["input_tokens"], "image_tokens": zeros, "audio_tokens": zeros, "video_tokens": zeros,
+        "text_tokens": table["input_tokens"] - images, "image_tokens": images, "audio_tokens": zeros,
+        "video_tokens": zeros,
         "reason_ratio": zeros.cast(pl.Float64), "model": columns["slo_class"], "deadline_us": after("cancel_after_s")}
     if "deadline_s" in table.columns:
         columns["slo_target_us"] = _microseconds(table["deadline_s"]).fill_null(0)
