@@ -329,6 +329,12 @@ def test_the_host_looks_at_every_token_that_was_checked(drafted: int, prompt: in
     assert seconds(bound, step(prompt, decodes, 100)) == pytest.approx(2e-2 + 1e-6 + looked_at * (1e-3 + 5e-6))
 
 
+def test_a_length_without_drafts_has_no_effect() -> None:
+    assert Scenario(speculative_acceptance="length:2.9").num_speculative_tokens == 0
+    with pytest.raises(UsageError, match=r"length:5: with --num-speculative-tokens 3 a decode emits 1 to 4 tokens"):
+        Scenario(speculative_acceptance="length:5", num_speculative_tokens=3)
+
+
 @pytest.mark.parametrize("length", [1.0, 1.4, 2.9, 4.0])
 def test_a_mean_length_gives_chances_with_that_mean(length: float) -> None:
     chances = cumulative_acceptance(f"length:{length}", 3)

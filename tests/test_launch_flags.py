@@ -292,3 +292,11 @@ def test_a_host_tier_can_be_a_multiple_of_the_kv_cache() -> None:
     for options in wrong:
         with pytest.raises(UsageError, match="kv_offloading_ratio"):
             Scenario(**options)
+
+
+@pytest.mark.parametrize(("method", "tokens", "size"), [("dflash", 15, 16), ("dspark", 7, 7)])
+def test_blocks_of_sglang_are_written_by_their_size(method: Any, tokens: int, size: int) -> None:
+    scenario = Scenario(model="m/m", engine="sglang", speculative_method=method, num_speculative_tokens=tokens)
+    command, _ = launch_command(scenario)
+    assert f"--speculative-num-draft-tokens {size}" in command
+    assert read_launch(command).options["num_speculative_tokens"] == tokens

@@ -42,7 +42,7 @@ def launch_command(scenario: Scenario) -> tuple[str, tuple[str, ...]]:
             in_file[entry[0]] = entry[1] if len(entry) > 1 else True
         else:
             lacking.append(f"{name} = {value}")
-    if scenario.engine == "sglang" and scenario.speculative_method in BLOCKS:
+    if scenario.engine == "sglang" and scenario.speculative_method in BLOCKS and scenario.num_speculative_tokens:
         _name_block(words, scenario)
     if scenario.num_speculative_tokens and scenario.speculative_method in OWN_DRAFTS and not scenario.speculative_model:
         lacking.append(f"speculative_model, the checkpoint that {scenario.speculative_method} drafts with")

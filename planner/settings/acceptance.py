@@ -89,6 +89,8 @@ def _falling(values: Sequence[float]) -> list[float]:
 def _of_length(given: str, num_speculative_tokens: int) -> tuple[float, ...]:
     """Return the chances p, p^2, ... whose sum is a mean acceptance length less one."""
     length, most = _number(given.removeprefix(LENGTH), given), 1 + num_speculative_tokens
+    if most == 1:  # no drafts
+        return ()
     if not 1.0 <= length <= most:
         raise UsageError(f"{OPTION} {given}: with --num-speculative-tokens {num_speculative_tokens} a decode emits 1 "
                          f"to {most} tokens a step; give its mean acceptance length")
