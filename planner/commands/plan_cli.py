@@ -80,8 +80,9 @@ def probe(
 
 @shows_progress
 def share(
-    cluster: Annotated[Path, typer.Argument(metavar="CLUSTER.toml", help="TOML file with the cluster's [gpus], and a "
-                                            "[deployment.NAME] with trace, slo and model for each deployment.")],
+    cluster: Annotated[Path, typer.Argument(metavar="CLUSTER.toml", help="TOML file with two parts: gpus has the "
+                                            "number of each GPU, and deployment.NAME the trace, slo and model of each "
+                                            "deployment.")],
     minimize: Annotated[str, typer.Option(help="gpus: the fewest GPUs, then the lowest cost. cost: the lowest cost, "
                                           "then the fewest GPUs.")] = "gpus",
     price: Annotated[str | None, typer.Option(help=r"USD per GPU-hour: 'h100-sxm=2.5'. \[the catalog's]")] = None,
