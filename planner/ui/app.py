@@ -17,6 +17,7 @@ from planner.ui import catalog_page as catalog
 from planner.ui import compare_page as compare
 from planner.ui import explore_page as explore
 from planner.ui import link, sidebar
+from planner.ui import plan_page as plan
 from planner.ui import replay_page as replay
 from planner.ui import schedule_page as schedule
 from planner.ui import sizing_page as sizing
@@ -25,6 +26,7 @@ from planner.ui.words import plain, without_paths
 from planner.ui.work import workers
 
 PAGES = (  # title, page, address, icon
+    ("Plan", plan.page, "plan", ":material/savings:"),
     ("Workload", workload.page, "workload", ":material/timeline:"),
     ("Replay", replay.page, "replay", ":material/play_circle:"),
     ("Schedule", schedule.page, "schedule", ":material/view_timeline:"),
@@ -35,7 +37,7 @@ PAGES = (  # title, page, address, icon
     ("Accuracy", accuracy.page, "accuracy", ":material/target:"),
     ("Catalog", catalog.page, "catalog", ":material/library_books:"),
 )
-KEYS = (*sidebar.KEYS, *schedule.KEYS, *capacity.KEYS, *sizing.KEYS, *explore.KEYS)  # in the address
+KEYS = (*sidebar.KEYS, *plan.KEYS, *schedule.KEYS, *capacity.KEYS, *sizing.KEYS, *explore.KEYS)  # in the address
 ICON = Path(__file__).with_name("icon.png")
 BROKEN = "This page ended with an internal error; the server's log has details."
 
@@ -48,7 +50,7 @@ def main() -> None:
     st.set_page_config(page_title="planner", page_icon=ICON, layout="wide")
     workers().warm()
     asked = ask()
-    first, pages = replay.page, []
+    first, pages = plan.page, []
     for title, page, address, icon in PAGES:
         shown = partial(draw, page, title, asked)
         pages.append(st.Page(shown, title=title, url_path="root" if page is first else address, icon=icon,
