@@ -109,6 +109,15 @@ def _is_field(side: ast.expr) -> bool:
     return isinstance(side, ast.Name) and side.id in FIELDS
 
 
+def described(accepts: Accepts) -> str | None:
+    """Return conditions as text; None if there are none.
+
+    >>> described(parse_conditions("tenant == 'gold' and 9 > input_tokens"))
+    "tenant == 'gold' and input_tokens < 9"
+    """
+    return " and ".join(map(str, accepts)) or None
+
+
 def is_open(accepts: Accepts) -> bool:
     """Tell whether a pool's conditions leave their threshold open."""
     return any(condition.value is None for condition in accepts)
