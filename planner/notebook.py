@@ -106,7 +106,7 @@ def size(trace: AnyTrace, scenario: Scenario, slo: str, *, attainment: float = D
          growth: str | None = CHOICES.growth, months: int = CHOICES.months, spare: int = CHOICES.num_spare,
          period_s: float | None = CHOICES.period_s, rate_series: str | Path | None = None,
          forecast_s: float | None = CHOICES.forecast_s, think_time: float | None = CHOICES.think_time,
-         scaling: str = CHOICES.scaling,
+         scaling: str = CHOICES.scaling, thresholds: Sequence[int] = CHOICES.thresholds,
          compare_assumptions: bool = CHOICES.compare_assumptions, jobs: int = CHOICES.jobs) -> Answer:
     """Find the cheapest fleet, and the one of fewest GPUs, that serves a trace; see `sizing.size`.
 
@@ -115,7 +115,7 @@ def size(trace: AnyTrace, scenario: Scenario, slo: str, *, attainment: float = D
     trace : as read, or a path or sample to read.
     slo, attainment : as of `capacity`.
     gpus : to choose from; the scenario's where none are given.
-    quantizations, tensor_parallel_sizes, spare, period_s, forecast_s, think_time, scaling, jobs : as of
+    quantizations, tensor_parallel_sizes, spare, period_s, forecast_s, think_time, scaling, thresholds, jobs : as of
         `search_options.Choices`.
     prices, reserved_prices, spot_prices, power_price, co2_per_kwh, sort, sensitivity, growth, months : likewise; the
         answer's `options` have a row for each price term.
@@ -126,7 +126,7 @@ def size(trace: AnyTrace, scenario: Scenario, slo: str, *, attainment: float = D
                       reserved_prices=reserved_prices or {}, spot_prices=spot_prices or {}, power_price=power_price,
                       co2_per_kwh=co2_per_kwh, sort=sort, sensitivity=sensitivity, growth=growth, months=months,
                       num_spare=spare, period_s=period_s, forecast_s=forecast_s, jobs=jobs, scaling=scaling,
-                      compare_assumptions=compare_assumptions, think_time=think_time,
+                      compare_assumptions=compare_assumptions, think_time=think_time, thresholds=thresholds,
                       series=None if rate_series is None else read_rate_series(Path(rate_series)))
     answer = sizing.size(_read(trace, scenario), scenario, parse_objectives(slo, attainment), choices)
     shown = ("gpu", "tensor_parallel_size", "quantization", "num_replicas", "num_gpus", "cost_usd_per_hour",

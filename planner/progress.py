@@ -116,6 +116,8 @@ def later(function: Callable[..., Any]) -> Callable[..., Call]:
 def in_parallel(what: str, calls: Iterable[Call], num_calls: int, jobs: int) -> list[Any]:
     """Return the results of calls, made by several processes, in order; a stage counts them.
 
+    Large arrays are mapped into the processes, which may write to them: the compiled loop takes no others.
+
     Parameters
     ----------
     what : as of `Stage`.
@@ -126,7 +128,7 @@ def in_parallel(what: str, calls: Iterable[Call], num_calls: int, jobs: int) -> 
 
     results = []
     with stage(what, num_calls) as calling, workers_may_stop():
-        for result in joblib.Parallel(n_jobs=jobs, return_as="generator")(calls):
+        for result in joblib.Parallel(n_jobs=jobs, return_as="generator", mmap_mode="c")(calls):
             results.append(result)
             calling.move(len(results))
     return results

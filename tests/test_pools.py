@@ -376,9 +376,9 @@ def test_options_that_do_not_go_with_a_fleet(folder: Path) -> None:
     with pytest.raises(FleetError, match=r"none\.toml: cannot be read"):
         play([(0.0, 10, 1)], fleet=str(folder / "none.toml"))
     trace = trace_of([(0.0, 10, 1)])
-    with pytest.raises(UsageError, match="this command finds fleets of equal replicas"):
+    with pytest.raises(UsageError, match="finds the threshold between two pools"):
         size(trace, real(folder, {"gpu": "h100-sxm"}), parse_objectives("ttft:500", 0.9),
-             Choices(gpus=["h100-sxm"], quantizations=[None], ranks=(1,), prices={}))
+             Choices(gpus=["h100-sxm"], quantizations=[None], prices={}))
     mixed = real(folder, {"gpu": "h100-sxm"}, {"gpu": "h100-sxm", "engine": "sglang"}, interval=0.8)
     with pytest.raises(UsageError, match="different errors"):
         replay(trace, mixed)

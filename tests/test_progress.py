@@ -2,7 +2,9 @@
 
 import io
 import time
+from typing import Any
 
+import numpy as np
 import pytest
 from command_line import planner
 from joblib.externals.loky import get_reusable_executor, process_executor
@@ -84,3 +86,11 @@ def test_nobody_has_to_listen() -> None:
                                      "report", "trace describe", "trace convert", "trace synth"])
 def test_every_command_can_be_quiet(command: str) -> None:
     assert "--quiet" in planner(*command.split(), "--help").stdout
+
+
+def is_writeable(array: Any) -> bool:
+    return bool(array.flags.writeable)
+
+
+def test_large_arrays_come_to_other_processes_as_the_loop_takes_them() -> None:
+    assert in_parallel("looking", [later(is_writeable)(np.zeros(1 << 18))] * 2, 2, 2) == [True, True]

@@ -69,7 +69,7 @@ def test_chunks_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.skipif(not (PAGES_FIT and hasattr(mmap, "MADV_DONTNEED")), reason="memory cannot be given back so")
 def test_memory_of_requests_that_have_left_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requests_module, "CHUNK", FEW)
-    memory = RequestMemory(trace_of([(float(k), 10, 2) for k in range(1000)]), limits=Limits(100))
+    memory = RequestMemory(trace_of([(float(k), 10, 2) for k in range(1000)]), limits=[Limits(100)])
     engine: Any = st.records(1, st.ENGINE)[0]
     assert memory.lay_out(engine)
     assert engine.laid_out_until_s == FEW - 1
@@ -97,7 +97,7 @@ def test_memory_of_requests_that_have_left_is_given_back(monkeypatch: pytest.Mon
 
 def test_who_arrives_at_one_instant_is_laid_out_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requests_module, "CHUNK", FEW)
-    memory = RequestMemory(trace_of([(0.0, 10, 2)] * 700 + [(1.0, 10, 2)] * 300), limits=Limits(100))
+    memory = RequestMemory(trace_of([(0.0, 10, 2)] * 700 + [(1.0, 10, 2)] * 300), limits=[Limits(100)])
     engine: Any = st.records(1, st.ENGINE)[0]
     assert memory.lay_out(engine)
     assert engine.laid_out_until_s == 1.0  # of request 767

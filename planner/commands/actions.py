@@ -155,14 +155,17 @@ def size(source: str, scenario: Scenario, slo: str, attainment: float, choices: 
 
     kind, path = (None, None) if write is None else write_target(write)
     check_outputs([json, path])
-    if scenario.gpu is None or scenario.model is None:
+    if write is not None and scenario.fleet is not None:
+        raise UsageError(f"--write {write}: writes replicas of one kind, and --fleet {scenario.fleet} has two; leave "
+                         f"--write out")
+    if scenario.fleet is None and (scenario.gpu is None or scenario.model is None):
         raise UsageError("--gpu and --model must be given; --gpu takes a list, as in 'h100-sxm,h200-sxm'")
     if scenario.data_parallel_size > 1 and not scenario.data_parallel_attention:
         raise UsageError(f"--data-parallel-size {scenario.data_parallel_size}: the number of replicas is looked for; "
                          f"leave it out (over a launch command's give 1), or give --data-parallel-attention, whose "
                          f"ranks it is the number of")
     formats = [None] if scenario.quantization is None else scenario.quantization.split(",")
-    choices = replace(choices, gpus=scenario.gpu.split(","), quantizations=formats)
+    choices = replace(choices, gpus=(scenario.gpu or "").split(","), quantizations=formats)
     objectives = parse_objectives(slo, attainment)
     answer = find_fleet(_read_searched(source, scenario, format, on_bad_rows), scenario, objectives, choices)
     _print_notes(answer.notes)

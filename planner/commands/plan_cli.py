@@ -105,7 +105,7 @@ def share(
 
 
 @shows_progress
-@takes_scenario(without=("tensor_parallel_size", "fleet", "autoscale", "prefill_replicas", "session_start_fraction",
+@takes_scenario(without=("tensor_parallel_size", "autoscale", "prefill_replicas", "session_start_fraction",
                          *MEASURING, "num_prompts", "num_warmups"))
 @takes(Choices)
 def size(
@@ -128,7 +128,8 @@ def size(
 
     --gpu and --quantization take lists. The default router is random, like a Kubernetes Service. --request-rate,
     --rate-scale and --rate-series change the rate by the method of --scaling. --max-concurrency and --max-sessions
-    give a number of users in place of a rate. Exit code 1 if no fleet meets the SLO.
+    give a number of users in place of a rate. --fleet takes two pools whose conditions leave a threshold of the prompt
+    length open, and finds it. Exit code 1 if no fleet meets the SLO.
 
     Example: planner size chat --request-rate 60 --model llama-3.1-8b --slo "ttft:500 tpot:50" --gpu h100-sxm,l40s
     """

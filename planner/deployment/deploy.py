@@ -11,6 +11,7 @@ from planner.catalog.catalog_files import load_gpu
 from planner.catalog.gpus import Gpu
 from planner.catalog.kv_cache import kv_bytes_per_token_per_gpu
 from planner.deployment.autoscale import Autoscale, read_autoscale
+from planner.deployment.conditions import Accepts, check_contexts, routes_of
 from planner.deployment.engine_limits import graph_sizes, limits_of, scenario_constants
 from planner.deployment.kv_tiers import check_tiers, cpu_tier, remote_tier
 from planner.deployment.memory import MemoryPlan, pages, plan_memory
@@ -83,6 +84,7 @@ class Pool:
     deployment : of each replica.
     autoscale : by which its replicas come and go, at most `num_replicas` of them; None where they stay.
     notes : on how it was read.
+    accepts : conditions of the requests that the router may send it; empty for all requests.
     """
 
     name: str
@@ -92,6 +94,7 @@ class Pool:
     deployment: Deployment
     autoscale: Autoscale | None = None
     notes: tuple[str, ...] = ()
+    accepts: Accepts = ()
 
     @property
     def num_gpus(self) -> int:
@@ -194,9 +197,9 @@ def resolve_pools(scenario: Scenario, specs: Sequence[PoolSpec], trace: Trace, w
             raise FleetError(f"{where}: pool {spec.name!r}: {error}") from error
         pools.append(Pool(name=spec.name, role=spec.role, weight=spec.weight, deployment=deployment,
                           num_replicas=spec.num_replicas if autoscale is None else autoscale.rules.maximum,
-                          autoscale=autoscale, notes=spec.notes))
+                          autoscale=autoscale, notes=spec.notes, accepts=spec.accepts))
     pools = _with_one_context(pools)
-    _check_pools(where, pools)
+    _check_pools(where, pools, trace)
     return replace(pools[0].deployment, scenario=scenario, pools=tuple(pools))
 
 
@@ -209,15 +212,15 @@ def _with_one_context(pools: Sequence[Pool]) -> list[Pool]:
         each.deployment.settings, max_model_len=longest))) for each in pools]
 
 
-def _check_pools(path: str, pools: Sequence[Pool]) -> None:
+def _check_pools(path: str, pools: Sequence[Pool], trace: Trace) -> None:
     """Raise FleetError where a request that one pool takes could not be taken, or gone on with, by another."""
     first = pools[0]
     same: list[tuple[str, Callable[[Deployment], Any], str]] = [
         ("model", lambda each: each.architecture and each.architecture.name, "a router serves one model"),
-        ("max_model_len", lambda each: each.settings.max_model_len, "give --max-model-len for all"),
     ]
     if first.role != "both":
-        same += [("kv_cache_dtype", lambda each: each.scenario.kv_cache_dtype, "KV is sent without conversion"),
+        same += [("max_model_len", lambda each: each.settings.max_model_len, "a request is prefilled and decoded"),
+                 ("kv_cache_dtype", lambda each: each.scenario.kv_cache_dtype, "KV is sent without conversion"),
                  ("engine", lambda each: each.scenario.engine, "engines send KV only to the same engine")]
     for pool in pools[1:]:
         for name, value_of, why in same:
@@ -225,6 +228,10 @@ def _check_pools(path: str, pools: Sequence[Pool]) -> None:
             if one != other:
                 raise FleetError(f"{path}: {name} is {one} in pool {first.name!r} and {other} in pool {pool.name!r}; "
                                  f"must be the same: {why}")
+    if first.role == "both":
+        names = [pool.name for pool in pools]
+        check_contexts(path, names, [pool.deployment.settings.max_model_len for pool in pools],
+                       routes_of([pool.accepts for pool in pools], names, trace, path))
 
 
 def _resolve(scenario: Scenario, trace: Trace) -> Deployment:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.catalog.catalog_files import read_toml
+from planner.deployment.conditions import Accepts, parse_conditions
 from planner.deployment.named_files import beside
 from planner.errors import FleetError, PlannerError, UsageError, told_as
 from planner.launch import launch_options
@@ -17,7 +18,7 @@ from planner.settings.scenario import Scenario, given_options, names_in, parse_s
 
 Role = Literal["both", "prefill", "decode"]
 ROLES: tuple[Role, ...] = get_args(Role)
-OWN_KEYS = ("name", "role", "weight", "from_command")  # besides options of `Scenario`
+OWN_KEYS = ("name", "role", "weight", "accepts", "from_command")  # besides options of `Scenario`
 PANELS = ("Deployment", "Cache tiers", "Scheduling", "Step time")  # whose options a pool may have its own of
 RANKS = ("data_parallel_size", "data_parallel_attention")  # and these of the panel "Fleet"
 OF_ALL = ("interval", "kv_remote_size")  # of these, what is of the whole answer, and of a store that all share
@@ -36,6 +37,7 @@ class PoolSpec:
     num_replicas : its replicas, ranks of data-parallel attention each by itself, unless it has an autoscaler [1].
     scenario : of the pool, with its autoscaler's file.
     notes : on how it was read.
+    accepts : conditions of the requests that the router may send it; empty for all requests.
     """
 
     name: str
@@ -44,6 +46,7 @@ class PoolSpec:
     num_replicas: int
     scenario: Scenario
     notes: tuple[str, ...]
+    accepts: Accepts = ()
 
 
 def read_fleet(path: Path, scenario: Scenario) -> tuple[PoolSpec, ...]:
@@ -96,6 +99,10 @@ def _pool(name: str, values: Mapping[str, Any], folder: Path, scenario: Scenario
         raise UsageError(f"weight = {weight!r}: must be a whole number from 1 to {MOST_WEIGHT:,}")
     if "replicas" in values and type(values["replicas"]) is int and values["replicas"] < 1:
         raise UsageError(f"replicas = {values['replicas']}: must be at least 1; leave the pool out")
+    accepts = parse_conditions(values["accepts"]) if "accepts" in values else ()
+    if accepts and role == "decode":
+        raise UsageError(f"accepts = {values['accepts']!r}: decode pools take their requests from prefill pools, not "
+                         f"from the router; give accepts in the prefill pools")
     counts = {key: value for key, value in values.items() if key == "replicas"}
     options = {key: beside(folder, key, value) for key, value in values.items() if key not in (*OWN_KEYS, *counts)}
     notes: list[str] = []
@@ -125,6 +132,7 @@ def _pool(name: str, values: Mapping[str, Any], folder: Path, scenario: Scenario
     if other := sorted(set(options) - allowed):
         raise UsageError(f"{other[0]}: is an option of the whole fleet; give it outside the fleet's file")
     return PoolSpec(name=name, role=role, weight=weight, notes=tuple(notes), num_replicas=num_replicas,
+                    accepts=accepts,
                     scenario=replace(scenario, **{each: getattr(parsed, each) for each in options}))
 
 

@@ -41,7 +41,7 @@ def apart(trace: Trace, deployment: Deployment, objectives: Objectives, count: i
     kept: tuple[ReplayResult, Verdict] | None = None
     while low <= high:
         prefill = (low + high) // 2
-        served, verdict = together(trace, _divided_into(deployment, prefill, count - prefill), objectives, count)
+        served, verdict = together(trace, divided_into(deployment, prefill, count - prefill), objectives, count)
         if kept is None or verdict.is_met or verdict.attainment > kept[1].attainment:
             kept = served, verdict
         if verdict.is_met:
@@ -58,15 +58,15 @@ def of_two_kinds(prefill: Deployment, decode: Deployment) -> Deployment:
                                         for role, own in kinds.items()))
 
 
-def _divided_into(deployment: Deployment, prefill: int, decode: int) -> Deployment:
-    """Return a deployment of so many replicas that prefill, and so many that decode."""
+def divided_into(deployment: Deployment, first: int, second: int) -> Deployment:
+    """Return a deployment of so many replicas of each of its two pools; if it has none, of prefill and of decode."""
     if not deployment.pools and deployment.layout.data_parallel_size > 1:
         deployment = of_two_kinds(deployment, deployment)
     if deployment.pools:
         pools = tuple(replace(pool, num_replicas=count * pool.deployment.layout.data_parallel_size)
-                      for pool, count in zip(deployment.pools, (prefill, decode), strict=True))
+                      for pool, count in zip(deployment.pools, (first, second), strict=True))
         return replace(deployment, pools=pools)
-    scenario = replace(deployment.scenario, data_parallel_size=prefill + decode, prefill_replicas=prefill)
+    scenario = replace(deployment.scenario, data_parallel_size=first + second, prefill_replicas=first)
     return replace(deployment, scenario=scenario)
 
 
@@ -86,7 +86,7 @@ def cheapest_split(served: ReplayResult, objectives: Objectives, prices: tuple[f
     def traded(more: int) -> tuple[ReplayResult, Verdict]:
         counts = [pool.num_groups for pool in served.deployment.pools]
         counts[dear], counts[cheap] = counts[dear] - 1, counts[cheap] + more
-        return together(served.trace, _divided_into(served.deployment, *counts), objectives, sum(counts))
+        return together(served.trace, divided_into(served.deployment, *counts), objectives, sum(counts))
 
     while most > 0 and served.deployment.pools[dear].num_groups > 1:
         low, high, found = 0, most, traded(most)

@@ -106,9 +106,23 @@ def parse_ranks(text: str) -> tuple[int, ...]:
     ------
     UsageError : a part is no whole number above 0, or is given twice.
     """
+    return _whole_numbers("--tensor-parallel-size", text, "1,2,4")
+
+
+def parse_thresholds(text: str) -> tuple[int, ...]:
+    """Read `"2048,8192"` [tokens].
+
+    Raises
+    ------
+    UsageError : a part is no whole number above 0, or is given twice.
+    """
+    return _whole_numbers("--thresholds", text, "2048,8192")
+
+
+def _whole_numbers(option: str, text: str, example: str) -> tuple[int, ...]:
     parts = text.replace(",", " ").split()
     if not parts or not all(part.isdecimal() and int(part) > 0 for part in parts) or len(set(parts)) < len(parts):
-        raise UsageError(f"--tensor-parallel-size {text!r}: must be whole numbers above 0, each once, as in '1,2,4'")
+        raise UsageError(f"{option} {text!r}: must be whole numbers above 0, each once, as in '{example}'")
     return tuple(int(part) for part in parts)
 
 
@@ -151,6 +165,7 @@ class Choices:
     period_s : length of the parts that a schedule has its own number of replicas for; None for no schedule [s].
     disaggregate : whether fleets in which some replicas prefill and the others decode are tried besides.
     decode_gpus, decode_ranks : what those that decode are made of; None for the same as those that prefill.
+    thresholds : of the prompt length, that are tried between two pools; none for quantiles of the trace's [tokens].
     forecast_s, season_s, forecast_quantile : how long a forecast of the series is wanted, after how long rates have
         their shape again, and which share of the past it covers; None for the series as it is [s, s, 1].
     series : rates by window, which the trace's traffic takes on in turn; None for the trace as it is.
@@ -192,6 +207,9 @@ class Choices:
     decode_ranks: Sequence[int] | None = _option(
         None, "Tensor-parallel sizes to try for decode replicas: 1,2. [same as the prefill replicas]",
         name="decode_tensor_parallel_size", kind=str, read=parse_ranks)
+    thresholds: Sequence[int] = _option(
+        (), "With --fleet: thresholds of the prompt length to try [tokens]. [quantiles of the prompt lengths]",
+        name="thresholds", kind=str, read=parse_thresholds)
     series: "RateSeries | None" = _option(
         None, "CSV file of request rates over time (columns start_s, rate_rps). The trace's traffic is scaled to "
               "these rates.", name="rate_series",

@@ -177,10 +177,65 @@ class SizedTraffic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SplitPool:
+    """A pool of a fleet that is divided by the prompt length."""
+
+    name: Annotated[str, Key("", "Name in the fleet's file")]
+    accepts: Annotated[str, Key("", "Condition of its requests, with the threshold")]
+    gpu: Annotated[str, Key("", "GPU")]
+    tensor_parallel_size: Annotated[int, Key("1", "GPUs that share each layer")]
+    max_model_len: Annotated[int, Key("tokens", "Context limit")]
+    num_requests: Annotated[int, Key("1", "Requests of the load that it serves")]
+    num_replicas: Annotated[int, Key("1", "Replicas, with spares")]
+    num_gpus: Annotated[int, Key("1", "GPUs, with spares")]
+    cost_usd_per_hour: Annotated[float, Key("USD/h", "Price of the GPUs")]
+    command: Annotated[str, Key("", "Command that launches a replica")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitFleet:
+    """The cheapest fleet of two pools with a threshold that meets the objectives."""
+
+    threshold_tokens: Annotated[int, Key("tokens", "Threshold of the prompt length")]
+    pools: Annotated[tuple[SplitPool, ...], Key("", "Pools, in the order of the fleet's file")]
+    num_gpus: Annotated[int, Key("1", "GPUs, with spares")]
+    cost_usd_per_hour: Annotated[float, Key("USD/h", "Price of the GPUs")]
+    cost_usd_per_month: PerMonth
+    attainment: Annotated[float, Key("1", "Share of requests within their own limits")]
+    p99_ttft_ms: Annotated[float | None, Key("ms", "99th percentile of TTFT")]
+    p99_tpot_ms: Annotated[float | None, Key("ms", "99th percentile of TPOT. Null if no request has two output tokens")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Threshold:
+    """A threshold that was tried."""
+
+    threshold_tokens: Annotated[int, Key("tokens", "Threshold of the prompt length")]
+    replicas: Annotated[str | None, Key("", "Replicas of each pool, as in 5 + 2. Null if none meet the objectives")]
+    num_gpus: Annotated[int | None, Key("1", "GPUs. Null if no fleet meets the objectives")]
+    cost_usd_per_hour: Annotated[float | None, Key("USD/h", "Price of the GPUs. Null if no fleet meets the objectives")]
+    reason: Annotated[str | None, Key("", "Why no fleet with this threshold meets the objectives")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThresholdAnswer:
+    """Two pools divided by the prompt length, against the best single pool."""
+
+    fleet: Annotated[SplitFleet | None, Key("", "Cheapest fleet of two pools. Null if no threshold meets the "
+                                            "objectives")]
+    single_cost_usd_per_hour: Annotated[float | None, Key("USD/h", "Price of the cheapest fleet with one pool for all "
+                                                          "requests. Null if there is none")]
+    saving: Annotated[float | None, Key("1", "Share of that price that two pools save; negative if they cost more. "
+                                        "Null if one of the fleets is missing")]
+    thresholds: Annotated[tuple[Threshold, ...], Key("", "Thresholds that were tried, in order")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SizeAnswer:
     """What `planner size --json` writes."""
 
-    cheapest: Annotated[Fleet | None, Spread("The cheapest fleet. Null if not feasible")]
+    cheapest: Annotated[Fleet | None, Spread("The cheapest fleet of equal replicas. Null if none "
+                                                     "meets the objectives")]
     feasible: Annotated[bool, Key("", "Whether a fleet meets the objectives")]
     missed: Annotated[tuple[Missed, ...], Key("", "Objectives that the closest kind misses, worst first. Empty if "
                                               "feasible")]
@@ -209,4 +264,6 @@ class SizeAnswer:
     workload: Annotated[SizedTraffic, Key("", "Traffic that the fleet serves")]
     trace_sha256: Annotated[str, Key("", "Hash of the trace's file")]
     closest: Annotated[ClosestKind | None, Key("", "Kind that misses the objectives by least",
-                                               only="if not feasible")] = None
+                                               only="if no fleet of equal replicas meets the objectives")] = None
+    split: Annotated[ThresholdAnswer | None, Key("", "Two pools divided by the prompt length, against one pool",
+                                                 only="with --fleet")] = None

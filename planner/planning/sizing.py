@@ -26,7 +26,7 @@ from planner.planning.growth import check_growth, growth_of
 from planner.planning.loads import Traffic, UsersLoad, traffic_of, users_of
 from planner.planning.missed import UnreachableError
 from planner.planning.offers import HOURS_PER_MONTH, HOURS_PER_YEAR, check_sort, offers
-from planner.planning.search_options import Choices
+from planner.planning.search_options import RANKS, Choices
 from planner.planning.sensitivity import sensitivity
 from planner.planning.size_answer import (
     ClosestKind,
@@ -37,6 +37,7 @@ from planner.planning.size_answer import (
     SizedTraffic,
     UnableFleet,
 )
+from planner.planning.thresholds import cheapest_threshold, read_open_fleet
 from planner.planning.user_loads import limited
 from planner.progress import in_parallel, later
 from planner.replays.fleet.replicas import serve
@@ -71,7 +72,8 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
     scenario : of one replica, but for its GPU, layout and weight format, which `choices` has; with data-parallel
         attention its ranks are `data_parallel_size`, and all of them one replica.
     objectives : what the load must keep.
-    choices : what fleets are made of.
+    choices : what fleets are made of. With a fleet's file of two pools, whose conditions leave a threshold open, they
+        are made of its pools, and the threshold is looked for too.
 
     Raises
     ------
@@ -86,13 +88,20 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
     traffic = _traffic(trace, scenario, choices)
     if isinstance(traffic, UsersLoad):
         scenario = limited(scenario, traffic.of, traffic.users, traffic.think_time_s)
-    kinds = kinds_of(scenario, choices)
+    pools = None if scenario.fleet is None else read_open_fleet(scenario)
+    if pools is not None:
+        pools.check(traffic.load(), choices)
+    kinds = kinds_of(scenario, choices) if pools is None else pools.kinds()
     calls = [later(_fleet)(traffic, kind, objectives, choices) for kind in kinds]
     found = list(zip(kinds, in_parallel("sizing fleets", calls, len(calls), choices.jobs), strict=True))
     able = sorted(((kind, fleet) for kind, fleet in found if isinstance(fleet, Fleet)),
                   key=lambda each: _cost(each[1], choices))
     unable = tuple(fleet for _, fleet in found if isinstance(fleet, UnableFleet))
     asked = _asked(trace, traffic, scenario, objectives, choices, unable)
+    if pools is not None:
+        best = able[0][1] if able else None
+        load = traffic.load(1 if best is None else best.trace_copies)
+        asked = replace(asked, split=cheapest_threshold(pools, load, objectives, choices, best))
     if not able:
         return _infeasible(asked, unable)
     kind, best = able[0]
@@ -130,8 +139,12 @@ def _check(scenario: Scenario, choices: Choices) -> None:
     for name, value in (("power-price", choices.power_price), ("co2-per-kwh", choices.co2_per_kwh)):
         if value is not None and not 0 <= value < math.inf:
             raise UsageError(f"--{name} {value}: must be a number of at least 0")
-    if scenario.fleet is not None:
-        raise UsageError(f"fleet = {scenario.fleet}: this command finds fleets of equal replicas; leave it out")
+    if choices.thresholds and scenario.fleet is None:
+        raise UsageError(f"--thresholds {','.join(map(str, choices.thresholds))}: needs --fleet, with two pools whose "
+                         f"conditions leave the threshold open")
+    if scenario.fleet is not None and (tuple(choices.ranks) != RANKS or choices.disaggregate):
+        raise UsageError(f"--fleet {scenario.fleet}: its pools say what replicas are made of; give "
+                         f"tensor_parallel_size in them, and leave --tensor-parallel-size and --disaggregate out")
     check_schedule(choices)
     check_sort(choices)
     check_growth(choices)
@@ -166,7 +179,8 @@ def _assumptions(traffic: Traffic, own_rps: float, scenario: Scenario) -> tuple[
         rate = (f"requests arrive at {traffic.mean_rps:,.4g}/s, {traffic.mean_rps / own_rps:.3g} times the trace's "
                 f"rate, by {traffic.scaling}: {MEANINGS[traffic.scaling]}")
     return (rate, f"the router is {scenario.router}{service}",
-            "all replicas are equal and fixed in number, each with its own queue and cache")
+            f"{'all replicas' if scenario.fleet is None else 'the replicas of a pool'} are equal and fixed in number, "
+            f"each with its own queue and cache")
 
 
 def _compared(traffic: Traffic, kind: Kind, objectives: Objectives, choices: Choices, best: Fleet) -> Compared:
@@ -188,8 +202,8 @@ def _infeasible(asked: SizeAnswer, unable: Sequence[UnableFleet]) -> SizeAnswer:
     if not missing:
         raise UsageError("no fleet can be deployed: " + "; ".join(f"{_name(f.kind)}: {f.reason}" for f in unable))
     closest = min(missing, key=_distance)
-    kind = closest.kind
-    return replace(asked, missed=closest.missed, closest=ClosestKind(
+    kind, is_split = closest.kind, asked.split is not None and asked.split.fleet is not None
+    return replace(asked, missed=closest.missed, feasible=is_split, closest=ClosestKind(
         gpu=kind.gpu, tensor_parallel_size=kind.tensor_parallel_size, quantization=kind.quantization,
         decode_gpu=kind.decode_gpu, decode_tensor_parallel_size=kind.decode_tensor_parallel_size))
 

@@ -62,7 +62,7 @@ def run(trace: Trace, policy: Policy, settings: EngineSettings, step_time: StepT
     PolicyError : the policy cannot be compiled, raised an error, or made no progress.
     UsageError : a setting does not fit the trace.
     """
-    requests = RequestMemory(trace, limits_of_requests(policy, settings))
+    requests = RequestMemory(trace, [limits_of_requests(policy, settings)])
     state = initial_state(trace, policy, settings, step_time, recording, requests.records)
     requests.lay_out(state.engine)
     plan_step, loop = compiled_plan(policy), compiled_loop()

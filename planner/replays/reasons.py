@@ -26,8 +26,7 @@ FAILED = (st.FAILED, st.CANCELLED, st.TIMED_OUT, st.LOST)
 REJECTED = (st.REJECTED, st.OVERLOADED, st.THROTTLED, st.UNAVAILABLE)
 
 
-def why_never(requests: Any, settings: Sequence[Any], replica: NDArray[np.int32] | None,
-              max_model_len: int) -> pl.Series:
+def why_never(requests: Any, settings: Sequence[Any], replica: NDArray[np.int32] | None) -> pl.Series:
     """Return why each request could never run, if it could not.
 
     The loop keeps that a request was refused, not why; see `engine.admission.never_fits` for the rule. A prompt that
@@ -39,13 +38,13 @@ def why_never(requests: Any, settings: Sequence[Any], replica: NDArray[np.int32]
     requests : with `input_tokens`.
     settings : of each replica, st.SETTINGS.
     replica : that each request went to; None with one alone.
-    max_model_len : [tokens].
     """
     own = np.zeros(len(requests), np.int64) if replica is None else np.maximum(replica, 0)  # none took the too long
     is_whole = np.array([int(each.cut) == st.CUT_NONE for each in settings])[own]
     budget = np.array([int(each.max_num_batched_tokens) for each in settings])[own]
     tokens = requests.input_tokens.astype(np.int64)
     kept_free = np.array([CONTEXT_KEPT_FREE if int(each.promise) == st.PROMISE_SHARE else 0 for each in settings])[own]
+    max_model_len = np.array([int(each.max_model_len) for each in settings])[own]
     place = np.where(tokens >= max_model_len - kept_free, 0, np.where(is_whole & (tokens > budget), 1, 2))
     return pl.Series(NEVER, dtype=pl.String).gather(place)
 

@@ -82,11 +82,12 @@ class RequestMemory:
     Parameters
     ----------
     trace : requests in order of arrival.
-    limits : of prompts and outputs.
+    limits : of prompts and outputs, of each route of requests.
+    route : of each request, shape [num_requests]; None with one route.
     """
 
-    def __init__(self, trace: Trace, limits: "Limits") -> None:
-        self._table, self._limits = trace.requests, limits
+    def __init__(self, trace: Trace, limits: Sequence["Limits"], route: NDArray[np.int64] | None = None) -> None:
+        self._table, self._limits, self._route = trace.requests, limits, route
         self._pages, self.records = _reserve(trace.num_requests)
         self._num_laid_out = 0
         self._open: dict[int, int] = {}  # chunks that hold records, by their first; the first known not to have left
@@ -122,10 +123,10 @@ class RequestMemory:
         first, n = self._num_laid_out, len(self.records)
         last = min(first + CHUNK, n)
         table, records = self._table.slice(first, last - first), self.records[first:last]
-        inputs, outputs, limits = self._limits.of(table)
         records.arrival_s = table["arrival_s"].to_numpy()
-        records.input_tokens, records.output_tokens, records.max_output_tokens = inputs, outputs, limits
-        records.state = np.where(inputs >= self._limits.max_prompt, st.REJECTED, st.NOT_ARRIVED)  # by its length alone
+        for r, limits in enumerate(self._limits):
+            rows: Any = slice(None) if self._route is None else np.flatnonzero(self._route[first:last] == r)
+            self._limit(records, table if self._route is None else table[rows], rows, limits)
         records.num_cached_tokens = -1
         records.next = np.arange(first + 1, last + 1)  # the next to come
         records.flight = st.NONE
@@ -136,6 +137,14 @@ class RequestMemory:
             records.next[-1:] = st.NONE
             return math.inf
         return float(records.arrival_s[-1])
+
+    @staticmethod
+    def _limit(records: Any, table: pl.DataFrame, rows: Any, limits: "Limits") -> None:
+        """Fill in how long the requests of some rows are, within their limits; a prompt may be refused by its length.
+        """
+        inputs, outputs, most = limits.of(table)
+        records.input_tokens[rows], records.output_tokens[rows], records.max_output_tokens[rows] = inputs, outputs, most
+        records.state[rows] = np.where(inputs >= limits.max_prompt, st.REJECTED, st.NOT_ARRIVED)
 
     def _release(self, num_arrived: int) -> None:
         """Keep the chunks of which all have arrived and left."""

@@ -187,8 +187,7 @@ class ReplayResult:
     @property
     def _never(self) -> pl.Series:
         """Why each request could never run, if it could not."""
-        return why_never(self.records.requests, [each.settings for each in self.replicas], self.replica,
-                         int(self.records.settings.max_model_len))
+        return why_never(self.records.requests, [each.settings for each in self.replicas], self.replica)
 
     def _tiers(self) -> dict[str, NDArray[Any]]:
         """Return what requests had from KV tiers: hits in each when first admitted, and how long they waited for loads.

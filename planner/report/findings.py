@@ -34,6 +34,7 @@ FLEET_COLUMNS = ("gpu", "tensor_parallel_size", "decode_gpu", "decode_tensor_par
                  "cost_usd_per_million_output_tokens", "power_kw", "attainment", "p99_ttft_ms", "p99_tpot_ms",
                  "headroom", "limiting_metric", "schedule_reason", "reason")
 
+THRESHOLD_COLUMNS = ("threshold_tokens", "replicas", "num_gpus", "cost_usd_per_hour", "reason")
 OFFER_COLUMNS = ("option", "tensor_parallel_size", "quantization", "cost_usd_per_hour", "cost_usd_per_month",
                  "cost_usd_per_year", "cost_usd_per_million_output_tokens", "power_kw", "power_usd_per_month",
                  "total_usd_per_month", "co2_kg_per_month", "headroom", "attainment")
@@ -187,12 +188,14 @@ def _fleet(found: SizeAnswer) -> Findings:
     columns = [name for name in FLEET_COLUMNS if not name.startswith("decode_")
                or any(fleet.kind.decode_gpu is not None for fleet in found.alternatives)]
     return Findings(
-        title="No fleet meets the objectives" if found.cheapest is None else "The cheapest fleet", names=("",),
+        title="The cheapest fleet" if found.feasible else "No fleet meets the objectives", names=("",),
         headline=_numbers("Fleet", _fleet_numbers(found)), words=[*plans.sizing_words(found), *found.notes],
         lead=f"{found.workload.num_requests:,} requests of {found.workload.source} {_amount(found.workload)}",
         figures=figures,
         listings=[*_missed(found.missed), *_rests_on("num_gpus", found.routers, found.scalings),
                   _listing("Fleets", columns, found.alternatives), _listing("Options", OFFER_COLUMNS, found.options),
+                  *([_listing("Thresholds between two pools", THRESHOLD_COLUMNS, found.split.thresholds)]
+                    if found.split else []),
                   *([_listing("Growth", list(asdict(found.growth.months[0])), found.growth.months)]
                     if found.growth else []),
                   *([_listing("Schedule", list(asdict(parts[0])), parts)] if parts else [])],
@@ -216,8 +219,14 @@ def _fleet_numbers(found: SizeAnswer) -> list[tuple[str, Any, str]]:
     reached: list[tuple[str, Any, str]] = [] if best is None else [
         ("attainment", best.attainment, "%"), ("p99 TTFT", best.p99_ttft_ms, "ms"),
         ("p99 TPOT", best.p99_tpot_ms, "ms")]
-    return [*of_fleet, ("objectives", found.slo.text, ""), ("required attainment", found.slo.attainment, "%"),
-            *reached, ("rate", found.request_rate, "requests/s"), ("users", found.workload.users, ""),
+    split = found.split
+    of_split: list[tuple[str, Any, str]] = [] if split is None or split.fleet is None else [
+        ("threshold between two pools", split.fleet.threshold_tokens, "tokens"),
+        ("an hour of two pools", split.fleet.cost_usd_per_hour, "USD"),
+        ("saving of two pools", split.saving, "%")]
+    return [*of_split, *of_fleet, ("objectives", found.slo.text, ""),
+            ("required attainment", found.slo.attainment, "%"), *reached,
+            ("rate", found.request_rate, "requests/s"), ("users", found.workload.users, ""),
             ("scaling of the rate", found.scaling, ""),
             ("router", found.router, ""), ("headroom of the rate", None if best is None else best.headroom, "%"),
             ("spare replicas", found.num_spare, "")]

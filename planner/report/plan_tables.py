@@ -10,6 +10,7 @@ from planner.planning.size_answer import ClosestKind, Fleet, KindNames, SizeAnsw
 from planner.planning.users_answer import UserProbe, UsersAnswer
 from planner.report.cells import launch_line
 from planner.report.offer_tables import growth_rows, offer_rows, sensitivity_rows
+from planner.report.split_tables import split_rows, split_words
 from planner.settings.judged import digits_apart
 from planner.settings.objectives import Required
 
@@ -86,25 +87,26 @@ def _rate(rate_rps: float | None) -> str:
 
 def sizing_table(result: SizeAnswer) -> str:
     """Return the cheapest fleet and what it rests on, the others as rows, then its launch and the schedule's gain."""
-    return "\n".join([*_fleet_words(result), *_fleet_rows(result.alternatives), *offer_rows(result),
+    return "\n".join([*split_words(result), *_fleet_words(result), *_fleet_rows(result.alternatives),
+                      *split_rows(result), *offer_rows(result),
                       *sensitivity_rows(result), *growth_rows(result),
                       *_closing_words(result)])
 
 
 def sizing_words(result: SizeAnswer) -> list[str]:
     """Return a sizing's answer without the rows of its fleets, a line each."""
-    return [*_fleet_words(result), *_closing_words(result)]
+    return [*split_words(result), *_fleet_words(result), *_closing_words(result)]
 
 
 def _fleet_words(result: SizeAnswer) -> list[str]:
     """Return the cheapest fleet in a sentence, and what it rests on."""
-    best, fewest = result.cheapest, result.fewest_gpus
+    best, fewest, kind = result.cheapest, result.fewest_gpus, " of equal replicas" * (result.split is not None)
     if best is None or fewest is None:
         closest = "" if result.closest is None else " × ".join(_named(result.closest))
-        lines = [f"no fleet meets {_required(result.slo)}; closest: {closest}", *_missed_lines(result.missed)]
+        lines = [f"no fleet{kind} meets {_required(result.slo)}; closest: {closest}", *_missed_lines(result.missed)]
     else:
         ranks, gpu = _named(best.kind)
-        lines = [f"cheapest: {_replicas(best)} × {ranks} {gpu} ({best.kind.quantization}), {best.num_gpus} GPUs, "
+        lines = [f"cheapest{kind}: {_replicas(best)} × {ranks} {gpu} ({best.kind.quantization}), {best.num_gpus} GPUs, "
                  f"{best.cost_usd_per_hour:.2f} USD/h, {best.cost_usd_per_month:,.0f} USD/month; fewest GPUs: "
                  f"{fewest.num_gpus} × {_named(fewest.kind)[1]} ({fewest.kind.quantization})",
                  f"required: {_required(result.slo)}; predicted: {100 * best.attainment:.2f} % of the "

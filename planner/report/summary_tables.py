@@ -33,8 +33,8 @@ ROWS = (
     ("Cost", ("gpu_hours", "cost_usd", "cost_usd_per_million_output_tokens", "energy_kwh")),
 )
 IN_A_LINE = ("saturated", "offered_request_rate", "served_request_rate")  # of one replay
-POOL_ROWS = ("role", "policy", "num_replicas", "replicas_mean", "tensor_parallel_size", "weight", "num_requests",
-             "mean_ttft_ms", "mean_tpot_ms", "cpu_hit_rate", "remote_hit_rate", "kv_cache_usage_peak",
+POOL_ROWS = ("role", "accepts", "policy", "num_replicas", "replicas_mean", "tensor_parallel_size", "weight",
+             "num_requests", "mean_ttft_ms", "mean_tpot_ms", "cpu_hit_rate", "remote_hit_rate", "kv_cache_usage_peak",
              "gpu_busy_fraction", "gpu_hours", "cost_usd")
 SHOWN_SHARE = 0.0005  # of time; what is less is not shown
 SHOWN_EVENTS = 12  # of an autoscaler; the JSON has all

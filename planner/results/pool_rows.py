@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from planner.deployment.conditions import described
 from planner.replays.fleet.shares import Share, busy_fraction, shares
 from planner.replays.result_tables import ReplayResult
 from planner.results.tier_totals import tier_totals
@@ -31,6 +32,7 @@ def _row(result: ReplayResult, part: Share, duration_s: float) -> dict[str, Any]
     has_hits = (part.settings.enable_prefix_caching or part.settings.caches_in_tree) and queried > 0
     return {
         "name": pool.name, "role": pool.role, "weight": pool.weight,
+        "accepts": described(pool.accepts),
         "gpu": own.gpu.name if own.gpu else None, "engine": own.scenario.engine,
         "tensor_parallel_size": own.layout.tensor_parallel_size,
         "pipeline_parallel_size": own.layout.pipeline_parallel_size,

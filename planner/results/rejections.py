@@ -9,11 +9,11 @@ from planner.replays.reasons import REJECTED
 from planner.replays.result_tables import ReplayResult
 
 WHY = {  # by reason: what the requests are, and what lets them in
-    "too_long": "have prompts of max_model_len = {max_model_len:,} tokens or more; --max-model-len raises the limit as "
+    "too_long": "have prompts of max_model_len = {max_model_len} tokens or more; --max-model-len raises the limit as "
                 "far as the model and the KV cache allow",
-    "token_budget": "have prompts above max_num_batched_tokens = {max_num_batched_tokens:,}, and prompts are not split "
+    "token_budget": "have prompts above max_num_batched_tokens = {max_num_batched_tokens}, and prompts are not split "
                     "into chunks; --max-num-batched-tokens raises the limit",
-    "kv_cache": "need more than the {num_gpu_blocks:,} KV blocks of a replica; --gpu-memory-utilization, more GPUs or "
+    "kv_cache": "need more than the {num_gpu_blocks} KV blocks of a replica; --gpu-memory-utilization, more GPUs or "
                 "a smaller KV format add blocks",
     "queue_full": "found a full queue; --max-queued-requests (vLLM: --max-num-queued-reqs, --max-num-queued-tokens) or "
                   "more replicas make room",
@@ -32,8 +32,9 @@ def rejected_by_reason(result: ReplayResult) -> dict[str, int]:
 
 
 def rejection_notes(deployment: Deployment, counts: Mapping[str, int]) -> list[str]:
-    """Return a note for each reason; limits are those of the first pool where there are several."""
-    settings = deployment.settings
-    limits = {name: getattr(settings, name) for name in ("max_model_len", "max_num_batched_tokens", "num_gpu_blocks")}
+    """Return a note for each reason, with the limits of all pools."""
+    pools = [pool.deployment.settings for pool in deployment.pools] or [deployment.settings]
+    limits = {name: " or ".join(dict.fromkeys(f"{getattr(settings, name):,}" for settings in pools))
+              for name in ("max_model_len", "max_num_batched_tokens", "num_gpu_blocks")}
     return [f"{count:,} requests are rejected: they {WHY[name].format(**limits)}"
             for name, count in counts.items()]

@@ -5,6 +5,7 @@ import hashlib
 import json
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
@@ -53,6 +54,16 @@ WINDOWS = {"window_tokens": 6, "window_chunk": 8, "window_page_size": 2, "window
 
 POOLS: dict[str, Any] = {"data_parallel_size": 3, "prefill_replicas": 1, "kv_transfer_latency": 0.013,
                          "local_prefill_below": 8, "router": "least-outstanding-tokens"}
+
+FLEET = """
+[[pool]]
+accepts = "input_tokens < 12"
+[[pool]]
+replicas = 2
+accepts = "input_tokens >= 8 and priority < 2"
+[[pool]]
+weight = 2
+"""
 
 OVERLOAD: dict[str, Any] = {"data_parallel_size": 2, "router": "power-of-two", "fail_replica": "1@0.11+0.2",
                             "max_queued_requests": 3, "ttft_timeout": 0.2, "request_timeout": 0.6, "max_retries": 4,
@@ -118,6 +129,16 @@ def outcomes() -> dict[str, str]:
                             ("decode", {"router": "lora-affinity", "max_loras": 1}))
         for recording in (EVERYTHING,)
     }
+    with TemporaryDirectory() as folder:
+        fleet = Path(folder) / "fleet.toml"
+        fleet.write_text(FLEET)
+        routes = {
+            f"{router} routes {name}": outcome(play(tenants, policy="fcfs", **COMMON | CASES["adapters"] | options
+                                                    | {"fleet": str(fleet), "router": router}))
+            for router in ROUTERS
+            for name, options in (("plain", {"data_parallel_size": 1}),
+                                  ("overload", OVERLOAD | {"data_parallel_size": 1}))
+        }
     with patch("planner.deployment.deploy.window_settings", return_value=WINDOWS):
         windows = {
             f"{policy} windows {name} {kind}": outcome(play(trace, recording=recording, policy=policy,
@@ -126,7 +147,7 @@ def outcomes() -> dict[str, str]:
             for name in ("recompute", "swap", "prefix", "mixing", "drafts", "pipeline")
             for kind, recording in (("whole", EVERYTHING), ("plain", Recording()))
         }
-    return fleets | pools | ranks | overloaded | windows | {
+    return fleets | pools | ranks | overloaded | routes | windows | {
         f"{policy} {name} {kind}": outcome(play(trace, recording=recording, policy=policy, **COMMON | options))
         for policy in POLICIES
         for name, options in CASES.items()

@@ -1,7 +1,8 @@
 """A tournament: the contender with the least key of many, found at once, and played anew after a change in log₂ n.
 
 `tree[1]` is the winner, `tree[k]` the winner of `tree[2 k]` and `tree[2 k + 1]`, and the last half are the contenders
-by number; NONE where there is nobody. Equal keys are decided by `tie`, and then by number.
+by number; NONE where there is nobody. Equal keys are decided by `tie`, and then by number. An array may have several
+trees, one after another: places count from the first of its tree.
 """
 
 from typing import Any
@@ -34,25 +35,25 @@ def precedes(contenders: Any, a: int, b: int) -> bool:
 
 
 @jit
-def enter(contenders: Any, tree: Any, size: int, k: int, key: float, tie: int) -> None:
-    """Give contender `k` a key, and play its way up; `size` is half of the tree's length."""
+def enter(contenders: Any, tree: Any, first: int, size: int, k: int, key: float, tie: int) -> None:
+    """Give contender `k` a key, and play its way up; the tree begins at `first`, and `size` is half of its length."""
     contenders[k].key = key
     contenders[k].tie = tie
-    tree[size + k] = k
-    play(contenders, tree, (size + k) // 2)
+    tree[first + size + k] = k
+    play(contenders, tree, first, (size + k) // 2)
 
 
 @jit
-def leave(contenders: Any, tree: Any, size: int, k: int) -> None:
+def leave(contenders: Any, tree: Any, first: int, size: int, k: int) -> None:
     """Take contender `k` out."""
-    tree[size + k] = NONE
-    play(contenders, tree, (size + k) // 2)
+    tree[first + size + k] = NONE
+    play(contenders, tree, first, (size + k) // 2)
 
 
 @jit
-def play(contenders: Any, tree: Any, node: int) -> None:
+def play(contenders: Any, tree: Any, first: int, node: int) -> None:
     """Decide the matches from a node up to the final."""
     while node >= 1:
-        a, b = tree[2 * node], tree[2 * node + 1]
-        tree[node] = a if precedes(contenders, a, b) else b
+        a, b = tree[first + 2 * node], tree[first + 2 * node + 1]
+        tree[first + node] = a if precedes(contenders, a, b) else b
         node //= 2

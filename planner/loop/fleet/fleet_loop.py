@@ -96,7 +96,7 @@ def rate_all(f: FleetState, score: Any) -> None:
 def next_sent_s(f: FleetState) -> float:
     """Return when the next request is sent: as planned, or after its parents; in a closed loop once a place is free."""
     fleet = f.fleet
-    if fleet.num_in_flight >= fleet.max_concurrency or (fleet.num_open == 0 and not f.gateway.is_on):
+    if fleet.num_in_flight >= fleet.max_concurrency or (fleet.num_closed_routes > 0 and not f.gateway.is_on):
         return math.inf
     sent_s = math.inf
     if fleet.next_planned < fleet.num_planned:
@@ -214,12 +214,12 @@ def watch(f: FleetState, k: int, is_stuck: bool) -> None:
     s = bind_at(f.memories, k)
     fleet = f.fleet
     if s.engine.last_to_leave != NONE:
-        enter(f.due, f.due_tree, fleet.tree_size, k, s.engine.now_s, LEFT)
+        enter(f.due, f.due_tree, 0, fleet.tree_size, k, s.engine.now_s, LEFT)
     elif is_stuck:
         fleet.faulty = k
-        enter(f.due, f.due_tree, fleet.tree_size, k, max(next_event_s(s), s.engine.now_s), WORKS)
+        enter(f.due, f.due_tree, 0, fleet.tree_size, k, max(next_event_s(s), s.engine.now_s), WORKS)
     else:
-        enter(f.due, f.due_tree, fleet.tree_size, k, quiet_until_s(s), WORKS)
+        enter(f.due, f.due_tree, 0, fleet.tree_size, k, quiet_until_s(s), WORKS)
 
 
 @jit

@@ -20,6 +20,7 @@ from planner.loop.fleet.clients import (
     turn_away,
     wake_at,
 )
+from planner.loop.fleet.routing import route_of
 from planner.loop.memory.transfers import last_half
 from planner.loop.state.binding import bind_at
 from planner.loop.state.client_state import BACKED_OFF, DELAYED, GONE, QUEUED, SENT
@@ -31,20 +32,26 @@ OUTPUT_WEIGHT = 2.0  # an output token counts for so many of the prompt, as in t
 
 @jit
 def has_room(f: FleetState) -> bool:
-    """Tell whether a replica may be sent one more."""
-    return bool(is_served(f) and f.gateway.num_dispatched < f.gateway.max_dispatched)
+    """Tell whether replicas may be sent one more."""
+    return bool(f.gateway.num_dispatched < f.gateway.max_dispatched)
 
 
 @jit
-def is_served(f: FleetState) -> bool:
-    """Tell whether a replica is open, of those that prefill and of those that decode where these are apart."""
-    return bool(f.fleet.num_open > 0 and (f.fleet.num_prefill == 0 or f.decode_tree[1] != NONE))
+def is_served(f: FleetState, i: int) -> bool:
+    """Tell whether a replica is open for request `i`, and one that decodes if these are apart."""
+    return bool(f.routes[route_of(f, i)].num_open > 0 and (f.fleet.num_prefill == 0 or f.decode_tree[1] != NONE))
+
+
+@jit
+def may_leave_queue(f: FleetState) -> bool:
+    """Tell whether a request of the router's queue may go to a replica now."""
+    return bool(f.gateway.num_queued > 0 and has_room(f) and next_queued(f) != NONE)
 
 
 @jit
 def next_call_s(f: FleetState) -> float:
     """Return when the gateway has something to do next, besides what is sent for the first time."""
-    if f.gateway.num_queued > 0 and has_room(f):
+    if may_leave_queue(f):
         return float(f.fleet.now_s)
     return next_wake_s(f)
 
@@ -52,7 +59,7 @@ def next_call_s(f: FleetState) -> float:
 @jit
 def answer_call(f: FleetState) -> int:
     """Let the gateway do what it has to do next; return a request that goes to a replica now, or NONE."""
-    if f.gateway.num_queued > 0 and has_room(f):
+    if may_leave_queue(f):
         i = next_queued(f)
         unlink(f, i)
         return dispatched(f, i)
@@ -101,9 +108,9 @@ def attempt(f: FleetState, i: int) -> int:
 def enter(f: FleetState, i: int) -> int:
     """Let a request go on to a replica, wait for one, or be turned away."""
     gateway = f.gateway
-    if gateway.rejects_unserved and not is_served(f):
+    if gateway.rejects_unserved and not is_served(f, i):
         return refused(f, i, UNAVAILABLE)
-    if gateway.num_queued == 0 and has_room(f):
+    if has_room(f) and is_served(f, i) and (gateway.num_queued == 0 or next_queued(f) == NONE):
         lift(f, queue_of(f, i))
         return dispatched(f, i)
     if gateway.num_queued >= gateway.max_queued:
@@ -204,8 +211,23 @@ def least_served(f: FleetState) -> int:
 
 @jit
 def next_queued(f: FleetState) -> int:
-    """Return the request that leaves the router's queue next."""
-    return int(f.tenants[least_served(f) if f.gateway.is_fair else 0].head)
+    """Return the request that leaves the router's queue next, of those with an open replica; NONE if there is none."""
+    if not f.gateway.is_fair:
+        return first_served(f, 0)
+    best = NONE
+    for q in range(f.gateway.num_tenants):
+        if first_served(f, q) != NONE and (best == NONE or f.tenants[q].served < f.tenants[best].served):
+            best = q
+    return NONE if best == NONE else first_served(f, best)
+
+
+@jit
+def first_served(f: FleetState, q: int) -> int:
+    """Return the first request of a queue with an open replica; NONE if there is none."""
+    i = f.tenants[q].head
+    while i != NONE and not is_served(f, i):
+        i = NONE if f.fleet.num_routes == 1 else f.clients[i].next
+    return int(i)
 
 
 @jit

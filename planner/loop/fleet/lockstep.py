@@ -212,12 +212,12 @@ def watch_ranks(f: FleetState, first: int, is_stuck: bool) -> None:
     for k in range(first, last):
         s = bind_at(f.memories, k)
         if s.engine.last_to_leave != NONE:
-            enter(f.due, f.due_tree, fleet.tree_size, first, now_s, LEFT)
+            enter(f.due, f.due_tree, 0, fleet.tree_size, first, now_s, LEFT)
             return
         if is_stuck and not rests(s):
             fleet.faulty = k
     due_s = max(next_event_at_ranks_s(f, first, last), now_s) if is_stuck else quiet_together_until_s(f, first, last)
-    enter(f.due, f.due_tree, fleet.tree_size, first, due_s, WORKS)
+    enter(f.due, f.due_tree, 0, fleet.tree_size, first, due_s, WORKS)
 
 
 @jit

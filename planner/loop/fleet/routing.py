@@ -20,26 +20,40 @@ def choose(f: FleetState, i: int, score: Any) -> int:
     fleet = f.fleet
     if fleet.num_prefill > 0 and (i >= fleet.num_requests or f.requests[i].input_tokens < fleet.local_prefill_below):
         return int(f.decode_tree[1])
+    r = route_of(f, i)
+    route, open_at = f.routes[r], r * fleet.num_replicas
     if fleet.is_sticky:
         home = f.home[f.session[i]]
-        if home != NONE and f.replicas[home].is_open:
+        if home != NONE and f.replicas[home].is_open and f.on_route[open_at + home]:
             return int(home)
     if fleet.takes_turns:
-        return next_in_turn(f)
+        return next_in_turn(f, route)
     if fleet.num_choices == 1:
-        return int(f.turns[draw(f, fleet.num_turns)])
-    if fleet.num_choices == 2 and fleet.num_open > 1:
-        first = draw(f, fleet.num_open)
-        second = (first + 1 + draw(f, fleet.num_open - 1)) % fleet.num_open
-        return better(f, i, f.open[min(first, second)], f.open[max(first, second)], score)
-    if fleet.num_open == 1:
-        return int(f.open[0])
+        return int(f.turns[route.first_turn + draw(f, route.num_turns)])
+    if fleet.num_choices == 2 and route.num_open > 1:
+        first = draw(f, route.num_open)
+        second = (first + 1 + draw(f, route.num_open - 1)) % route.num_open
+        return better(f, i, f.open[open_at + min(first, second)], f.open[open_at + max(first, second)], score)
+    if route.num_open == 1:
+        return int(f.open[open_at])
     if not asks_each(f):
-        return int(f.load_tree[1])
-    best = int(f.open[0])
-    for k in range(1, fleet.num_open):
-        best = better(f, i, best, f.open[k], score)
+        return int(f.load_tree[tree_at(f, r) + 1])
+    best = int(f.open[open_at])
+    for k in range(1, route.num_open):
+        best = better(f, i, best, f.open[open_at + k], score)
     return best
+
+
+@jit
+def route_of(f: FleetState, i: int) -> int:
+    """Return the route of request `i`: the replicas that may be sent it."""
+    return 0 if f.fleet.num_routes == 1 else int(f.route_of[i])
+
+
+@jit
+def tree_at(f: FleetState, r: int) -> int:
+    """Return where the tournament of a route's replicas begins in `load_tree`."""
+    return int(2 * f.fleet.tree_size * r)
 
 
 @jit
@@ -64,10 +78,10 @@ def decodes_only(f: FleetState, k: int) -> bool:
 
 
 @jit
-def next_in_turn(f: FleetState) -> int:
-    """Return the replica whose turn it is."""
-    k = f.turns[f.fleet.turn % f.fleet.num_turns]
-    f.fleet.turn += 1
+def next_in_turn(f: FleetState, route: Any) -> int:
+    """Return the replica of a route whose turn it is."""
+    k = f.turns[route.first_turn + route.turn % route.num_turns]
+    route.turn += 1
     return int(k)
 
 
@@ -151,12 +165,14 @@ def rate(f: FleetState, k: int, score: Any) -> None:
         return
     if decodes_only(f, k):
         requests = f.replicas[k].num_requests / f.replicas[k].weight
-        enter(f.load, f.decode_tree, fleet.tree_size, k, requests, f.load[k].tie)
+        enter(f.load, f.decode_tree, 0, fleet.tree_size, k, requests, f.load[k].tie)
         return
     if fleet.takes_turns or fleet.num_choices > 0 or asks_each(f):
         return
     key = weighed(f, k, NONE, score)
-    enter(f.load, f.load_tree, fleet.tree_size, k, key, f.load[k].tie)
+    for r in range(fleet.num_routes):
+        if f.on_route[r * fleet.num_replicas + k]:
+            enter(f.load, f.load_tree, tree_at(f, r), fleet.tree_size, k, key, f.load[k].tie)
 
 
 @jit
@@ -164,19 +180,33 @@ def arrange(f: FleetState, score: Any) -> None:
     """Let the router choose among the replicas that are open now."""
     fleet = f.fleet
     fleet.is_rearranged = 0
-    fleet.num_open = 0
-    fleet.num_turns = 0
     for k in range(fleet.num_replicas):
         replica = f.replicas[k]
         replica.is_open = replica.num_closures == 0
-        if not replica.is_open:
-            leave(f.load, f.decode_tree if decodes_only(f, k) else f.load_tree, fleet.tree_size, k)
-            continue
-        if not decodes_only(f, k):
-            f.open[fleet.num_open] = k
-            fleet.num_open += 1
-        rate(f, k, score)
-    for place in range(fleet.num_cycle):
+        if replica.is_open:
+            rate(f, k, score)
+        elif decodes_only(f, k):
+            leave(f.load, f.decode_tree, 0, fleet.tree_size, k)
+    fleet.num_closed_routes = 0
+    for r in range(fleet.num_routes):
+        arrange_route(f, r)
+        fleet.num_closed_routes += f.routes[r].num_open == 0
+
+
+@jit
+def arrange_route(f: FleetState, r: int) -> None:
+    """List the open replicas of a route, and their turns."""
+    fleet, route = f.fleet, f.routes[r]
+    route.num_open = 0
+    route.num_turns = 0
+    for k in range(fleet.num_replicas):
+        place = r * fleet.num_replicas + k
+        if f.on_route[place] and f.replicas[k].is_open:
+            f.open[r * fleet.num_replicas + route.num_open] = k
+            route.num_open += 1
+        elif f.on_route[place]:
+            leave(f.load, f.load_tree, tree_at(f, r), fleet.tree_size, k)
+    for place in range(route.first_turn, route.first_turn + route.num_cycle):
         if f.replicas[f.cycle[place]].is_open:
-            f.turns[fleet.num_turns] = f.cycle[place]
-            fleet.num_turns += 1
+            f.turns[route.first_turn + route.num_turns] = f.cycle[place]
+            route.num_turns += 1

@@ -20,7 +20,8 @@ FLEET = np.dtype(
         ("report_interval_s", "f8"),  # how often the router hears of its replicas; 0: it always knows
         ("next_report_s", "f8"),
         ("num_replicas", "i8"),
-        ("num_open", "i8"),  # replicas that may be sent requests
+        ("num_routes", "i8"),  # requests of one route may go to the same replicas
+        ("num_closed_routes", "i8"),  # of these, routes without an open replica
         ("num_planned", "i8"),  # requests that wait for nobody: of these
         ("next_planned", "i8"),  # the next
         ("num_ready", "i8"),  # requests whose parents have all finished
@@ -30,9 +31,6 @@ FLEET = np.dtype(
         ("num_sessions", "i8"),  # of which a limited number is open at once; 0: there is no limit
         ("next_session", "i8"),  # that starts once another has ended
         ("num_sent", "i8"),
-        ("turn", "i8"),  # whose turn it is
-        ("num_turns", "i8"),
-        ("num_cycle", "i8"),
         ("random", "i8"),  # state of the generator
         ("num_choices", "i8"),
         ("tree_size", "i8"),
@@ -85,6 +83,17 @@ REPLICA = np.dtype(
     align=True,
 )
 
+ROUTE = np.dtype(
+    [
+        ("num_open", "i8"),  # replicas that may be sent its requests
+        ("turn", "i8"),  # whose turn it is
+        ("num_turns", "i8"),
+        ("num_cycle", "i8"),
+        ("first_turn", "i8"),  # place of its first turn in `cycle` and `turns`
+    ],
+    align=True,
+)
+
 PACE = np.dtype(  # how a rank's decodes run in a stretch of steps that all ranks take together
     [
         ("decodes", "i8"),  # 0: the rank rests
@@ -115,13 +124,16 @@ class FleetState(NamedTuple):
     due: Annotated[Any, CONTENDER]  # contenders: when each replica has to be looked at next, and why
     due_tree: Annotated[Any, st.INTS]
     load: Annotated[Any, CONTENDER]  # the router's score of each open replica, and when it was sent a request last
-    load_tree: Annotated[Any, st.INTS]
+    load_tree: Annotated[Any, st.INTS]  # a tree for each route, one after another
     decode_tree: Annotated[Any, st.INTS]  # of those that decode only, by their requests
     paces: Annotated[Any, PACE]  # of the replicas, shape [num_replicas]; one row where none has ranks
     plans: Annotated[Any, st.INTS]  # of the replicas: pointers to their step plans; uncompiled, the functions
-    open: Annotated[Any, st.INTS]  # replicas that may be sent requests, in order, shape [num_open]
-    cycle: Annotated[Any, st.INTS]  # routed replicas in the order of their turns, by weight, shape [num_cycle]
-    turns: Annotated[Any, st.INTS]  # of these the open ones, shape [num_turns]
+    routes: Annotated[Any, ROUTE]  # shape [num_routes]
+    route_of: Annotated[Any, st.INTS]  # of each request, shape [num_requests]; empty with one route
+    on_route: Annotated[Any, st.INTS]  # 1 where a replica may be sent requests of a route, [num_routes · num_replicas]
+    open: Annotated[Any, st.INTS]  # of each route its open replicas in order, shape [num_routes · num_replicas]
+    cycle: Annotated[Any, st.INTS]  # of each route its replicas in the order of their turns, by weight, num_cycle each
+    turns: Annotated[Any, st.INTS]  # of these the open ones, num_turns each
     ready: Annotated[Any, entries.FLOAT_HEAP]  # heap of (instant, request)
     releases: Annotated[Any, entries.FLOAT_HEAP]  # heap of (instant, request whose blocks its replica may have back)
     planned: Annotated[Any, st.INTS]  # requests that wait for nobody, in order of arrival

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.deployment.conditions import Routes
 from planner.deployment.deploy import Pool
-from planner.deployment.pools import turns
 from planner.errors import PolicyError
 from planner.loop.compiled.fields_read import fields_read
 from planner.loop.compiled.generator import seeded
@@ -37,9 +37,10 @@ from planner.replays.fleet.disaggregation import Transfer, halved
 from planner.replays.fleet.failures import failure_timers
 from planner.replays.fleet.kv_store import numbered_blocks, sharing_store
 from planner.replays.fleet.overload import Overload, gateway_memory, with_patience
+from planner.replays.fleet.routes import enter_all, limits_by_route, routed_replicas, routes_memory
 from planner.replays.fleet.timers import RunningFleet, Timer, Timers
 from planner.replays.initial import holding, initial_state, pulling, routed, sharing_requests
-from planner.replays.request_columns import RequestMemory, limits_of_requests, strictest
+from planner.replays.request_columns import RequestMemory, limits_of_requests
 from planner.traces import Trace
 from planner.traces.shaping.session_start import session_numbers
 
@@ -60,6 +61,7 @@ class Fleet:
     router : who places each request.
     report_interval_s : how often the router hears of its replicas [s]; 0: it always knows.
     seed : of its random choices.
+    routes : which pools each request of the trace may go to; None if all pools accept all requests.
     transfer : how those that prefill pass KV on; None where all do both.
     overload : what clients and the router's gateway do where there is too much; None for nothing.
     """
@@ -68,6 +70,7 @@ class Fleet:
     router: Router
     report_interval_s: float
     seed: int
+    routes: Routes | None = None
     transfer: Transfer | None = None
     overload: Overload | None = None
 
@@ -80,6 +83,11 @@ class Fleet:
     def num_prefill(self) -> int:
         """Replicas, the first ones, that prefill only; 0 where all do both."""
         return sum(pool.num_replicas for pool in self.pools if pool.role == "prefill")
+
+    @property
+    def routed(self) -> list[NDArray[np.int64]]:
+        """The replicas of each route, by number."""
+        return routed_replicas(self.pools, self.routes)
 
     @property
     def ranks(self) -> list[tuple[int, int]]:
@@ -199,7 +207,8 @@ def _states(trace: Trace, fleet: Fleet, recording: Recording) -> tuple[list[st.S
     if fleet.transfer is not None:
         trace, pulls = halved(trace, fleet.transfer)
     engines = [pool.deployment for pool in fleet.pools]
-    requests = RequestMemory(trace, strictest([limits_of_requests(own.policy, own.settings) for own in engines]))
+    limits = [limits_of_requests(own.policy, own.settings) for own in engines]
+    requests = RequestMemory(trace, *limits_by_route(limits, None if pulls is not None else fleet.routes))
     requests.lay_out_all()
     kinds = [_laid_out(trace, pool, recording, requests) for pool in fleet.pools]
     kinds = [kind if numbered is None else _laid_out(trace, pool, recording, requests, numbered)
@@ -257,9 +266,7 @@ def _instant(memory: fs.FleetState) -> str:
 def _fleet_state(trace: Trace, states: list[st.State], plans: list[Any], fleet: Fleet,
                  waits: Dependencies | None) -> fs.FleetState:
     """Lay out the fleet's memory and fill in what it starts from."""
-    n, count, weights = trace.num_requests, fleet.num_replicas, fleet.weights
-    num_routed = fleet.num_prefill or count
-    turn = turns(weights[:num_routed])
+    n, count, weights, routed = trace.num_requests, fleet.num_replicas, fleet.weights, fleet.routed
     num_legs = int((states[0].pulls.tokens > 0).sum())
     tree = empty_tree(count)
     planned = np.arange(n) if waits is None else np.flatnonzero(waits.num_parents == 0)
@@ -270,16 +277,14 @@ def _fleet_state(trace: Trace, states: list[st.State], plans: list[Any], fleet: 
     num_adapters = 1 + max(int(state.adapters.max(initial=-1)) for state in states) if asks else 0
     session = session_numbers(trace) if fleet.router.is_sticky else np.empty(0, np.int64)
     memory = fs.FleetState(
-        fleet=_fleet_record(fleet, n, num_legs, len(planned), len(tree) // 2, len(turn)),
+        fleet=_fleet_record(fleet, n, num_legs, len(planned), len(tree) // 2),
         memories=_memories(states),
         replicas=st.records(count, fs.REPLICA),
         due=st.records(count, CONTENDER), due_tree=tree,
-        load=st.records(count, CONTENDER), load_tree=tree.copy(), decode_tree=tree.copy(),
+        load=st.records(count, CONTENDER), load_tree=np.tile(tree, len(routed)), decode_tree=tree.copy(),
         paces=st.records(count if fleet.steps_together else 1, fs.PACE),
         plans=plans_in_a_row(plans),
-        open=np.arange(num_routed),
-        cycle=turn,
-        turns=turn.copy(),
+        **routes_memory(routed, weights, fleet.routes),
         ready=st.records(1 if waits is None else n + 1, entries.FLOAT_HEAP),
         releases=st.records(num_legs + 1, entries.FLOAT_HEAP),
         planned=planned,
@@ -303,9 +308,10 @@ def _fleet_state(trace: Trace, states: list[st.State], plans: list[Any], fleet: 
     memory.replicas.weight = weights
     memory.replicas.first_rank, memory.replicas.num_ranks = zip(*fleet.ranks, strict=True)
     memory.due.key = math.inf
-    _enter_all(memory.due_tree, range(count))
-    _enter_all(memory.load_tree, range(num_routed))
-    _enter_all(memory.decode_tree, range(num_routed, count))
+    enter_all(memory.due_tree, np.arange(count))
+    for own, replicas in zip(memory.load_tree.reshape(len(routed), -1), routed, strict=True):
+        enter_all(own, replicas)
+    enter_all(memory.decode_tree, np.arange(fleet.num_prefill or count, count))
     return memory
 
 
@@ -320,8 +326,7 @@ def _waits_memory(waits: Dependencies | None) -> dict[str, Any]:
                     "session_left": nobody if limit is None else limit.num_requests.copy()}
 
 
-def _fleet_record(fleet: Fleet, num_requests: int, num_legs: int, num_planned: int, tree_size: int,
-                  num_turns: int) -> Any:
+def _fleet_record(fleet: Fleet, num_requests: int, num_legs: int, num_planned: int, tree_size: int) -> Any:
     record = st.records(1, fs.FLEET)[0]
     router = fleet.router
     record.now_s = -math.inf
@@ -329,8 +334,7 @@ def _fleet_record(fleet: Fleet, num_requests: int, num_legs: int, num_planned: i
     record.report_interval_s = fleet.report_interval_s
     record.next_report_s = 0.0 if fleet.report_interval_s > 0 else math.inf
     record.num_replicas = fleet.num_replicas
-    record.num_open = fleet.num_prefill or fleet.num_replicas
-    record.num_turns = record.num_cycle = num_turns
+    record.num_routes = 1 if fleet.routes is None else len(fleet.routes.pools)
     record.num_planned = num_planned
     record.num_requests = num_requests
     record.num_left = num_requests + num_legs
@@ -353,14 +357,6 @@ def _fleet_record(fleet: Fleet, num_requests: int, num_legs: int, num_planned: i
                          ("reads_requests", OF_REQUESTS)):
         setattr(record, name, bool(read & fields))
     return record
-
-
-def _enter_all(tree: NDArray[np.int64], contenders: range) -> None:
-    """Let contenders enter, with equal keys: the first of each match wins."""
-    half = len(tree) // 2
-    tree[half + contenders.start:half + contenders.stop] = contenders
-    for node in range(half - 1, 0, -1):
-        tree[node] = tree[2 * node] if tree[2 * node] != st.NONE else tree[2 * node + 1]
 
 
 def _memories(states: list[st.State]) -> Any:

@@ -1,5 +1,6 @@
 """A pool's recent clients: requests sent, first tokens, and departures, in a window up to an instant."""
 
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from planner.loop.state import engine_state as st
 from planner.loop.state.client_state import GONE
 from planner.loop.state.fleet_state import FleetState
+from planner.replays.fleet.routes import may_be_sent
 from planner.settings.slo import Slo, meets
 
 COLUMNS = ("arrival_s", "first_token_s", "finished_s", "num_output_tokens", "state")
@@ -31,7 +33,7 @@ class Recent:
     """What was seen of a pool's requests in a window that ends now.
 
     Of a pool that prefills alone these are requests up to their first token, of one that decodes alone what follows.
-    What was turned away before any replica counts for each pool that takes prompts.
+    Requests that were turned away before any replica count for each prefill pool that accepts them.
 
     Parameters
     ----------
@@ -43,6 +45,7 @@ class Recent:
 
     def __init__(self, memory: FleetState, replicas: range, window_s: float, sees_times: bool) -> None:
         self._fleet, self._planned, self._replica_of = memory.fleet, memory.planned, memory.replica_of
+        self._is_reachable = functools.partial(may_be_sent, memory, replicas.start)
         self._replicas, self._is_whole = replicas, len(replicas) == len(memory.replicas)
         self._num_sent = np.asarray(memory.replicas["num_sent"])[replicas.start:replicas.stop]  # a view, likewise
         self._stages = np.asarray(memory.clients["stage"]) if memory.gateway.is_on else None
@@ -115,7 +118,7 @@ class Recent:
         """Tell which requests the pool had, or nobody; of halves that are decoded it has all that are followed."""
         if self._is_whole or self._decodes:
             return np.ones(len(rows), bool)
-        return np.asarray(self._is_here(rows) | (self._replica_of[rows] == st.NONE))
+        return np.asarray(self._is_here(rows) | ((self._replica_of[rows] == st.NONE) & self._is_reachable(rows)))
 
     def _is_here(self, rows: Rows) -> NDArray[np.bool_]:
         replica = self._replica_of[rows]

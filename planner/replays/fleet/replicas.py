@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.deployment.autoscale import read_autoscale
+from planner.deployment.conditions import routes_of
 from planner.deployment.deploy import Deployment, Pool, pools_of
-from planner.deployment.pools import turns
 from planner.errors import UsageError
 from planner.loop.compiled.generator import drawn
 from planner.loop.state import engine_state as st
@@ -24,6 +24,7 @@ from planner.replays.driver import ReplayRecords, Taken, run
 from planner.replays.fleet.disaggregation import joined, num_handed_over, transfer_of
 from planner.replays.fleet.interleaved import Fleet, run_interleaved
 from planner.replays.fleet.overload import holding_requests, overload_of
+from planner.replays.fleet.routes import cycle_of
 from planner.replays.fleet.scaler import Scaler
 from planner.replays.fleet.shares import total_of
 from planner.replays.fleet.timers import Timer
@@ -76,12 +77,15 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
     may_be_none = any(pool.autoscale is not None and pool.autoscale.rules.minimum == 0 for pool in pools)
     overload = holding_requests(scenario) if may_be_none else overload_of(scenario)
     scalers = _scalers(trace, pools, waits)
+    routed = [pool for pool in pools if pool.role != "decode"]
+    routes = routes_of([pool.accepts for pool in routed], [pool.name for pool in routed], trace, str(scenario.fleet))
     if count == 1 and waits is None and not scalers and overload is None:
         parts = [_run(trace, pools[0].deployment, recording)]
         return ReplayResult(trace=trace, deployment=deployment, records=parts[0], replicas=_replicas(parts))
     is_split = pools[0].role == "prefill"
     fleet = Fleet(pools=pools, router=router, report_interval_s=scenario.router_report_interval, overload=overload,
-                  seed=scenario.seed or 0, transfer=transfer_of(pools[0].deployment) if is_split else None)
+                  seed=scenario.seed or 0, transfer=transfer_of(pools[0].deployment) if is_split else None,
+                  routes=routes)
     shares_nothing = (waits is None and scenario.max_concurrency is None and deployment.settings.remote_tier is None
                       and not fleet.steps_together)
     if is_blind(router) and shares_nothing and overload is None and not scalers and not is_split:
@@ -148,7 +152,7 @@ def _run(trace: Trace, own: Deployment, recording: Recording) -> ReplayRecords:
 def _unused(trace: Trace, own: Deployment, recording: Recording) -> ReplayRecords:
     """Return the records of a replica that no request is sent to."""
     one = trace.take(np.zeros(1, np.int64))
-    nobody = RequestMemory(one, limits_of_requests(own.policy, own.settings))
+    nobody = RequestMemory(one, [limits_of_requests(own.policy, own.settings)])
     state = initial_state(one, own.policy, own.settings, own.step_time, recording, nobody.records)
     return Taken(state).records(0.0, nobody.columns())
 
@@ -196,9 +200,7 @@ def _disaggregated(trace: Trace, deployment: Deployment, fleet: Fleet, waits: De
 
 def _dealt(trace: Trace, deployment: Deployment, fleet: Fleet, recording: Recording) -> ReplayResult:
     """Replay each replica's requests by themselves, where the router is blind and they wait for nobody."""
-    turn = turns(fleet.weights)
-    places = np.arange(trace.num_requests) if fleet.router.takes_turns else drawn(fleet.seed, trace.num_requests)
-    replica = turn[places % len(turn)].astype(np.int32)
+    replica = _replica_dealt(trace, fleet)
     owners = [pool.deployment for pool in fleet.pools for _ in range(pool.num_replicas)]
     parts = []
     requests = no_requests(trace.num_requests)
@@ -224,6 +226,17 @@ def _dealt(trace: Trace, deployment: Deployment, fleet: Fleet, recording: Record
     records = dataclasses.replace(_pooled(parts), requests=requests, phases=phases, fetches=fetches)
     return ReplayResult(trace=trace, deployment=deployment, records=records, replicas=_replicas(parts),
                         num_replicas=fleet.num_replicas, replica=replica if fleet.num_replicas > 1 else None)
+
+
+def _replica_dealt(trace: Trace, fleet: Fleet) -> NDArray[np.int32]:
+    """Return the replica that each request is dealt to, among those of its route, shape [num_requests]."""
+    replica = np.empty(trace.num_requests, np.int32)
+    draws = None if fleet.router.takes_turns else drawn(fleet.seed, trace.num_requests)
+    for r, replicas in enumerate(fleet.routed):
+        rows = np.arange(trace.num_requests) if fleet.routes is None else fleet.routes.rows(r, trace.num_requests)
+        turn = cycle_of(replicas, fleet.weights)
+        replica[rows] = turn[(np.arange(len(rows)) if draws is None else draws[rows]) % len(turn)]
+    return replica
 
 
 def _pooled(parts: Sequence[ReplayRecords]) -> ReplayRecords:

@@ -11,9 +11,11 @@ from planner.deployment.autoscale import Autoscale, Metric, fields_read_by
 from planner.deployment.recommendation import Recommendation, Rules, Timed, recommend, wanted_by
 from planner.errors import PolicyError
 from planner.loop.state import engine_state as st
+from planner.loop.state.client_state import QUEUED
 from planner.policies.autoscaler import FleetLoad
 from planner.policies.functions import failing_place, said, users_code
 from planner.replays.fleet.recent import Recent
+from planner.replays.fleet.routes import may_be_sent
 from planner.replays.fleet.timers import RunningFleet, Timer, close_replica, open_replica
 from planner.replays.initial import forget_cache
 from planner.replays.scaling_record import ReplicaSpan, ScaleEvent, Scaling
@@ -93,12 +95,15 @@ class Scaler:
         return [*started, self._next_evaluation()]
 
     def _rules(self, running: RunningFleet) -> Rules:
-        """Return the rules that hold now: one replica at least while requests wait at the gateway for one to serve.
+        """Return the rules that hold now: one replica at least while the gateway has requests that the pool accepts.
 
         Where prefill and decode are apart, while requests are in flight too: what is prefilled must be decoded.
         """
         rules, memory = self._autoscale.rules, running.memory
-        is_needed = memory.gateway.num_queued > 0 or (memory.fleet.num_prefill > 0 and memory.fleet.num_in_flight > 0)
+        is_needed = memory.fleet.num_prefill > 0 and memory.fleet.num_in_flight > 0
+        if memory.gateway.num_queued > 0:
+            queued = np.flatnonzero(np.asarray(memory.clients["stage"]) == QUEUED)
+            is_needed |= bool(may_be_sent(memory, self._replicas.start, queued).any())
         return replace(rules, minimum=1) if rules.minimum == 0 and is_needed else rules
 
     def _change(self, running: RunningFleet, found: Recommendation, count: int, now_s: float) -> list[Timer]:

@@ -1,0 +1,48 @@
+"""Two pools divided by the prompt length as text: the threshold, the replicas and the saving, then what was tried."""
+
+from planner.planning.size_answer import SizeAnswer, SplitFleet
+
+
+def split_words(result: SizeAnswer) -> list[str]:
+    """Return two pools in sentences: threshold, replicas, cost and the saving against one pool; [] without them."""
+    if result.split is None:
+        return []
+    fleet, single = result.split.fleet, result.split.single_cost_usd_per_hour
+    if fleet is None:
+        return ["two pools: no threshold meets the objectives"]
+    pools = " + ".join(f"{pool.num_replicas} × {pool.tensor_parallel_size} {pool.gpu} ({pool.accepts})"
+                       for pool in fleet.pools)
+    return [f"two pools: threshold {fleet.threshold_tokens:,} tokens, {pools}, {fleet.num_gpus} GPUs, "
+            f"{fleet.cost_usd_per_hour:.2f} USD/h, {fleet.cost_usd_per_month:,.0f} USD/month; "
+            f"{_against_one(fleet, single)}",
+            f"two pools: predicted {100 * fleet.attainment:.2f} % of the requests, p99 TTFT {_ms(fleet.p99_ttft_ms)}, "
+            f"p99 TPOT {_ms(fleet.p99_tpot_ms)}",
+            *(f"launch of pool {pool.name}: {pool.command}" for pool in fleet.pools)]
+
+
+def _against_one(fleet: SplitFleet, single: float | None) -> str:
+    """Say what two pools save."""
+    if single is None:
+        return "no single pool meets the objectives"
+    change = f"{abs(1 - fleet.cost_usd_per_hour / single):.1%}" if single > 0 else "–"
+    if fleet.cost_usd_per_hour < single:
+        return f"saves {change} of the best single pool's {single:.2f} USD/h"
+    if fleet.cost_usd_per_hour > single:
+        return f"no saving: the best single pool costs {single:.2f} USD/h, and two pools {change} more"
+    return f"no saving: the best single pool costs as much, {single:.2f} USD/h"
+
+
+def split_rows(result: SizeAnswer) -> list[str]:
+    """Return the thresholds that were tried as rows; [] without two pools."""
+    if result.split is None:
+        return []
+    lines = [f"{'threshold':>10}{'replicas':>10}{'GPUs':>6}{'USD/h':>10}"]
+    for row in result.split.thresholds:
+        name = f"{row.threshold_tokens:>10,}{row.replicas or '–':>10}"
+        lines.append(f"{name}  {row.reason}" if row.cost_usd_per_hour is None else
+                     f"{name}{row.num_gpus:>6,}{row.cost_usd_per_hour:>10.2f}")
+    return lines
+
+
+def _ms(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.4g} ms"
