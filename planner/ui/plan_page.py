@@ -45,24 +45,27 @@ def page(trace: Trace, study: Study) -> None:
 
 def _asked() -> dict[str, Any]:
     """Ask for the targets, the room to grow, and the GPUs."""
-    first, second, third, fourth = st.columns(4)
-    limit = number(0.1, MOST_MS, is_whole=False, may_be_empty=False)
-    ttft = first.number_input("p99 time to first token [ms]", 0.1, MOST_MS, 1000.0, 100.0, help="99 of 100 requests "
-                              "get their first token within this time.", **in_link("plan_ttft", 1000.0, limit))
-    tpot = second.number_input("p99 time per output token [ms]", 0.1, MOST_MS, 50.0, 5.0, help="99 of 100 requests "
-                               "need at most this time per token after the first.",
-                               **in_link("plan_tpot", 50.0, limit))
-    growth = third.number_input("growth ×", 0.01, MOST_GROWTH, 1.0, 0.5, help="Plan for so many times the traffic of "
-                                "the log.", **in_link("plan_growth", 1.0, number(
-                                    0.01, MOST_GROWTH, is_whole=False, may_be_empty=False)))
-    most = number(0.0, MOST_HEADROOM, is_whole=False, may_be_empty=False)
-    headroom = fourth.number_input("headroom [%]", 0.0, MOST_HEADROOM, 20.0, 5.0, help="More traffic on top that the "
-                                   "fleet must still serve within the targets.",
-                                   **in_link("plan_headroom", 20.0, most))
+    columns = iter(st.columns(4))
+    ttft = _number(next(columns), "p99 time to first token [ms]", "plan_ttft", (0.1, MOST_MS, 1000.0, 100.0),
+                   "99 of 100 requests get their first token within this time.")
+    tpot = _number(next(columns), "p99 time per output token [ms]", "plan_tpot", (0.1, MOST_MS, 50.0, 5.0),
+                   "99 of 100 requests need at most this time per token after the first.")
+    growth = _number(next(columns), "growth ×", "plan_growth", (0.01, MOST_GROWTH, 1.0, 0.5),
+                     "Plan for so many times the traffic of the log.")
+    headroom = _number(next(columns), "headroom [%]", "plan_headroom", (0.0, MOST_HEADROOM, 20.0, 5.0),
+                       "More traffic on top that the fleet must still serve within the targets.")
     known = names("gpu")
     usual = [gpu for gpu in USUAL_GPUS if gpu in known]
     gpus = st.multiselect("GPUs to compare", known, usual, **in_link("plan_gpus", usual, one_of(known)))
     return {"p99 TTFT": ttft, "p99 TPOT": tpot, "growth": growth, "headroom": headroom, "GPUs": gpus}
+
+
+def _number(place: Any, label: str, key: str, limits: tuple[float, float, float, float], text: str) -> float:
+    """Ask for a number; `limits` are the least, the most, the first value and the step."""
+    least, most, first, step = limits
+    values = number(least, most, is_whole=False, may_be_empty=False)
+    return float(place.number_input(label, least, most, first, step, format="%g", help=text,
+                                    **in_link(key, first, values)))
 
 
 def _slo(form: dict[str, Any]) -> str:
@@ -125,8 +128,8 @@ def _headline(best: Fleet, found: SizeAnswer, answer: Answer) -> None:
                 "on top of growth and headroom", delta_color="off", delta_arrow="off")
     year.metric("a year", f"{best.cost_usd_per_year:,.0f} USD",
                 f"{best.price_usd_per_gpu_hour:.2f} USD per GPU and hour", delta_color="off", delta_arrow="off")
-    st.caption(plain(f"For {found.request_rate:,.3g} requests per second: the log's rate, growth and headroom. One "
-                     f"replica less misses: {best.limiting_metric}."))
+    less = "" if best.num_replicas == 1 else f" One replica less misses {best.limiting_metric}."
+    st.caption(plain(f"For {found.request_rate:,.3g} requests per second: the log's rate, growth and headroom.{less}"))
     st.code(best.command, language=None, wrap_lines=True)
 
 
@@ -141,7 +144,7 @@ def _options(found: SizeAnswer, form: dict[str, Any]) -> list[dict[str, Any]]:
                 "p99 TTFT ÷ limit": _share(fleet.p99_ttft_ms, form["p99 TTFT"]),
                 "p99 TPOT ÷ limit": _share(fleet.p99_tpot_ms, form["p99 TPOT"]),
                 "bears more": NO_LIMIT if fleet.headroom is None else f"+{fleet.headroom:.0%}",
-                "one less misses": fleet.limiting_metric}
+                "one less misses": "–" if fleet.num_replicas == 1 else fleet.limiting_metric}
     return list(rows.values())[:MOST_OPTIONS]
 
 

@@ -38,7 +38,7 @@ def test_an_upload_is_replayed_and_a_slider_changes_the_numbers(browser: Any, ad
         trace = tmp_path / "trace.csv"
         trace.write_text("arrival_s,input_tokens,output_tokens\n" + "".join(f"{k / 5},{500 + k % 900},{20 + k % 200}\n"
                                                                            for k in range(19366)))
-    page = opened(browser, f"{address}/?trace=your+file&rate_scale=1.5")
+    page = opened(browser, f"{address}/replay?trace=your+file&rate_scale=1.5")
     page.get_by_text("Upload a trace in the sidebar").wait_for()
     upload(page, trace)
     page.get_by_text("requests completed").wait_for()
@@ -72,7 +72,7 @@ def test_a_broken_upload_shows_the_readers_error(browser: Any, address: str, tmp
 
 
 def test_a_link_reproduces_the_view(browser: Any, address: str) -> None:
-    link = f"{address}/?limit=2000&max_num_seqs=16&rate_scale=3.0&gpu=l40s&slo=ttft%3A800"
+    link = f"{address}/replay?limit=2000&max_num_seqs=16&rate_scale=3.0&gpu=l40s&slo=ttft%3A800"
     first, second = (opened(browser, link) for _ in range(2))
     shown = [[metric(page, label) for label in ("TTFT, p99", "SLO attainment", "bottleneck")]
              for page in (first, second)]
@@ -85,7 +85,7 @@ def test_a_link_reproduces_the_view(browser: Any, address: str) -> None:
 def test_a_links_scenario_and_an_upload_stay_on_every_page(browser: Any, address: str, tmp_path: Path) -> None:
     trace = tmp_path / "own.csv"
     trace.write_text("arrival_s,input_tokens,output_tokens\n" + "".join(f"{k / 5},500,20\n" for k in range(50)))
-    page = opened(browser, f"{address}/?gpu=l40s&rate_scale=3.0&max_num_seqs=16&trace=your+file")
+    page = opened(browser, f"{address}/replay?gpu=l40s&rate_scale=3.0&max_num_seqs=16&trace=your+file")
     upload(page, trace)
     page.get_by_text("requests completed").wait_for()
     for name in ("Capacity", "Sizing", "Explore", "Catalog", "Replay"):
@@ -106,7 +106,7 @@ def test_a_links_scenario_and_an_upload_stay_on_every_page(browser: Any, address
 
 
 def test_a_link_that_is_not_known_says_so_on_every_page_and_after_a_reload(browser: Any, address: str) -> None:
-    page = opened(browser, f"{address}/?gpu=my-gpu&limit=300")
+    page = opened(browser, f"{address}/replay?gpu=my-gpu&limit=300")
     for name in ("Replay", "Sizing", "Catalog", "Replay"):
         go(page, name)
         page.get_by_text("this session has no such gpu").wait_for()
@@ -149,7 +149,7 @@ def test_work_ends_when_its_tab_is_closed(browser: Any, address: str, tmp_path: 
     server = next(process for process in psutil.process_iter(["cmdline"]) if f"--port={address.rpartition(':')[2]}" in
                   " ".join(process.info["cmdline"] or []).replace("--server.port", "--port"))
     before = {child: seconds_used(child) for child in server.children()}
-    page = opened(browser, f"{address}/?trace=your+file&{drafts}")
+    page = opened(browser, f"{address}/replay?trace=your+file&{drafts}")
     upload(page, trace)
     page.get_by_text("Replaying").wait_for()
 
@@ -218,7 +218,7 @@ def test_measurements_are_compared_with_predictions(browser: Any, address: str, 
 
 
 def test_a_report_is_downloaded_and_opens(browser: Any, address: str, tmp_path: Path) -> None:
-    page = opened(browser, f"{address}/?limit=500")
+    page = opened(browser, f"{address}/replay?limit=500")
     metric(page, "TTFT, p99")
     with page.expect_download() as found:
         page.get_by_role("button", name="Report, HTML").click()

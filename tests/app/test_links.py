@@ -108,7 +108,8 @@ def secrets(tmp_path: Path) -> list[str]:
 
 OPTIONS = [f.name for f in fields(Scenario)]
 # Options whose widgets take any text.
-TEXTS = ("engine_version", "fail_replica", "session_start_fraction", "speculative_acceptance", "step_time")
+TEXTS = ("engine_version", "fail_replica", "num_speculative_tokens_per_batch_size", "session_start_fraction",
+         "speculative_acceptance", "step_time")
 
 
 def test_no_option_of_a_link_opens_a_file(secrets: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

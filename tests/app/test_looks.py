@@ -23,7 +23,7 @@ WIDER = "() => { const m = document.querySelector('[data-testid=stMain]'); retur
 @pytest.fixture(scope="module")
 def page(browser: Any, address: str) -> Iterator[Any]:
     """One session for all pages, so that what one has is there for the next."""
-    page = opened(browser, f"{address}/?limit=300&rate_scale=3.0", viewport={"width": 1400, "height": 2400})
+    page = opened(browser, f"{address}/replay?limit=300&rate_scale=3.0", viewport={"width": 1400, "height": 2400})
     settle(page)
     yield page
     page.context.close()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
+from pages import opened as opened_page
 from typer.testing import CliRunner
 
 from planner.commands.cli import app as cli
@@ -33,12 +34,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::R
 
 def opened(**values: Any) -> Any:
     """Return the replay page with widgets set by their keys, on the first thousand requests."""
-    page = testing.AppTest.from_file(str(APP), default_timeout=120).run()
-    widgets = {widget.key: widget for kind in ("selectbox", "number_input", "slider", "text_input", "checkbox")
-               for widget in page.get(kind)}
-    for key, value in {"limit": 1000, **values}.items():
-        widgets[key].set_value(value)
-    return page.run()
+    return opened_page("replay", **{"limit": 1000, **values})
 
 
 def metrics(page: Any) -> dict[str, str]:

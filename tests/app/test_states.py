@@ -24,8 +24,9 @@ from planner.ui.own_profiles import portable
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 
 PLACES = [address for _, _, address, _ in PAGES]
-EMPTY = {"compare": "Set a scenario in the sidebar and add it", "capacity": "Find the highest rate",
-         "sizing": "Find the fewest replicas", "explore": "Choose the options to vary",
+EMPTY = {"plan": "How many GPUs does this traffic need", "compare": "Set a scenario in the sidebar and add it",
+         "capacity": "Find the highest rate", "sizing": "Find the fewest replicas",
+         "explore": "Choose the options to vary",
          "accuracy": "Upload your measurements"}
 CONFIG = {"architectures": ["LlamaForCausalLM"], "hidden_size": 2048, "intermediate_size": 8192,
           "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256,

@@ -14,6 +14,8 @@ import pytest
 from pages import linked, opened, press, said, until
 
 from planner.errors import PlannerError, UsageError
+from planner.planning.search_options import RANKS, Choices
+from planner.planning.sizing import size
 from planner.planning.study import Study
 from planner.report.page import answer_html
 from planner.report.report_source import SavedAnswer
@@ -24,6 +26,7 @@ from planner.settings.scenario import Scenario
 from planner.traces import read_trace
 from planner.ui import kept_replays as results
 from planner.ui import tasks, work
+from planner.ui.plan_page import fleet_name
 from planner.ui.tasks import Asked, check_load, replays, window
 from planner.ui.waiting import waited_for
 from planner.ui.words import without_paths
@@ -176,6 +179,42 @@ def test_a_fleet_states_its_objectives() -> None:
     assert "p99_ttft:1000" in answer_html(SavedAnswer(name="fleet", answer=found))
     page.multiselect(key="ranks").set_value([1, 2]).run()
     assert "tensor-parallel sizes 1 (now 1, 2)" in page.warning[0].value.replace("\\", "")
+
+
+def test_the_first_page_plans_with_growth_and_headroom() -> None:
+    """What the page shows is what `size` answers at the log's rate times growth and headroom."""
+    asked = {"plan_growth": "2", "plan_headroom": "50", "plan_ttft": "2000", "plan_tpot": "60"}
+    page = linked("plan", limit="400", plan_gpus="h100-sxm", **asked)
+    page = until(press(page, "Find the cheapest fleet"), lambda page: page.header)
+    command = page.code[-1].value
+    assert command.startswith("planner size chat --model llama-3.1-8b --gpu h100-sxm --limit 400 --rate-scale 3")
+    found = page.session_state["found_plan"].value
+    choices = Choices(gpus=["h100-sxm"], ranks=RANKS, compare_assumptions=False)
+    scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=400, rate_scale=3.0)
+    answer = size(read_trace("chat"), scenario, parse_objectives("p99_ttft:2000 p99_tpot:60"), choices)
+    assert answer.cheapest is not None
+    assert found.cheapest == answer.cheapest
+    assert page.header[0].value.replace("\\", "") == (
+        f"{fleet_name(answer.cheapest)} — {answer.cheapest.cost_usd_per_month:,.0f} USD a month")
+    assert page.metric[0].delta == "limit 2,000 ms"
+    assert len(page.dataframe[0].value) == 1
+    page.number_input(key="plan_ttft").set_value(3000.0).run()
+    assert "p99 TTFT 2000.0 (now 3000.0)" in page.warning[0].value.replace("\\", "")
+
+
+def test_targets_that_no_fleet_keeps_are_told_with_the_best_values() -> None:
+    page = linked("plan", limit="100", plan_ttft="0.5", plan_gpus="h100-sxm")
+    page = until(press(page, "Find the cheapest fleet"), lambda page: page.warning)
+    assert page.warning[0].value.replace("\\", "").startswith("No fleet of these GPUs keeps the targets: p99 TTFT")
+    assert not page.header
+
+
+def test_the_first_page_asks_for_gpus_and_for_a_rate() -> None:
+    page = press(linked("plan", limit="100", plan_gpus="h100-sxm").multiselect(key="plan_gpus").set_value([]).run(),
+                 "Find the cheapest fleet")
+    assert "Choose at least one GPU" in page.warning[0].value
+    closed = linked("plan", limit="100", max_concurrency="4")
+    assert "this page plans for a rate of requests" in closed.error[0].value.replace("\\", "")
 
 
 LAUNCH = "VLLM_X=1 vllm serve meta-llama/Llama-3.1-8B-Instruct --max-num-seqs 64 --port 8000 --quantization fp8"
