@@ -36,7 +36,7 @@ from planner.steptime.by_term import linear
 from planner.steptime.collective_time import is_staged
 from planner.steptime.engine_constants import EngineConstants
 from planner.steptime.fused_norms import fuses_norms
-from planner.steptime.lora import adapter_bytes
+from planner.steptime.lora import adapter_bytes, adapter_settings
 from planner.steptime.roofline import roofline
 from planner.steptime.step_context import StepContext
 from planner.steptime.vision_time import image_settings
@@ -372,19 +372,7 @@ def _settings(scenario: Scenario, architecture: Architecture | None, gpu: Gpu | 
     num_cpu_blocks, swap_s_per_token = _swap(scenario, architecture, gpu, kv_bytes, tier)
     made |= {"num_cpu_blocks": num_cpu_blocks, "swap_s_per_token": swap_s_per_token, "cpu_tier": tier,
              "remote_tier": remote_tier(scenario, architecture, kv_bytes), "seed": scenario.seed or 0}
-    return EngineSettings(**(options | made | _adapters(scenario, architecture, gpu)))
-
-
-def _adapters(scenario: Scenario, architecture: Architecture | None, gpu: Gpu | None) -> dict[str, Any]:
-    """Return how many LoRA adapters are kept where, and what it takes to bring one there [s]."""
-    if not scenario.max_loras:
-        return {"max_cpu_loras": 0}
-    size = 0.0 if architecture is None else adapter_bytes(architecture, scenario.max_lora_rank,
-                                                          scenario.tensor_parallel_size)
-    return {"max_loras": scenario.max_loras,
-            "max_cpu_loras": scenario.max_loras if scenario.max_cpu_loras is None else scenario.max_cpu_loras,
-            "adapter_load_s": 0.0 if gpu is None else size / gpu.host_bandwidth_bytes_per_s,
-            "adapter_read_s": size * scenario.tensor_parallel_size / (1e9 * scenario.lora_disk_bandwidth)}
+    return EngineSettings(**(options | made | adapter_settings(scenario, architecture, gpu)))
 
 
 def _swap(scenario: Scenario, architecture: Architecture | None, gpu: Gpu | None,

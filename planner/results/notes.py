@@ -96,19 +96,25 @@ def _engines(deployment: Deployment, trace: Trace) -> list[str]:
                      + (f" ({draft.acceptance_source})" if draft.acceptance_source else "")
                      + (f"; large batches draft as few as {min(draft.lengths)}" if draft.lengths else "")
                      + ("" if deployment.stack else "; a linear step time does not include the draft's cost"))
-    if "image_tokens" in columns and deployment.scenario.language_model_only:
-        lines.append("image_tokens count as prompt tokens alone: a server without its vision encoder rejects prompts "
-                     "with images")
-    elif "image_tokens" in columns and (architecture is None or architecture.vision is None or not deployment.stack):
-        lines.append("image_tokens count as prompt tokens alone: the vision encoder is not known; give a config.json "
-                     "with vision_config as --model")
-    elif "image_tokens" in columns:
-        lines.append("images: the vision encoder's time is spread over the tokens of their prompts; the image "
-                     "processor of the host and the memory of the encoder's cache are left out")
+    if "image_tokens" in columns:
+        lines.append(_images(deployment))
     if "adapter" in columns and not settings.max_loras:
         lines.append("the trace's LoRA adapters are ignored; --max-loras replays them")
     lines += window_memory(deployment, trace) + graph_memory(deployment)
     return lines + _kernels(deployment) + _context(deployment) + _release(deployment) + _calibration(deployment)
+
+
+def _images(deployment: Deployment) -> str:
+    """Say how the images of a trace count."""
+    arch = deployment.architecture
+    if deployment.scenario.language_model_only:
+        return ("image_tokens count as prompt tokens alone: a server without its vision encoder rejects prompts with "
+                "images")
+    if arch is None or arch.vision is None or deployment.stack is None:
+        return ("image_tokens count as prompt tokens alone: the vision encoder is not known; give a config.json with "
+                "vision_config as --model")
+    return ("images: the vision encoder's time is spread over the tokens of their prompts; the image processor of the "
+            "host and the memory of the encoder's cache are left out")
 
 
 def _kernels(deployment: Deployment) -> list[str]:

@@ -1,7 +1,11 @@
 """LoRA adapters: their size on a GPU, and what their kernels add to a step."""
 
+from typing import Any
+
 from planner.catalog.architecture import Architecture
+from planner.catalog.gpus import Gpu
 from planner.model.projections import projections
+from planner.settings.scenario import Scenario
 from planner.steptime.contribution import Contribution
 from planner.steptime.step_context import StepContext
 
@@ -44,3 +48,15 @@ def adapters(stack: StepContext, rank: int) -> Contribution:
         "adapters_s": KERNELS * floor_s * sum(gemm.count for gemm in gemms),
         "adapters_s_per_token": BYTES_PER_ELEMENT * values / bandwidth,
         "adapters_s_per_adapter": adapter_bytes(stack.arch, rank, stack.layout.tensor_parallel_size) / bandwidth})
+
+
+def adapter_settings(scenario: Scenario, architecture: Architecture | None, gpu: Gpu | None) -> dict[str, Any]:
+    """Return the fields of `EngineSettings` on adapters: their numbers, and the time to bring one there [s]."""
+    if not scenario.max_loras:
+        return {"max_cpu_loras": 0}
+    size = 0.0 if architecture is None else adapter_bytes(architecture, scenario.max_lora_rank,
+                                                          scenario.tensor_parallel_size)
+    return {"max_loras": scenario.max_loras,
+            "max_cpu_loras": scenario.max_loras if scenario.max_cpu_loras is None else scenario.max_cpu_loras,
+            "adapter_load_s": 0.0 if gpu is None else size / gpu.host_bandwidth_bytes_per_s,
+            "adapter_read_s": size * scenario.tensor_parallel_size / (1e9 * scenario.lora_disk_bandwidth)}
