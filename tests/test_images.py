@@ -51,17 +51,24 @@ def test_encoders_are_read_as_their_configs_name_them(config: dict[str, Any], ex
 
 def test_a_text_model_has_no_encoder() -> None:
     assert vision_of({"hidden_size": 4096}, "config.json") is None
+    assert vision_of({"vision_config": {}}, "config.json") is None
     assert load_model("llama-3.1-8b").vision is None
     assert load_model("moonshotai/Kimi-K2-Thinking").vision is None
 
 
 @pytest.mark.parametrize(("changed", "said"), [
-    ({"depth": None}, "vision_config has none of depth, num_hidden_layers"),
+    ({"depth": 0}, "vision_config.depth = 0; must be a positive integer"),
     ({"num_heads": "16"}, "vision_config.num_heads = '16'; must be a positive integer"),
 ])
-def test_an_encoder_that_is_not_described_is_refused(changed: dict[str, Any], said: str) -> None:
+def test_a_size_that_is_no_number_is_refused(changed: dict[str, Any], said: str) -> None:
     with pytest.raises(CatalogError, match=f"config.json: {said}"):
         vision_of({"vision_config": {**QWEN3, **changed}}, "config.json")
+
+
+@pytest.mark.parametrize("key", ["depth", "hidden_size", "intermediate_size", "num_heads"])
+def test_an_encoder_that_is_described_in_part_is_not_known(key: str) -> None:
+    """Transformers' classes have defaults for what a config leaves out; the text model is read all the same."""
+    assert vision_of({"vision_config": {name: value for name, value in QWEN3.items() if name != key}}, "c.json") is None
 
 
 def test_the_encoder_is_in_memory_and_can_be_left_out() -> None:

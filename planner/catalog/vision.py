@@ -51,14 +51,17 @@ class Vision:
 
 
 def vision_of(config: Mapping[str, object], where: str) -> Vision | None:
-    """Return the vision encoder in the keys of a `config.json`; None where it has no `vision_config`.
+    """Return the vision encoder in the keys of a `config.json`; None where `vision_config` lacks a size of it.
+
+    Some configs leave sizes to the defaults of their class in Transformers, which are not known here.
 
     Raises
     ------
-    CatalogError : a size of the encoder is missing or no positive integer.
+    CatalogError : a size of the encoder is no positive integer.
     """
     stated = config.get("vision_config")
-    if not isinstance(stated, Mapping) or not stated:
+    if not isinstance(stated, Mapping) or not all(any(stated.get(key) is not None for key in keys)
+                                                  for keys in (LAYERS, WIDTHS, (*MLPS, MLP_RATIO), HEADS)):
         return None
     hidden = _size(stated, WIDTHS, where)
     ratio = stated.get(MLP_RATIO)
@@ -73,7 +76,11 @@ def vision_of(config: Mapping[str, object], where: str) -> Vision | None:
 
 def _has_tiles(stated: Mapping[str, object]) -> bool:
     """Tell whether images come in one size: the config states it, and merges no patches by their place."""
-    return "image_size" in stated and not any(key in stated for key in MERGES) and stated.get("model_type") != "pixtral"
+    return _has_patches(stated) and not any(key in stated for key in MERGES) and stated.get("model_type") != "pixtral"
+
+
+def _has_patches(stated: Mapping[str, object]) -> bool:
+    return all(type(stated.get(key)) is int for key in ("image_size", "patch_size"))
 
 
 def _patches(stated: Mapping[str, object], where: str) -> int:
@@ -97,7 +104,7 @@ def _merged(config: Mapping[str, object], stated: Mapping[str, object], where: s
     if isinstance(ratio, float) and 0 < ratio <= 1:
         return round(1 / ratio**2)
     tokens = config.get("mm_tokens_per_image")
-    if isinstance(tokens, int) and tokens > 0:
+    if isinstance(tokens, int) and tokens > 0 and _has_patches(stated):
         return max(_patches(stated, where) // tokens, 1)
     return 1
 
@@ -111,4 +118,4 @@ def _size(stated: Mapping[str, object], names: tuple[str, ...], where: str) -> i
         if type(value) is not int or value < 1:
             raise CatalogError(f"{where}: vision_config.{name} = {value!r}; must be a positive integer")
         return value
-    raise CatalogError(f"{where}: vision_config has none of {', '.join(names)}; copy it from the model's config.json")
+    raise CatalogError(f"{where}: vision_config has no {names[0]}; copy it from the model's config.json")

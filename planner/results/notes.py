@@ -112,7 +112,7 @@ def _images(deployment: Deployment) -> str:
                 "images")
     if arch is None or arch.vision is None or deployment.stack is None:
         return ("image_tokens count as prompt tokens alone: the vision encoder is not known; give a config.json with "
-                "vision_config as --model")
+                "the sizes of its vision_config as --model")
     return ("images: the vision encoder's time is spread over the tokens of their prompts; the image processor of the "
             "host and the memory of the encoder's cache are left out")
 
