@@ -51,14 +51,14 @@ def main() -> None:
     report(row)
     write_fits(ROOT / "hardware_db/kernels/host_paths.toml",
                "Constants of steptime/operators/host_path.py; written by benchmarks/kernels/fit_host_path.py.\n"
-               "Errors are of the path through the host, given the direct times of the same machine.\n"
+               "Errors compare the formula with the path through the host. Its direct times are the same machine's.\n"
                "gpu = \"prior\": every other GPU on PCIe; the mean latency of two machines.",
                [row, row | {"gpu": "prior", "latency_s": (latency_s + other_latency_s()) / 2,
-                            "source": f"{SOURCE}; latency also {OTHER_SOURCE}; errors are of the first"}])
+                            "source": f"{SOURCE}; latency also {OTHER_SOURCE}; errors: first machine"}])
 
 
 def other_latency_s() -> float:
-    """Return what the other machine's small all-reduce takes [s] beyond NCCL's direct one and an engine's wait."""
+    """Return the other machine's latency [s]: a small all-reduce, less NCCL's direct one and an engine's wait."""
     nccl = find_fit(CollectiveConstants, "collectives", gpu="PCIe 4", engine=NCCL, op=OP, num_gpus=NUM_GPUS).constants
     direct_s = collective_s(OTHER_BYTES, op=OP, num_gpus=NUM_GPUS, constants=nccl, link_bandwidth_bytes_per_s=PCIE_4)
     return OTHER_S - float(direct_s) - load_engine("vllm").collective_wait_s

@@ -15,7 +15,7 @@ from planner.planning.search_options import RANKS, Choices
 from planner.planning.share_answer import DeploymentShare, GpuShare, ShareAnswer
 from planner.planning.size_answer import Fleet, SizeAnswer
 from planner.planning.sizing import size
-from planner.planning.study import Study
+from planner.planning.study import Study, times_rate
 from planner.progress import counted
 from planner.traces import Trace
 from planner.traces.shaping.client_load import read_load
@@ -174,9 +174,7 @@ def _size(path: Path, candidate: Candidate, load: Trace, choices: Choices, load_
     study, scenario = candidate.study, candidate.study.scenario
     assert study.objectives is not None
     if load_share < 1.0:
-        by = (scenario.request_rate or 0.0) * load_share
-        scenario = (replace(scenario, request_rate=by) if by else
-                    replace(scenario, rate_scale=(scenario.rate_scale or 1.0) * load_share))
+        scenario = times_rate(scenario, load_share)
     asked = replace(choices, gpus=candidate.gpus, ranks=candidate.ranks, quantizations=candidate.quantizations)
     try:
         answer = size(load, scenario, study.objectives, asked)

@@ -86,6 +86,13 @@ def without_rate(scenario: Scenario) -> Scenario:
                    session_start_fraction=None, warmup_s=None, measure_s=None, recycle_sessions=False)
 
 
+def times_rate(scenario: Scenario, factor: float) -> Scenario:
+    """Return a scenario with so many times its rate: of the requests per second where given, else of the trace's."""
+    if scenario.request_rate is not None:
+        return replace(scenario, request_rate=scenario.request_rate * factor)
+    return replace(scenario, rate_scale=(scenario.rate_scale or 1.0) * factor)
+
+
 def study_toml(study: Study) -> str:
     """Return a study as the text of a file that `read_study` reads."""
     attainment = None if study.objectives is None else study.objectives.attainment

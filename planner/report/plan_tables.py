@@ -10,7 +10,7 @@ from planner.planning.size_answer import ClosestKind, Fleet, KindNames, SizeAnsw
 from planner.planning.users_answer import UserProbe, UsersAnswer
 from planner.report.cells import launch_line
 from planner.report.offer_tables import growth_rows, offer_rows, sensitivity_rows
-from planner.report.split_tables import split_rows, split_words
+from planner.report.split_tables import ms_text, split_rows, split_words
 from planner.settings.judged import digits_apart
 from planner.settings.objectives import Required
 
@@ -110,7 +110,7 @@ def _fleet_words(result: SizeAnswer) -> list[str]:
                  f"{best.cost_usd_per_hour:.2f} USD/h, {best.cost_usd_per_month:,.0f} USD/month; fewest GPUs: "
                  f"{fewest.num_gpus} × {_named(fewest.kind)[1]} ({fewest.kind.quantization})",
                  f"required: {_required(result.slo)}; predicted: {100 * best.attainment:.2f} % of the "
-                 f"requests, p99 TTFT {_ms(best.p99_ttft_ms)}, p99 TPOT {_ms(best.p99_tpot_ms)}"]
+                 f"requests, p99 TTFT {ms_text(best.p99_ttft_ms)}, p99 TPOT {ms_text(best.p99_tpot_ms)}"]
     lines.append(f"assumed: {'; '.join(result.assumptions)}")
     for what, rows in (("router", [(row.router, row.size) for row in result.routers]),
                        ("scaling", [(row.scaling, row.size) for row in result.scalings])):
@@ -171,10 +171,6 @@ def _required(slo: Required) -> str:
 
 def _missed_lines(missed: Sequence[Missed]) -> list[str]:
     return [f"missed: {each.sentence}" for each in missed]
-
-
-def _ms(value: float | None) -> str:
-    return "–" if value is None else f"{value:,.4g} ms"
 
 
 def _replicas(fleet: Fleet) -> str:

@@ -1,4 +1,4 @@
-"""The answer of `planner share` as text: the fleets, the GPUs, and what is lacking."""
+"""The answer of `planner share` as text: the fleets, the GPUs in use, and the GPUs to add."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Two pools divided by the prompt length as text: the threshold, the replicas and the saving, then what was tried."""
+"""Two pools divided by the prompt length as text: threshold, replicas, saving, and all thresholds of the search."""
 
 from planner.planning.size_answer import SizeAnswer, SplitFleet
 
@@ -15,13 +15,13 @@ def split_words(result: SizeAnswer) -> list[str]:
     return [f"two pools: threshold {fleet.threshold_tokens:,} tokens, {pools}, {fleet.num_gpus} GPUs, "
             f"{fleet.cost_usd_per_hour:.2f} USD/h, {fleet.cost_usd_per_month:,.0f} USD/month; "
             f"{_against_one(fleet, single)}",
-            f"two pools: predicted {100 * fleet.attainment:.2f} % of the requests, p99 TTFT {_ms(fleet.p99_ttft_ms)}, "
-            f"p99 TPOT {_ms(fleet.p99_tpot_ms)}",
+            f"two pools: predicted {100 * fleet.attainment:.2f} % of the requests, p99 TTFT "
+            f"{ms_text(fleet.p99_ttft_ms)}, p99 TPOT {ms_text(fleet.p99_tpot_ms)}",
             *(f"launch of pool {pool.name}: {pool.command}" for pool in fleet.pools)]
 
 
 def _against_one(fleet: SplitFleet, single: float | None) -> str:
-    """Say what two pools save."""
+    """Return the saving of two pools in words."""
     if single is None:
         return "no single pool meets the objectives"
     change = f"{abs(1 - fleet.cost_usd_per_hour / single):.1%}" if single > 0 else "–"
@@ -44,5 +44,6 @@ def split_rows(result: SizeAnswer) -> list[str]:
     return lines
 
 
-def _ms(value: float | None) -> str:
+def ms_text(value: float | None) -> str:
+    """Return a time in milliseconds as text, a dash without one."""
     return "–" if value is None else f"{value:,.4g} ms"

@@ -52,7 +52,7 @@ def cumulative_acceptance(given: str, num_speculative_tokens: int) -> tuple[floa
 def acceptance_of_lengths(lengths: Sequence[float], num_speculative_tokens: int) -> tuple[float, ...]:
     """Return the chance that a draft's first j tokens are all accepted, from mean acceptance lengths by draft length.
 
-    The chance at position j is what the j-th drafted token adds to the measured length. Chances cannot rise: where
+    The chance at position j is the gain in measured length from the j-th drafted token. Chances cannot rise: where
     noise makes them, the nearest falling sequence in least squares stands in, whose sum is the same. Then they are
     scaled to the measured length at k. Beyond the measured lengths each position has the last one's ratio to the one
     before.

@@ -1,4 +1,4 @@
-"""The time of a vision encoder: what an image adds to the steps that compute its prompt."""
+"""The time of a vision encoder for an image, its tokens and their pairs."""
 
 from dataclasses import replace
 from typing import NamedTuple

@@ -9,7 +9,7 @@ from planner.errors import UsageError
 from planner.planning.search_options import RANKS, Choices
 from planner.planning.size_answer import Fleet, SizeAnswer
 from planner.planning.sizing import size
-from planner.planning.study import Study, command_line
+from planner.planning.study import Study, command_line, times_rate
 from planner.settings.objectives import parse_objectives
 from planner.traces import Trace
 from planner.ui.downloads import answer_downloads
@@ -92,10 +92,8 @@ def _search(trace: Trace, study: Study, form: dict[str, Any], question: Any) -> 
 
 def _grown(study: Study, form: dict[str, Any]) -> Study:
     """Return the study with its rate times the growth and the headroom."""
-    scenario, times = study.scenario, form["growth"] * (1 + form["headroom"] / 100)
-    if scenario.request_rate is not None:
-        return replace(study, scenario=replace(scenario, request_rate=scenario.request_rate * times))
-    return replace(study, scenario=replace(scenario, rate_scale=(scenario.rate_scale or 1.0) * times))
+    factor = form["growth"] * (1 + form["headroom"] / 100)
+    return replace(study, scenario=times_rate(study.scenario, factor))
 
 
 def _draw(answer: Answer, form: dict[str, Any]) -> None:

@@ -20,6 +20,7 @@ from planner.policies.builtin_policies import POLICIES
 from planner.policies.builtin_routers import ROUTERS
 from planner.replays.request_columns import COLUMNS
 from planner.replays.result_tables import ReplayResult
+from planner.traces import Trace
 
 ROWS = [(0.05 * (k // 3), 5 + 7 * k % 23, 1 + 5 * k % 14) for k in range(14)]
 IDS = [[0, 1, 2 + k % 3, 10 + k % 2, 20 + k, 30 + k, 40 + k] for k in range(14)]
@@ -129,16 +130,6 @@ def outcomes() -> dict[str, str]:
                             ("decode", {"router": "lora-affinity", "max_loras": 1}))
         for recording in (EVERYTHING,)
     }
-    with TemporaryDirectory() as folder:
-        fleet = Path(folder) / "fleet.toml"
-        fleet.write_text(FLEET)
-        routes = {
-            f"{router} routes {name}": outcome(play(tenants, policy="fcfs", **COMMON | CASES["adapters"] | options
-                                                    | {"fleet": str(fleet), "router": router}))
-            for router in ROUTERS
-            for name, options in (("plain", {"data_parallel_size": 1}),
-                                  ("overload", OVERLOAD | {"data_parallel_size": 1}))
-        }
     with patch("planner.deployment.deploy.window_settings", return_value=WINDOWS):
         windows = {
             f"{policy} windows {name} {kind}": outcome(play(trace, recording=recording, policy=policy,
@@ -147,12 +138,26 @@ def outcomes() -> dict[str, str]:
             for name in ("recompute", "swap", "prefix", "mixing", "drafts", "pipeline")
             for kind, recording in (("whole", EVERYTHING), ("plain", Recording()))
         }
-    return fleets | pools | ranks | overloaded | routes | windows | {
+    return fleets | pools | ranks | overloaded | routes_of(tenants) | windows | {
         f"{policy} {name} {kind}": outcome(play(trace, recording=recording, policy=policy, **COMMON | options))
         for policy in POLICIES
         for name, options in CASES.items()
         for kind, recording in (("whole", EVERYTHING), ("plain", Recording()))
     }
+
+
+def routes_of(trace: Trace) -> dict[str, str]:
+    """Return the digest of each router where pools accept some of the requests."""
+    with TemporaryDirectory() as folder:
+        fleet = Path(folder) / "fleet.toml"
+        fleet.write_text(FLEET)
+        return {
+            f"{router} routes {name}": outcome(play(trace, policy="fcfs", **COMMON | CASES["adapters"] | options
+                                                    | {"fleet": str(fleet), "router": router}))
+            for router in ROUTERS
+            for name, options in (("plain", {"data_parallel_size": 1}),
+                                  ("overload", OVERLOAD | {"data_parallel_size": 1}))
+        }
 
 
 def field(record: Any, name: str) -> Any:
