@@ -124,8 +124,8 @@ def test_trtllms_host_cache_counts_each_gpu(tmp_path: Path) -> None:
     ("vllm serve m/m --performance-mode interactivity", ["--performance-mode interactivity"]),
     ("VLLM_ATTENTION_BACKEND=FLASHINFER VLLM_USE_V1=1 vllm serve m/m", ["VLLM_ATTENTION_BACKEND"]),
     ("VLLM_USE_V1=0 vllm serve m/m", ["VLLM_USE_V1"]),
-    ("sglang serve --model m/m --enable-two-batch-overlap --attention-backend fa3 --eplb-algorithm auto",
-     ["--enable-two-batch-overlap", "--attention-backend fa3"]),
+    ("sglang serve --model m/m --tbo-token-distribution-threshold 0.3 --attention-backend fa3 --eplb-algorithm auto",
+     ["--tbo-token-distribution-threshold", "--attention-backend fa3"]),
     ("sglang serve --model m/m --speculative-algorithm EAGLE3 --speculative-draft-model o/e --speculative-num-steps 5 "
      "--speculative-eagle-topk 1 --speculative-num-draft-tokens 6", []),
     ("sglang serve --model m/m --speculative-algorithm EAGLE3 --speculative-draft-model o/e --speculative-num-steps 5 "

@@ -31,8 +31,8 @@ def disaggregated() -> Section:
         tables=[Listing(title="by deployment", columns=["engine", "gpu", "model", "statistic", *ERROR_COLUMNS],
                         rows=statistic_rows(good, ("engine", "gpu", "model"), STATISTICS)),
                 Listing(title="runs", columns=["runs", "status"], rows=outcomes(table))],
-        notes=["MI355X with attention ranks is predicted nearly twice as fast as measured: nobody published times of "
-               "MoRI's exchange, and NCCL's all-to-all stands in.",
+        notes=["MI355X with attention ranks is predicted nearly twice as fast as measured, with MoRI's published times "
+               "of the exchange.",
                "SGLang's TTFT on GB200 is half of the measured: bootstrap and polling between the two sides are not "
                "modelled."])
 

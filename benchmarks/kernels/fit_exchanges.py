@@ -1,6 +1,7 @@
 """Fits `steptime.operators.exchange` to measured exchanges of tokens with experts, into hardware_db/kernels."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ FP8_BYTES = 1.0 + 4.0 / 128.0  # with a 32-bit scale for 128 values
 BYTES = {"bfloat16": 2.0, "fp8": FP8_BYTES, "nvfp4": 0.5625}
 GPUS_OF_NODE = {"gb200": 4}  # that the tables' nodes have; else 8
 NETWORK = NodeLink(bandwidth_bytes_per_s=50e9, latency_s=0.0)  # 400 Gb/s for each GPU of the measured nodes
+MORI = Path(__file__).with_name("mori_times.csv")  # 7,168 wide, 8 of 256 experts, eight GPUs a node
+MORI_SOURCE = "ROCm/mori (MIT), docs/EP8.en.md and docs/EP16.en.md @ac97b1d, read 2026-11"
 START = {"latency_s": 1.5e-5, "doubling_s": 1e-6, "bandwidth_frac": 0.5, "network_frac": 0.8}
 BOUNDS = {"latency_s": (1e-6, 2e-4), "doubling_s": (1e-9, 5e-5), "bandwidth_frac": (0.02, 1.0),
           "network_frac": (0.05, 1.0)}
@@ -25,8 +28,8 @@ BOUNDS = {"latency_s": (1e-6, 2e-4), "doubling_s": (1e-9, 5e-5), "bandwidth_frac
 
 def main() -> None:
     rows: list[Row] = []
-    for system in SYSTEMS:
-        for kernel, version, table in measured(system):
+    for system in (*SYSTEMS, "mi355x"):
+        for kernel, version, table in (("mori", "2026-07", mori()),) if system == "mi355x" else measured(system):
             parts = table.with_columns(several=pl.col("nodes") > 1).group_by("op", "several")
             for (op, several), part in sorted(parts):
                 fixed = {"doubling_s": 0.0} if part["gpus"].n_unique() == 1 else {}
@@ -36,8 +39,9 @@ def main() -> None:
                     lambda system=system, part=part, fixed=fixed, **given: predict(system, part, given | fixed),
                     start, BOUNDS,
                     part["latency_s"].to_numpy())
-                rows.append({"gpu": SYSTEMS[system], "engine": "any", "version": version, "kernel": kernel, "op": op,
-                             "over_nodes": several, **constants, **fixed, **quality, "source": SOURCE})
+                rows.append({"gpu": SYSTEMS.get(system, system), "engine": "any", "version": version, "kernel": kernel,
+                             "op": op, "over_nodes": several, **constants, **fixed, **quality,
+                             "source": MORI_SOURCE if kernel == "mori" else SOURCE})
                 report(rows[-1])
     rows += [row for row in priors(rows, list(START), ("kernel", "op", "over_nodes")) if row["engine"] == "any"]
     write_fits(ROOT / "hardware_db/kernels/exchanges.toml",
@@ -67,6 +71,20 @@ def measured(system: str) -> Iterator[tuple[str, str, pl.DataFrame]]:
         table = pl.read_parquet(path)
         for source, kernel in (("NVLinkOneSided", "nvlink_one_sided"), ("NVLinkTwoSided", "nvlink_two_sided")):
             yield kernel, path.parent.name, trtllm(table.filter(pl.col("kernel_source") == source))
+
+
+def mori() -> pl.DataFrame:
+    """Return MoRI's rows, with results that are copied to its buffers; a copy goes to each GPU and node with experts.
+
+    Up to 768 tokens the low-latency kernels between nodes, beyond the others.
+    """
+    table = pl.read_csv(MORI)
+    gpus, nodes = table["nodes"] * 8, table["nodes"]
+    element = [BYTES[dtype] for dtype in table["dtype"]]
+    return pl.DataFrame({"op": table["op"], "copy_bytes": table["tokens"] * 7168 * pl.Series(element),
+                         "per_gpu": [touched_gpus(8, 256, count) for count in gpus],
+                         "per_node": [touched_gpus(8, 256, count) for count in nodes],
+                         "gpus": gpus, "nodes": nodes, "latency_s": table["us"] * 1e-6})
 
 
 def newest(folder: Any, name: str) -> str:

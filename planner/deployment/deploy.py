@@ -22,6 +22,7 @@ from planner.engines.engine import EngineDefaults
 from planner.errors import FleetError, PlannerError, UsageError
 from planner.loop.state.engine_settings import EngineSettings, Tier
 from planner.loop.state.terms import StepTime
+from planner.model.batch_overlap import overlap_of
 from planner.model.drafting import Draft, draft_of, draft_settings
 from planner.model.layout import Layout
 from planner.model.loaded_model import loaded_model
@@ -294,7 +295,7 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
             lora_rank=scenario.max_lora_rank if scenario.max_loras else 0, is_staged=is_staged(scenario.pcie_p2p, gpu),
             fp8_gemm_backend=scenario.fp8_gemm_backend, moe_backend=scenario.moe_backend, draft=draft,
             fp32_matmul=scenario.fp32_matmul, is_older=ENGINES[scenario.engine].is_older(scenario.engine_version),
-            **graph_sizes(scenario, gpu))
+            overlap=overlap_of(scenario, layout, 1 + scenario.num_speculative_tokens), **graph_sizes(scenario, gpu))
     step_time = (linear(scenario.step_time, 1 + scenario.num_speculative_tokens) if stack is None
                  else roofline(stack))
     stage_transfer = stage_transfer_of(architecture, gpu, layout, node_link)

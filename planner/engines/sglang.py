@@ -178,10 +178,10 @@ FP8_GEMMS = {name: name for name in ("auto", "flashinfer_trtllm")} | {"deep_gemm
 MOES = MOE_BACKENDS | dict.fromkeys(("triton_kernel", "cutlass", "flashinfer_cutlass", "flashinfer_cutedsl",
                                      "flashinfer_mxfp4"), "auto")
 ALL2ALLS = {"none": "allgather_reducescatter", "deepep": "deepep", "mooncake": "deepep_low_latency",
-            "flashinfer": "nvlink_one_sided"} | dict.fromkeys(("megamoe", "nixl", "mori"), "alltoall")
+            "flashinfer": "nvlink_one_sided", "mori": "mori"} | dict.fromkeys(("megamoe", "nixl"), "alltoall")
 DEEPEP_MODES = {"auto": "deepep", "low_latency": "deepep_low_latency", "normal": "deepep_high_throughput"}
 ALL2ALL_WORDS: dict[str, str | tuple[str, ...]] = {
-    "allgather_reducescatter": "none", "deepep": "deepep", "nvlink_one_sided": "flashinfer",
+    "allgather_reducescatter": "none", "deepep": "deepep", "nvlink_one_sided": "flashinfer", "mori": "mori",
     "deepep_low_latency": ("deepep", "--deepep-mode", "low_latency"),
     "deepep_high_throughput": ("deepep", "--deepep-mode", "normal")}
 GRAPHS = {"full": "full_decode_only", "disabled": "none"}
@@ -245,6 +245,8 @@ DIALECT = Dialect(  # sglang/srt/server_args.py
         Flag(names=("--deepep-mode",), option="deepep_mode", read=one_of(DEEPEP_MODES), write=unwritten),
         Switch(names=("--enable-deepep-moe",), option="all2all_backend", value="deepep"),
         Switch(names=("--enable-ep-moe",), option="expert_parallel"),
+        Switch(names=("--enable-two-batch-overlap",), option="enable_dbo"),
+        Switch(names=("--enable-single-batch-overlap",), option="enable_single_batch_overlap"),
         Switch(names=("--language-model-only",), option="language_model_only"),
         Switch(names=("--enable-eplb",), option="enable_eplb"),
         Flag(names=("--ep-num-redundant-experts",), option="num_redundant_experts"),

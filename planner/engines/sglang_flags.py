@@ -144,8 +144,8 @@ UNMODELLED = (
         --enable-dsa-cache-layer-split --enable-cp-decode-attn-tp --enable-kv-cache-sharding
         --enable-nsa-prefill-context-parallel --nsa-prefill-cp-mode= --enable-dsa-prefill-context-parallel
         --dsa-prefill-cp-mode= --prefill-cp-mode=""")),
-    Unmodelled(effect="overlaps the communication of one part of a step with the computing of another", flags=flags("""
-        --enable-two-batch-overlap --enable-single-batch-overlap --tbo-token-distribution-threshold=0.48""")),
+    Unmodelled(effect="changes how unequal the halves of two-batch overlap may be before a prompt is split",
+               flags=flags("--tbo-token-distribution-threshold=0.48")),
     Unmodelled(effect="moves experts between GPUs as their load asks: expert layers take another time", flags=flags("""
         --ep-dispatch-algorithm= --init-expert-location=trivial
         --eplb-algorithm=auto --eplb-rebalance-num-iterations=1000 --eplb-rebalance-layers-per-chunk=

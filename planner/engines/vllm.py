@@ -127,7 +127,8 @@ def largest_fused_bytes(generation: str, num_gpus: int, _: int) -> float:
 MOES = MOE_BACKENDS | dict.fromkeys(("cutlass", "flashinfer_cutlass", "flashinfer_cutedsl", "deep_gemm_mega_moe"),
                                     "auto")
 ALL2ALLS = dict.fromkeys(("allgather_reducescatter", "naive"), "allgather_reducescatter") | dict.fromkeys(
-    ("pplx", "nixl_ep", "mori"), "alltoall") | {
+    ("pplx", "nixl_ep"), "alltoall") | dict.fromkeys(
+    ("mori", "mori_high_throughput", "mori_low_latency"), "mori") | {
     "deepep_high_throughput": "deepep_high_throughput", "deepep_low_latency": "deepep_low_latency",
     "flashinfer_nvlink_one_sided": "nvlink_one_sided"} | dict.fromkeys(
     ("flashinfer_all2allv", "flashinfer_nvlink_two_sided"), "nvlink_two_sided")
@@ -174,6 +175,9 @@ DIALECT = Dialect(  # vllm/engine/arg_utils.py
         Flag(names=("--kv-offloading-size",), option="kv_offloading_size", read=number),
         choice(("--moe-backend", "--kernel-config.moe-backend"), "moe_backend", MOES),
         choice(("--all2all-backend",), "all2all_backend", ALL2ALLS),
+        Switch(names=("--enable-dbo",), option="enable_dbo", otherwise=False),
+        Flag(names=("--dbo-decode-token-threshold",), option="dbo_decode_token_threshold"),
+        Flag(names=("--dbo-prefill-token-threshold",), option="dbo_prefill_token_threshold"),
         choice(("--scheduling-policy",), "policy", {"fcfs": "fcfs", "priority": "priority"}),
         Flag(names=("--max-num-seqs",), option=SEQS, write=limit),
         Flag(names=("--max-num-batched-tokens",), option=TOKENS, write=limit),

@@ -107,9 +107,8 @@ UNMODELLED = (
         --ir-op-priority= --monokernel --disable-cascade-attn --model-impl=auto --quantization-config=
         --enable-batch-sharded-sampling --override-attention-dtype= --specialize-active-lora
         --enable-mixed-moe-lora-format --enable-moe-shared-loras""")),
-    Unmodelled(effect="overlaps the communication of one half of a step with the computing of the other",
-               flags=flags("""--enable-dbo --ubatch-size=0 --dbo-decode-token-threshold=32
-                   --dbo-prefill-token-threshold=512""")),
+    Unmodelled(effect="splits a step into another number of parts, whose exchanges and computing overlap",
+               flags=flags("--ubatch-size=0")),
     Unmodelled(effect="moves experts between GPUs as their load asks: expert layers take another time",
                flags=flags("""--eplb-config.use-async --eplb-config.window-size= --eplb-config.step-interval=
                    --eplb-config.log-balancedness --eplb-config.log-balancedness-interval= --eplb-config.policy=

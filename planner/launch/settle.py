@@ -39,7 +39,21 @@ def settle(taken: Taken) -> dict[str, Any]:
     mode = found.pop("deepep_mode", "deepep")
     if found.get("all2all_backend") == "deepep":
         found["all2all_backend"] = mode
+    _settle_overlap(taken)
     return _settle_tier(taken, _settle_sizes(read_ranks(found)))
+
+
+def _settle_overlap(taken: Taken) -> None:
+    """Leave vLLM's two-batch overlap aside where it does: without several ranks; and its thresholds without it.
+
+    Source: `use_ubatching` and `check_ubatch_thresholds` in vllm/v1/worker/ubatch_utils.py.
+    """
+    found = taken.found
+    if taken.engine == "vllm" and found.get("data_parallel_size", 1) == 1 and found.pop("enable_dbo", False):
+        taken.no_effect.append("--enable-dbo without --data-parallel-size")
+    if not found.get("enable_dbo"):
+        ignored = [name for name in ("dbo_decode_token_threshold", "dbo_prefill_token_threshold") if name in found]
+        taken.no_effect += [f"--{name.replace('_', '-')} {found.pop(name)}" for name in ignored]
 
 
 def _settle_draft(taken: Taken) -> None:

@@ -57,11 +57,22 @@ class DeploymentOptions:
         "auto", "Kernels of the routed experts: `auto` (the engine's choice), Marlin (4 bit), Triton, "
         "DeepGEMM, or TensorRT-LLM's kernels (SGLang: --moe-runner-backend; TensorRT-LLM: moe_config.backend).")
     all2all_backend: Literal["allgather_reducescatter", "deepep", "deepep_low_latency", "deepep_high_throughput",
-                             "nvlink_one_sided", "nvlink_two_sided", "alltoall"] = option(
+                             "nvlink_one_sided", "nvlink_two_sided", "mori", "alltoall"] = option(
         "allgather_reducescatter", "How tokens reach the experts with data-parallel attention and expert "
         "parallelism. `allgather_reducescatter` sends each token to all GPUs. The others send each token only to the "
         "GPUs with its experts, by the kernels of DeepEP (`deepep` chooses by batch size), by TensorRT-LLM's kernels "
-        "over NVLink, or by NCCL's all-to-all (SGLang: --moe-a2a-backend, --deepep-mode).")
+        "over NVLink, by MoRI's on AMD, or by NCCL's all-to-all (SGLang: --moe-a2a-backend, --deepep-mode).")
+    enable_dbo: bool = option(
+        False, "Two-batch overlap: a step's tokens run as two halves. One half computes while the other is exchanged "
+        "with the experts (SGLang: --enable-two-batch-overlap). Needs an --all2all-backend that sends tokens to their "
+        "experts.")
+    dbo_decode_token_threshold: int | None = option(
+        None, "With --enable-dbo, tokens of a rank from which a step of decodes is split. [vLLM: 32; SGLang: 2]")
+    dbo_prefill_token_threshold: int | None = option(
+        None, "With --enable-dbo, tokens of a rank from which a step with prompts is split. [vLLM: 512; SGLang: 2]")
+    enable_single_batch_overlap: bool = option(
+        False, "Single-batch overlap: shared experts and the last product of the routed experts run beside the "
+        "exchange of their own step (SGLang).")
     fp32_matmul: Literal["auto", "fp32", "tf32"] = option(
         "auto", "GEMM kernel for FP32 MoE routers on Blackwell (VLLM_FLOAT32_MATMUL_PRECISION). `auto`: the engine's "
                 "kernel, as fast as in 16 bit. `fp32`, `tf32`: cuBLAS.")

@@ -33,6 +33,11 @@ def routed_experts(stack: StepContext, counts: Floats) -> Iterator[Contribution]
                                              "tokens_bytes": num_layers * read})
 
 
+def layer_experts_s(stack: StepContext, experts: Experts, counts: Floats) -> Floats:
+    """Return what one layer's experts take for the tokens of all ranks, `counts` of each [s]."""
+    return _layer(stack, experts, counts * stack.layout.data_parallel_size)[0]
+
+
 def moe_kernels(stack: StepContext) -> tuple[str, tuple[Fit[MoeConstants], ...]]:
     """Return what the routed experts are multiplied as, and the kernels to choose from.
 

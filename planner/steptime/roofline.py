@@ -5,11 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.catalog.kv_cache import kv_bytes_per_token_per_gpu
 from planner.catalog.layers.mlps import Experts
 from planner.loop.state.count_table import node_counts
 from planner.loop.state.terms import StepTime
+from planner.model.batch_overlap import BatchOverlap
 from planner.model.drafting import Draft
 from planner.model.precision import WEIGHT_FORMATS
 from planner.model.projections import projections
@@ -32,6 +34,7 @@ from planner.steptime.lora import adapters
 from planner.steptime.operators.gemm import Floats
 from planner.steptime.small_time import activations, sampling_s
 from planner.steptime.step_context import StepContext
+from planner.steptime.two_batches import half_counts, in_two_batches
 
 HEAD_FORMAT = "bf16"  # of the LM head, in every format
 
@@ -44,12 +47,19 @@ def roofline(stack: StepContext) -> StepTime:
     constants scale the kernels and add the host's time. A batch passes all pipeline stages one after the other, so
     times are those of all layers. No time is below the hardware's floor.
     """
-    return summed(contributions(stack))
+    whole = summed(contributions(stack))
+    if not stack.overlap.splits:
+        return whole
+    halves = list(contributions(replace(stack, overlap=BatchOverlap()), half_counts()))
+    return in_two_batches(whole, halves, stack.overlap, stack.layout.exchange)
 
 
-def contributions(stack: StepContext) -> Iterator[Contribution]:
-    """Yield what each operator of a step adds to its time; `roofline` is their sum."""
-    counts = padded(node_counts()).astype(np.float64)
+def contributions(stack: StepContext, tokens: NDArray[np.int64] | None = None) -> Iterator[Contribution]:
+    """Yield what each operator of a step adds to its time; `roofline` is their sum.
+
+    tokens : of the step at each count of the curve, `node_counts` unless given.
+    """
+    counts = padded(node_counts() if tokens is None else tokens).astype(np.float64)
     fused = fused_reduces(stack, counts)
     yield from dense_products(stack, counts)
     yield from routed_experts(stack, counts)
@@ -70,7 +80,8 @@ def _draft(stack: StepContext, counts: Floats) -> Iterator[Contribution]:
     if draft is None or draft.arch is None:
         return
     checks = replace(draft, arch=None) if draft.is_block else None  # a block's queries attend together
-    alone = replace(stack, arch=draft.arch, quantization=draft.quantization, draft=checks, lora_rank=0)
+    alone = replace(stack, arch=draft.arch, quantization=draft.quantization, draft=checks, lora_rank=0,
+                    overlap=BatchOverlap())
     own, hidden = roofline(alone), draft.arch.hidden_size
     own.curve.head_s -= sampling_s(alone)
     joining_s = _joining_s(alone, counts, draft.fused_inputs)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from planner.catalog.architecture import Architecture
 from planner.catalog.gpus import Gpu
 from planner.engines import ENGINES
+from planner.model.batch_overlap import BatchOverlap
 from planner.model.drafting import Draft
 from planner.model.layout import Layout
 from planner.model.node_link import NodeLink
@@ -41,6 +42,7 @@ class StepContext:
     moe_backend : "auto", or what multiplies the routed experts: a name of `roofline.MOE_BACKENDS`.
     is_older : whether the engine is of a release before its newest line (`settings.releases`).
     fp32_matmul : "auto", or "fp32" or "tf32" where cuBLAS multiplies the routers that stay in 32 bit.
+    overlap : what runs beside the exchange of tokens with their experts.
     graph_seqs, graph_tokens : steps of so many decodes [1], or with prompts of so many tokens, run as CUDA graphs.
     """
 
@@ -64,6 +66,7 @@ class StepContext:
     moe_backend: str = "auto"
     fp32_matmul: str = "auto"
     is_older: bool = False
+    overlap: BatchOverlap = BatchOverlap()
 
     @property
     def tokens_per_decode(self) -> int:

@@ -11,6 +11,7 @@ from planner.catalog.layers.layer_group import LayerGroup
 from planner.catalog.layers.mlps import Dense, MlpGroup
 from planner.catalog.vision import Vision
 from planner.loop.state.count_table import node_counts
+from planner.model.batch_overlap import BatchOverlap
 from planner.steptime.roofline import roofline
 from planner.steptime.step_context import StepContext
 
@@ -43,7 +44,7 @@ def image_time(stack: StepContext) -> ImageTime:
                      data_parallel_size=1, exchange=type(stack.layout)().exchange, enable_eplb=False,
                      num_redundant_experts=0, attention_dp_timeout_iters=0)
     alone = replace(stack, arch=_transformer(stack.arch, vision), quantization="bf16", draft=None, lora_rank=0,
-                    layout=layout, kv_bytes_per_element=2.0)
+                    layout=layout, kv_bytes_per_element=2.0, overlap=BatchOverlap())
     own = roofline(alone)
     few_s, many_s = np.interp((FEW, MANY), node_counts(), own.curve.tokens_s)
     per_patch_s = float(many_s - few_s) / (MANY - FEW)

@@ -1,0 +1,86 @@
+"""Overlap of the experts' exchange with compute: how a step's tokens are split for it."""
+
+import math
+from dataclasses import dataclass, replace
+
+from planner.errors import UsageError
+from planner.model.layout import Layout
+from planner.settings.scenario import Scenario
+
+# From so many tokens on a step is split: vLLM's ParallelConfig; SGLang splits all that has two parts
+# (`compute_split_seq_index` of two_batch_overlap.py).
+DECODES_FROM = {"vllm": 32, "sglang": 2}
+PROMPTS_FROM = {"vllm": 512, "sglang": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOverlap:
+    """What runs beside the exchange.
+
+    Parameters
+    ----------
+    first, last : tokens of a rank between which its step runs as two halves, one computing while the other is
+        exchanged; `first` is infinite where none does [1].
+    splits_decodes : whether steps of decodes alone are among them.
+    in_one_batch : whether shared experts and the last product of the routed ones run beside the exchange of their own
+        step, where it is not split.
+    """
+
+    first: float = math.inf
+    last: float = math.inf
+    splits_decodes: bool = False
+    in_one_batch: bool = False
+
+    @property
+    def splits(self) -> bool:
+        """Whether any step runs as two halves."""
+        return self.first < math.inf
+
+
+def overlap_of(scenario: Scenario, layout: Layout, tokens_per_decode: int) -> BatchOverlap:
+    """Return what runs beside the exchange of a scenario.
+
+    Raises
+    ------
+    UsageError : there is no exchange to overlap, a threshold is negative or given without the overlap, or the engine
+        has no such overlap.
+    """
+    asked = [flag for flag, given in (("--enable-dbo", scenario.enable_dbo),
+                                      ("--enable-single-batch-overlap", scenario.enable_single_batch_overlap)) if given]
+    thresholds = {"--dbo-decode-token-threshold": scenario.dbo_decode_token_threshold,
+                  "--dbo-prefill-token-threshold": scenario.dbo_prefill_token_threshold}
+    for flag, value in thresholds.items():
+        if value is not None and (value < 0 or not scenario.enable_dbo):
+            raise UsageError(f"{flag} {value}: two-batch overlap splits a step from so many tokens on; give 0 or more, "
+                             "and --enable-dbo")
+    if not asked:
+        return BatchOverlap()
+    if scenario.engine not in DECODES_FROM:
+        raise UsageError(f"{asked[0]}: {scenario.engine} has no such overlap; leave it out, or give another engine")
+    if not layout.dispatches:
+        raise UsageError(f"{asked[0]}: overlaps the exchange of tokens with their experts, and here all tokens go to "
+                         "all GPUs; give --all2all-backend deepep or another, with --data-parallel-attention and "
+                         "--expert-parallel")
+    if not scenario.enable_dbo:
+        return BatchOverlap(in_one_batch=True)
+    return replace(_split(scenario, layout.exchange, tokens_per_decode),
+                   in_one_batch=scenario.enable_single_batch_overlap)
+
+
+def _split(scenario: Scenario, exchange: str, tokens_per_decode: int) -> BatchOverlap:
+    """Return which steps are split, by their tokens alone.
+
+    Where steps of decodes and steps with prompts both are, a step counts as one of decodes: the ranks decide together,
+    and most have decodes alone.
+    """
+    decodes_from = scenario.dbo_decode_token_threshold
+    decodes_from = max(DECODES_FROM[scenario.engine] if decodes_from is None else decodes_from, 2)
+    prompts_from = scenario.dbo_prefill_token_threshold
+    prompts_from = max(PROMPTS_FROM[scenario.engine] if prompts_from is None else prompts_from, 2)
+    most_decodes = scenario.max_num_seqs * tokens_per_decode if scenario.max_num_seqs else math.inf
+    # SGLang leaves prompts whole beside low-latency kernels: `prepare_all_gather` of TboDPAttentionPreparer.
+    keeps_prompts = scenario.engine == "sglang" and exchange == "deepep_low_latency"
+    splits_prompts = not keeps_prompts and prompts_from <= (scenario.max_num_batched_tokens or math.inf)
+    if decodes_from <= most_decodes:
+        return BatchOverlap(decodes_from, math.inf if splits_prompts else most_decodes, splits_decodes=True)
+    return BatchOverlap(prompts_from) if splits_prompts else BatchOverlap()
