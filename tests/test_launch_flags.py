@@ -115,7 +115,7 @@ def test_trtllms_host_cache_counts_each_gpu(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("command", "flags"), [
-    ("vllm serve m/m -pcp 2 --dcp-comm-backend=a2a", ["-pcp 2", "--dcp-comm-backend a2a"]),
+    ("vllm serve m/m -pcp 1 --dcp-comm-backend=a2a", ["--dcp-comm-backend a2a"]),
     ("vllm serve m/m --decode-context-parallel-size 1", []),
     ("vllm serve m/m --disable-hybrid-kv-cache-manager --attention-backend FLASHINFER",
      ["--attention-backend FLASHINFER"]),
@@ -142,12 +142,12 @@ def test_flags_that_are_not_modelled_are_named_with_their_effect(command: str, f
 
 
 def test_the_notes_keep_the_kinds_apart() -> None:
-    _, notes = launch_options("vllm serve m/m --port 8000 -pcp 2 --mystery 7")
+    _, notes = launch_options("vllm serve m/m --port 8000 --dcp-comm-backend a2a --mystery 7")
     assert notes == [
         "--from-command: left aside, as without effect: --port 8000",
         "--from-command: left aside, as no flag of vLLM that is known: --mystery 7",
-        "--from-command: not modelled, and would change the answer: -pcp 2: spreads the context of a sequence over "
-        "GPUs in another way than --decode-context-parallel-size does"]
+        "--from-command: not modelled, and would change the answer: --dcp-comm-backend a2a: spreads the context "
+        "of a sequence over GPUs in another way than --decode-context-parallel-size does"]
 
 
 @pytest.mark.parametrize(("command", "said"), [

@@ -278,7 +278,7 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
     if architecture is not None:
         block_size, state_blocks = pages(architecture, scenario.engine, scenario.block_size, kv_bytes,
                                          layout.tensor_parallel_size, draft)
-        scenario = replace(scenario, block_size=block_size * layout.decode_context_parallel_size)
+        scenario = replace(scenario, block_size=block_size * layout.cache_parts)
     if architecture is not None and gpu is not None and scenario.num_gpu_blocks is None:
         memory = _plan_memory(scenario, limits, architecture, gpu, layout, kv_bytes, draft)
         limits = replace(limits, max_num_seqs=min(limits.max_num_seqs, memory.max_num_seqs))  # 0 stays: no limit

@@ -1,5 +1,6 @@
 """An engine's limits in a deployment: the scenario's, or the engine's defaults for it."""
 
+import math
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from planner.engines import ENGINES
 from planner.engines.engine import EngineDefaults, Size
 from planner.errors import UsageError
 from planner.model.drafting import draft_method
+from planner.settings.deployment_options import SIZES
 from planner.settings.scenario import Scenario, attention_ranks
 from planner.steptime.engine_constants import EngineConstants, constants_of, load_engine, read_constants, read_table
 
@@ -62,7 +64,7 @@ def size_of(scenario: Scenario, gpu: Gpu | None) -> Size:
                 gpu_capacity_bytes=None if gpu is None else gpu.hbm_capacity_bytes,
                 version=scenario.engine_version, performance_mode=scenario.performance_mode,
                 num_ranks=ranks, num_stages=scenario.pipeline_parallel_size,
-                num_gpus=scenario.tensor_parallel_size * scenario.pipeline_parallel_size * ranks,
+                num_gpus=ranks * math.prod(getattr(scenario, name) for name in SIZES),
                 chunk_tokens=scenario.max_num_batched_tokens,
                 draft_method=draft_method(scenario) if scenario.num_speculative_tokens else None)
 

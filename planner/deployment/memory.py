@@ -129,7 +129,7 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
     _check(gpu_memory_utilization, max_num_batched_tokens, max_num_seqs, block_size)
     window_rules = window_rules or WindowRules(max_num_batched_tokens=max_num_batched_tokens)
     rules, ranks, stages = ENGINES[engine], layout.tensor_parallel_size, layout.pipeline_parallel_size
-    shared_by = layout.decode_context_parallel_size
+    shared_by = layout.cache_parts
     weights = (weight_bytes(arch, quantization, layout) + draft_weight_bytes(draft, layout) + adapters_bytes
                + vision_weight_bytes(arch, layout))
     activations = activation_bytes(arch, max_num_batched_tokens, max_num_seqs, ranks, engine)

@@ -177,6 +177,8 @@ class Engine:
     block_sparse_frac : share of the 16-bit peak that block-sparse prompts reach, by GPU generation; empty if not
         modelled. block_sparse_unpadded : generations whose kernel does not pad heads to a tile.
     runs_flash_attention : whether 16-bit attention is FlashAttention's on GPUs without a newer kernel.
+    shares_prompts : whether groups of GPUs can share the tokens of a prompt (prefill context parallelism).
+    splits_shared_cache : whether each of these groups holds a part of each context, and not all of it.
     shares_contexts : kinds of attention, "mla" and "gqa", whose KV the GPUs of a tensor-parallel group can share by
         context.
     flashinfer_generations : GPU generations on which attention is FlashInfer's.
@@ -233,6 +235,8 @@ class Engine:
     block_sparse_unpadded: tuple[str, ...] = ()
     runs_flash_attention: bool = False
     shares_contexts: tuple[str, ...] = ()
+    shares_prompts: bool = False
+    splits_shared_cache: bool = False
     flashinfer_generations: tuple[str, ...] = ()
     hashes_next_token: tuple[str, ...] = ()
     fuses_allreduce: Callable[[Architecture, int], bool]

@@ -189,6 +189,13 @@ WRITE_POLICIES = ("write_through", "write_through_selective", "write_back")
 DRAFTS = {"EAGLE": "eagle", "EAGLE3": "eagle3", "NEXTN": "mtp", "STANDALONE": "draft_model", "NGRAM": "ngram",
           "DFLASH": "dflash", "DSPARK": "dspark"}
 
+
+
+def prefill_cp(size: int) -> tuple[str, ...] | None:
+    """Return the words that prefill context parallelism is asked by, after its first flag."""
+    return (str(size), "--enable-prefill-cp") if size > 1 else None
+
+
 DIALECT = Dialect(  # sglang/srt/server_args.py
     commands=(re.compile(r"\S*python\S* -m (?:sglang\.launch_server|dynamo\.sglang)"),
               re.compile(r"(?:\S*/)?sglang serve")),
@@ -205,6 +212,11 @@ DIALECT = Dialect(  # sglang/srt/server_args.py
         Flag(names=("--pipeline-parallel-size", "--pp-size", "--pp"), option=PIPELINE),
         Flag(names=("--data-parallel-size", "--dp-size", "--dp"), option=REPLICAS),
         Flag(names=("--decode-context-parallel-size", "--dcp-size"), option="decode_context_parallel_size"),
+        Flag(names=("--attn-cp-size", "--attention-context-parallel-size"), option="prefill_context_parallel_size",
+             write=prefill_cp),
+        Switch(names=("--enable-prefill-cp", "--enable-prefill-context-parallel",
+                      "--enable-nsa-prefill-context-parallel", "--enable-dsa-prefill-context-parallel"),
+               option="shares_prompts"),
         Switch(names=("--enable-dp-attention",), option="data_parallel_attention"),
         Flag(names=("--attn-dp-size", "--attention-data-parallel-size"), option="attention_ranks", write=unwritten),
         choice(("--quantization",), "quantization", QUANTIZATIONS),
@@ -322,7 +334,7 @@ SGLANG = Engine(
     compressed_max_num_seqs=256,  # `apply_deepseek_v4_defaults`
     sparse_kv_cache_type=sparse_kv_cache_type,
     compressed_kernels="vllm",  # FlashMLA, as vLLM's
-    shares_contexts=("mla",),  # deepseek_v2.py (sgl-project/sglang#14194)
+    shares_prompts=True, shares_contexts=("mla",),  # deepseek_v2.py (sgl-project/sglang#14194)
     block_sparse_frac={"hopper": 0.079, "blackwell": 0.04},
     fuses_allreduce=fuses_allreduce, largest_fused_bytes=largest_fused_bytes,
     # `determine_num_fused_shared_experts` in deepseek_v2.py and glm4_moe.py

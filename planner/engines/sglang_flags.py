@@ -13,6 +13,7 @@ from planner.engines.flag_table import (
 )
 
 NO_EFFECT = flags("""
+    --cp-strategy= --nsa-prefill-cp-mode= --dsa-prefill-cp-mode= --prefill-cp-mode=
     --base-gpu-id=0 --gpu-id-step=1 --random-seed= --mlx-enable-sampling --watchdog-timeout=300
     --soft-watchdog-timeout= --sleep-on-idle --use-ray --numa-node=* --gc-threshold=* --disaggregation-transfer-backend=
     --disaggregation-bootstrap-port= --disaggregation-ib-device= --disaggregation-enable-kv-checksum
@@ -139,11 +140,8 @@ UNMODELLED = (
         --moe-dense-tp-size= --moe-dp-size|--moe-data-parallel-size=1 --dwdp-size=1""")),
     Unmodelled(effect="spreads the context of a sequence over GPUs: a GPU holds less KV, and decodes send more",
                flags=flags("""
-        --attn-cp-size|--attention-context-parallel-size=1
-        --dcp-comm-backend= --dcp-replicate-q-proj --enable-prefill-cp|--enable-prefill-context-parallel --cp-strategy=
-        --enable-dsa-cache-layer-split --enable-cp-decode-attn-tp --enable-kv-cache-sharding
-        --enable-nsa-prefill-context-parallel --nsa-prefill-cp-mode= --enable-dsa-prefill-context-parallel
-        --dsa-prefill-cp-mode= --prefill-cp-mode=""")),
+        --dcp-comm-backend= --dcp-replicate-q-proj --enable-dsa-cache-layer-split --enable-cp-decode-attn-tp
+        --enable-kv-cache-sharding""")),
     Unmodelled(effect="changes how unequal the halves of two-batch overlap may be before a prompt is split",
                flags=flags("--tbo-token-distribution-threshold=0.48")),
     Unmodelled(effect="moves experts between GPUs as their load asks: expert layers take another time", flags=flags("""

@@ -156,6 +156,7 @@ DIALECT = Dialect(  # vllm/engine/arg_utils.py
         Flag(names=("--tensor-parallel-size", "-tp"), option=TENSOR),
         Flag(names=("--pipeline-parallel-size", "-pp"), option=PIPELINE),
         Flag(names=("--decode-context-parallel-size", "-dcp"), option="decode_context_parallel_size"),
+        Flag(names=("--prefill-context-parallel-size", "-pcp"), option="prefill_context_parallel_size"),
         Flag(names=("--data-parallel-size", "-dp"), option=REPLICAS),
         Switch(names=("--enable-expert-parallel", "-ep"), option="expert_parallel", otherwise=False),
         Switch(names=("--language-model-only",), option="language_model_only", otherwise=False),
@@ -307,7 +308,8 @@ VLLM = Engine(
     index_share=0.1, compressed_kernels="vllm",
     block_sparse_frac={"hopper": 0.122, "blackwell": 0.2},
     block_sparse_unpadded=("blackwell",),  # a kernel of its own
-    runs_flash_attention=True, shares_contexts=("mla", "gqa"), flashinfer_generations=("blackwell",),
+    runs_flash_attention=True, shares_contexts=("mla", "gqa"), shares_prompts=True, splits_shared_cache=True,
+    flashinfer_generations=("blackwell",),
     fuses_allreduce=fuses_allreduce, largest_fused_bytes=largest_fused_bytes,
     has_worker_processes=True,  # MultiprocExecutor
     dialect=DIALECT,

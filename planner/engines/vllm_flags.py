@@ -78,7 +78,7 @@ OLDER = flags("""
 
 _CONTEXT_PARALLEL = Unmodelled(
     effect="spreads the context of a sequence over GPUs in another way than --decode-context-parallel-size does",
-    flags=flags("""--prefill-context-parallel-size|-pcp=1 --dcp-comm-backend=
+    flags=flags("""--dcp-comm-backend=
         --dcp-q-replicate --dcp-kv-cache-interleave-size=1 --cp-kv-cache-interleave-size=1 --enable-hc-sp"""))
 
 UNMODELLED = (

@@ -29,7 +29,7 @@ def read_ranks(found: Mapping[str, Any]) -> dict[str, Any]:
     UsageError : SGLang's ranks do not divide its GPUs.
     """
     flags = ENGINES[found["engine"]].dialect.ranks
-    found = _with_experts(found, flags)
+    found = _with_experts(_with_prompt_shares(found) if flags.needs_switch else found, flags)
     size, ranks = found.get("tensor_parallel_size", 1), found.get("data_parallel_size", 1)
     if not flags.needs_switch:
         if ranks == 1:
@@ -49,6 +49,32 @@ def read_ranks(found: Mapping[str, Any]) -> dict[str, Any]:
                       "data_parallel_attention": True}
 
 
+def _with_prompt_shares(found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return SGLang's options with the groups of GPUs that share prompts apart from tensor parallelism.
+
+    `--tp-size` counts the GPUs of all groups and ranks; without `--attn-cp-size` each GPU of a rank is a group.
+
+    Raises
+    ------
+    UsageError : the groups do not divide the GPUs.
+    """
+    is_on, shares = found.get("shares_prompts", False), found.get("prefill_context_parallel_size")
+    kept = {name: value for name, value in found.items() if name != "shares_prompts"}
+    if not is_on and (shares or 1) == 1:
+        return kept
+    size, ranks = kept.get("tensor_parallel_size", 1), _own_ranks(kept)
+    shares = shares or max(size // ranks, 1)
+    if size % (ranks * shares):
+        raise UsageError(f"--from-command: {ranks} x {shares} groups of GPUs, by --dp-size and --attn-cp-size, over "
+                         f"{size} GPUs; must divide them")
+    return kept | {"tensor_parallel_size": size // shares, "prefill_context_parallel_size": shares}
+
+
+def _own_ranks(found: Mapping[str, Any]) -> int:
+    """Return the ranks of SGLang's data-parallel attention; 1 without."""
+    return int(found.get("data_parallel_size", 1)) if found.get("data_parallel_attention") else 1
+
+
 def _with_experts(found: Mapping[str, Any], flags: RankFlags) -> Mapping[str, Any]:
     """Return options with whole experts where SGLang's tokens are sent to theirs (`_handle_a2a_moe`).
 
@@ -58,6 +84,7 @@ def _with_experts(found: Mapping[str, Any], flags: RankFlags) -> Mapping[str, An
         return found
     whole = flags.sends_whole_experts or bool(found.get("expert_parallel"))
     own = found.get("data_parallel_size", 1) > 1 and (not flags.needs_switch or "data_parallel_attention" in found)
+    own = own or found.get("prefill_context_parallel_size", 1) > 1
     kept = {name: value for name, value in found.items() if name != "all2all_backend" or (own and whole)}
     return kept | ({"expert_parallel": True} if whole else {})
 
@@ -67,12 +94,12 @@ def written_ranks(scenario: Scenario) -> tuple[Scenario, dict[str, str]]:
 
     An option that lacks nothing has an empty text.
     """
-    size, ranks = scenario.tensor_parallel_size, scenario.data_parallel_size
-    flags = ENGINES[scenario.engine].dialect.ranks
+    size = scenario.tensor_parallel_size * scenario.prefill_context_parallel_size
+    ranks, flags = scenario.data_parallel_size, ENGINES[scenario.engine].dialect.ranks
     if not flags.needs_switch:
         return scenario, _without_a_flag(scenario, flags)
     if not scenario.data_parallel_attention:
-        return scenario, {}
+        return replace(scenario, tensor_parallel_size=size), {}
     if flags.are_all_gpus:
         return replace(scenario, tensor_parallel_size=size * ranks), {
             "data_parallel_size": "" if size == 1 else f"tensor_parallel_size = {size} of a rank"}

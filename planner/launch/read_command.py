@@ -1,5 +1,6 @@
 """A launch command read: the engine, the model, the options that its flags set, and what sets none."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from planner.launch.launch_file import Logged, file_of, read_file, read_text
 from planner.launch.settle import settle
 from planner.launch.take_flags import take_flag, take_variable
 from planner.launch.taken import Taken
+from planner.settings.deployment_options import SIZES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +164,7 @@ def _check_model(taken: Taken) -> None:
 def _around(source: Described, found: Mapping[str, Any]) -> list[str]:
     """Return notes on a file's engine: that it requests other GPUs than its command uses."""
     notes = [f"{source.place} {note}" for note in source.notes]
-    used = found.get("tensor_parallel_size", 1) * found.get("pipeline_parallel_size", 1)
+    used = math.prod(found.get(name, 1) for name in SIZES)
     if found["engine"] == "vllm":
         used *= found.get("data_parallel_size", 1)
     if source.gpus is None or source.gpus == used:

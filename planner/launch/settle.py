@@ -142,6 +142,7 @@ def _settle_sizes(found: dict[str, Any]) -> dict[str, Any]:
     ranks = found.get("tensor_parallel_size", 1)
     if found.get("data_parallel_attention"):
         ranks *= found["data_parallel_size"]
+    ranks *= found.get("prefill_context_parallel_size", 1)
     if experts is not None:
         if experts not in (1, ranks):
             raise UsageError(f"--from-command: experts over {experts} of {ranks} GPUs are not modelled; over 1 or "

@@ -1,5 +1,6 @@
 """A sized deployment written as a file: Kubernetes, docker compose, or a graph of NVIDIA Dynamo."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from planner.launch.beginnings import launched
 from planner.launch.flag_names import flags_in
 from planner.launch.read_command import read_launch
 from planner.launch.shell_script import script_launches
+from planner.settings.deployment_options import SIZES
 
 IMAGES = {"vllm": "vllm/vllm-openai:{v}", "sglang": "lmsysorg/sglang:{v}",
           "trtllm": "nvcr.io/nvidia/tensorrt-llm/release:{}"}  # tags of the first two begin with v
@@ -53,7 +55,7 @@ class Engine:
         """Return the GPUs of one [1]."""
         options = read_launch(self.command, reads_files=False).options
         ranks = options.get("data_parallel_size", 1) if options.get("data_parallel_attention") else 1
-        return int(options.get("tensor_parallel_size", 1) * options.get("pipeline_parallel_size", 1) * ranks)
+        return int(ranks * math.prod(options.get(name, 1) for name in SIZES))
 
     @property
     def engine(self) -> str:

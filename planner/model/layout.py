@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from planner.errors import UsageError
 
 SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "expert_parallel_size",
-         "decode_context_parallel_size")
+         "decode_context_parallel_size", "prefill_context_parallel_size")
 ALL_GATHER = "allgather_reducescatter"  # all tokens go to all GPUs
 
 
@@ -24,6 +24,9 @@ class Layout:
     enable_eplb : whether experts are placed by their load (EPLB).
     num_redundant_experts : with EPLB, copies of a layer's experts, over all GPUs [1].
     decode_context_parallel_size : tensor-parallel GPUs that hold a part of each context each (DCP) [1].
+    prefill_context_parallel_size : groups of tensor-parallel GPUs that share the tokens of each prompt, and step
+        together otherwise (PCP) [1].
+    splits_cache : whether each of these groups holds a part of each context, and not all of it.
     exchange : how tokens of data-parallel attention reach their experts (`all2all_backend` of a scenario).
     attention_dp_timeout_iters : with data-parallel attention, steps that prompts of one rank wait at most for those of
         all others (TensorRT-LLM's attention_dp_config with enable_balance); 0 where they do not wait [1].
@@ -42,6 +45,8 @@ class Layout:
     enable_eplb: bool = False
     num_redundant_experts: int = 0
     decode_context_parallel_size: int = 1
+    prefill_context_parallel_size: int = 1
+    splits_cache: bool = False
     exchange: str = ALL_GATHER
     attention_dp_timeout_iters: int = 0
 
@@ -52,7 +57,7 @@ class Layout:
                 raise UsageError(f"{name} = {getattr(self, name)}; must be at least {least}")
         if self.num_expert_gpus % self.expert_parallel_size:
             raise UsageError(f"expert_parallel_size = {self.expert_parallel_size}; must divide the "
-                             f"{self.num_expert_gpus} GPUs of tensor and data parallelism")
+                             f"{self.num_expert_gpus} GPUs that share a layer's experts")
         if self.enable_eplb and self.expert_parallel_size == 1:
             raise UsageError("--enable-eplb: places whole experts by their load; give --expert-parallel")
         if self.num_redundant_experts and not self.enable_eplb:
@@ -61,7 +66,8 @@ class Layout:
         if self.tensor_parallel_size % self.decode_context_parallel_size:
             raise UsageError(f"decode_context_parallel_size = {self.decode_context_parallel_size}: must divide "
                              f"tensor_parallel_size = {self.tensor_parallel_size}, whose GPUs share the contexts")
-        if self.dispatches and (self.data_parallel_size == 1 or self.expert_parallel_size != self.num_expert_gpus):
+        has_ranks = self.data_parallel_size * self.prefill_context_parallel_size > 1
+        if self.dispatches and not (has_ranks and self.expert_parallel_size == self.num_expert_gpus):
             raise UsageError(f"--all2all-backend {self.exchange}: sends tokens of data-parallel attention to the GPUs "
                              "that have their experts; give --data-parallel-size, --data-parallel-attention and "
                              "--expert-parallel")
@@ -72,9 +78,19 @@ class Layout:
         return self.exchange != ALL_GATHER
 
     @property
+    def cache_groups(self) -> int:
+        """Groups of tensor-parallel GPUs that hold a part of each context each [1]."""
+        return self.prefill_context_parallel_size if self.splits_cache else 1
+
+    @property
+    def cache_parts(self) -> int:
+        """Parts that each context is held in [1]."""
+        return self.decode_context_parallel_size * self.cache_groups
+
+    @property
     def num_expert_gpus(self) -> int:
         """GPUs that share one layer's experts."""
-        return self.tensor_parallel_size * self.data_parallel_size
+        return self.tensor_parallel_size * self.prefill_context_parallel_size * self.data_parallel_size
 
     @property
     def expert_tensor_parallel_size(self) -> int:
@@ -103,7 +119,7 @@ class Layout:
     @property
     def gpus_per_rank(self) -> int:
         """GPUs of one attention rank: an engine with its own queue and KV cache."""
-        return self.tensor_parallel_size * self.pipeline_parallel_size
+        return self.tensor_parallel_size * self.prefill_context_parallel_size * self.pipeline_parallel_size
 
     def check_nodes(self, gpus_per_node: int) -> None:
         """Raise UsageError where a group would share a node with part of another.

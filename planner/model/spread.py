@@ -4,6 +4,7 @@ from planner.catalog.architecture import Architecture
 from planner.catalog.gpus import Gpu
 from planner.catalog.layers.gqa import Gqa
 from planner.catalog.layers.latent import Mla
+from planner.engines import ENGINES
 from planner.engines.engine import Engine
 from planner.errors import CatalogError, UsageError
 from planner.model.layout import Layout
@@ -21,11 +22,15 @@ def layout_of(scenario: Scenario, architecture: Architecture | None) -> Layout:
     if scenario.data_parallel_attention and architecture is not None and not architecture.num_moe_layers:
         raise UsageError(f"data_parallel_attention with {architecture.name}, which has no experts: its ranks would not "
                          f"step together; leave it out, and --data-parallel-size is of replicas by themselves")
-    size, ranks = scenario.tensor_parallel_size, attention_ranks(scenario)
+    size, ranks, shares = (scenario.tensor_parallel_size, attention_ranks(scenario),
+                           scenario.prefill_context_parallel_size)
     return Layout(tensor_parallel_size=size, pipeline_parallel_size=scenario.pipeline_parallel_size,
-                  data_parallel_size=ranks, expert_parallel_size=size * ranks if scenario.expert_parallel else 1,
+                  data_parallel_size=ranks,
+                  expert_parallel_size=size * shares * ranks if scenario.expert_parallel else 1,
                   enable_eplb=scenario.enable_eplb, num_redundant_experts=scenario.num_redundant_experts,
-                  decode_context_parallel_size=scenario.decode_context_parallel_size, exchange=scenario.all2all_backend)
+                  decode_context_parallel_size=scenario.decode_context_parallel_size,
+                  prefill_context_parallel_size=shares,
+                  splits_cache=ENGINES[scenario.engine].splits_shared_cache, exchange=scenario.all2all_backend)
 
 
 def check_heads(architecture: Architecture, layout: Layout, engine: Engine) -> None:
@@ -47,6 +52,25 @@ def check_heads(architecture: Architecture, layout: Layout, engine: Engine) -> N
             raise CatalogError(f"tensor_parallel_size = {ranks}: {architecture.name} has {what}, which no engine "
                                f"divides over {ranks} ranks; give a divisor of {number}")
     _check_context_ranks(architecture, layout, engine)
+    _check_prompt_shares(architecture, layout, engine)
+
+
+def _check_prompt_shares(architecture: Architecture, layout: Layout, engine: Engine) -> None:
+    """Refuse prefill context parallelism where the engine has none, or where it is not modelled.
+
+    Raises
+    ------
+    UsageError : the engine shares no prompts, or a layer keeps a state that each token changes.
+    """
+    if layout.prefill_context_parallel_size == 1:
+        return
+    asked = f"prefill_context_parallel_size = {layout.prefill_context_parallel_size}"
+    if not engine.shares_prompts:
+        raise UsageError(f"{asked}: {engine.title} has it in a form that is not modelled; leave it out, or give "
+                         "another engine")
+    if architecture.num_linear_layers:
+        raise UsageError(f"{asked} with {architecture.name}: its layers of linear attention take a prompt's tokens one "
+                         "after the other; leave it out")
 
 
 def _check_context_ranks(architecture: Architecture, layout: Layout, engine: Engine) -> None:
@@ -59,9 +83,10 @@ def _check_context_ranks(architecture: Architecture, layout: Layout, engine: Eng
     UsageError : fewer GPUs have a KV head than share a context, or a layer is of a kind that is not modelled.
     """
     ranks = layout.decode_context_parallel_size
-    if ranks == 1:
+    if layout.cache_parts == 1:
         return
-    asked = f"decode_context_parallel_size = {ranks} with {architecture.name}"
+    asked = (f"decode_context_parallel_size = {ranks}" if ranks > 1 else
+             f"prefill_context_parallel_size = {layout.prefill_context_parallel_size}") + f" with {architecture.name}"
     for attention, groups in architecture.by_attention:
         if not isinstance(attention, Gqa | Mla) or any(group.window or group.indexer for group in groups):
             raise UsageError(f"{asked}: is modelled for layers that attend to all of the context, and this model has "

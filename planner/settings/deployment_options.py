@@ -28,6 +28,10 @@ class DeploymentOptions:
     decode_context_parallel_size: int = option(
         1, "Decode context parallelism (vLLM, SGLang): GPUs of the tensor-parallel group that share the KV cache of "
            "each sequence. Each GPU holds a part of the context.")
+    prefill_context_parallel_size: int = option(
+        1, "Prefill context parallelism: groups of tensor-parallel GPUs that share the tokens of each prompt. Under "
+           "vLLM each group holds a part of each context, under SGLang all of it (--attn-cp-size, "
+           "--enable-prefill-cp).")
     inter_node_bandwidth: float | None = option(
         None, "Network bandwidth between nodes, per GPU and direction [GB/s]: 50 if each GPU has 400 "
         "Gb/s. Required if a replica spans nodes.")
@@ -108,6 +112,10 @@ class DeploymentOptions:
         4.0, "Host memory per GPU for the KV of swapped requests [GiB]. Needs --preemption swap.")
     num_cpu_blocks: int | None = option(
         None, "Number of KV blocks in host memory for swapped requests. It replaces --swap-space.")
+
+
+# Their product are the GPUs of a rank.
+SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "prefill_context_parallel_size")
 
 
 def check_deployment(options: DeploymentOptions) -> None:

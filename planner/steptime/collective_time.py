@@ -75,7 +75,8 @@ def _num_reduces(stack: StepContext) -> int:
     if layout.tensor_parallel_size == 1:
         return 0
     after_attention = 0 if arch.adds_up_once else arch.num_layers
-    return after_attention + (arch.num_mlp_layers if layout.data_parallel_size == 1
+    has_ranks = layout.data_parallel_size * layout.prefill_context_parallel_size > 1
+    return after_attention + (arch.num_mlp_layers if not has_ranks
                               else sum(count for count, _ in arch.mlps_of(Dense)))
 
 

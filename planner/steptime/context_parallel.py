@@ -1,4 +1,4 @@
-"""Decode context parallelism: the GPUs of a group hold a part of each context, and exchange queries and results."""
+"""Contexts in parts: the GPUs of a group hold a part of each context, and exchange queries and results."""
 
 from collections.abc import Iterator
 
@@ -23,23 +23,29 @@ def exchanges(stack: StepContext, attention: Gqa | Mla, num_layers: float) -> It
     """Yield what the GPUs of a group exchange in all layers of one attention; nothing without such groups.
 
     Each gathers the queries of all, attends to its part of the contexts, gathers the sums of exponentials, and keeps
-    the sum of the results for its own heads. A prompt's earlier tokens are gathered in each step that has a chunk of
+    the sum of the results for its own heads. Groups that share prompts have the same queries, and add up the results.
+    A prompt's earlier tokens are gathered in each step that has a chunk of
     it.
 
     Source: `cp_lse_ag_out_rs` in vllm/v1/attention/ops/common.py, and `_context_parallel_compute_prefill_context` of
     `MLACommonImpl`.
     """
-    ranks = stack.layout.decode_context_parallel_size
-    if ranks == 1:
+    layout, tokens = stack.layout, stack.tokens_per_decode * node_counts()
+    ranks, groups, parts = layout.decode_context_parallel_size, layout.cache_groups, layout.cache_parts
+    if parts == 1:
         return
-    heads, tokens = heads_of_group(stack, attention.num_heads), stack.tokens_per_decode * node_counts()
-    sizes = ((_query_width(attention) * ACTIVATION_BYTES, "all_gather"), (ranks * LSE_BYTES, "all_gather"),
-             (_output_width(attention) * ACTIVATION_BYTES, "reduce_scatter"))
-    parts = [collectives_s(stack, np.asarray(tokens * heads * size, float), op, ranks) for size, op in sizes]
-    entry = attention.kv_bytes(stack.kv_bytes_per_element, stack.layout.tensor_parallel_size)
-    gathered_s = entry * (1 - 1 / ranks) / stack.gpu.scale_up_bandwidth_bytes_per_s
+    heads = heads_of_group(stack, attention.num_heads)
+    result = _output_width(attention) * ACTIVATION_BYTES
+    sizes = [(parts * LSE_BYTES, "all_gather", parts)]
+    if ranks > 1:
+        sizes += [(_query_width(attention) * ACTIVATION_BYTES, "all_gather", ranks), (result, "reduce_scatter", ranks)]
+    if groups > 1:
+        sizes.append((result / ranks, "all_reduce", groups))
+    times = [collectives_s(stack, np.asarray(tokens * heads * size, float), op, count) for size, op, count in sizes]
+    entry = attention.kv_bytes(stack.kv_bytes_per_element, layout.tensor_parallel_size)
+    gathered_s = entry * (1 - 1 / parts) / stack.gpu.scale_up_bandwidth_bytes_per_s
     yield Contribution("context parallelism", {"prompt_s_per_context_token": num_layers * gathered_s},
-                       {"decode_s": num_layers * np.sum(parts, axis=0) * (node_counts() > 0)})
+                       {"decode_s": num_layers * np.sum(times, axis=0) * (node_counts() > 0)})
 
 
 def _query_width(attention: Gqa | Mla) -> int:

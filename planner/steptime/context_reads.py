@@ -68,9 +68,9 @@ def decodes_within_peaks(stack: StepContext, attention: Attention, hardware: dic
                          kernel: tuple[Any, Any]) -> DecodeCoefficients:
     """Return a kernel's coefficients for decodes under the engine's ratio, none faster than the hardware's peaks."""
     ratio, (base, per_context) = stack.constants.decode_attention_ratio, kernel
-    ranks = stack.layout.decode_context_parallel_size  # a GPU reads its part of each context, for the heads of all
+    ranks = stack.layout.cache_parts  # a GPU reads its part of each context, for the heads of its group
     flops = stack.tokens_per_decode * attention.flops_per_pair(is_decode=True)
-    multiply_s = flops / stack.layout.tensor_parallel_size / hardware["flops_per_s"]
+    multiply_s = flops / stack.layout.tensor_parallel_size / stack.layout.cache_groups / hardware["flops_per_s"]
     return DecodeCoefficients(ratio * base, np.maximum(ratio * per_context / ranks, max(
         least_read_s(stack, attention) / ranks, multiply_s)))
 
@@ -102,7 +102,7 @@ def context_reads(stack: StepContext, attention: Attention, groups: Sequence[Lay
     """
     layers, full, windowed, recent, _, _ = reading_of(attention, groups)
     kv_bytes = (attention.kv_bytes(stack.kv_bytes_per_element, stack.layout.tensor_parallel_size)
-                / stack.layout.decode_context_parallel_size)
+                / stack.layout.cache_parts)
     return Contribution("attention", {
         "prompt_s": layers * prompt.base,
         "prompt_s_per_token": layers * prompt.per_token + recent * prompt.per_pair,

@@ -30,8 +30,8 @@ BESIDE_HIGH_THROUGHPUT = 132 / (132 - 20)
 
 
 def exchange(stack: StepContext, counts: Floats) -> Iterator[Contribution]:
-    """Yield the exchange of all MoE layers of data-parallel attention."""
-    if stack.layout.data_parallel_size == 1:
+    """Yield the exchange of all MoE layers between the ranks of attention."""
+    if stack.layout.data_parallel_size * stack.layout.prefill_context_parallel_size == 1:
         return
     for num_layers, experts in stack.arch.mlps_of(Experts):
         there_s, back_s = layer_exchange_s(stack, experts, counts)
@@ -44,9 +44,12 @@ def layer_exchange_s(stack: StepContext, experts: Experts, counts: Floats) -> tu
 
     All tokens go to all GPUs, and sums come back (vLLM's `AgRsAll2AllManager`); or each token goes to the GPUs that
     have its experts, in the format that these multiply, and as many results come back in 16 bit. The GPUs of a rank
-    share its tokens then.
+    share its tokens then. Groups of GPUs that share prompts have the same decodes: they only add up their results.
     """
     layout = stack.layout
+    if not layout.dispatches and layout.data_parallel_size == 1:
+        message = counts * ACTIVATION_BYTES * stack.arch.hidden_size
+        return np.zeros_like(counts), collectives_s(stack, message, "all_reduce", layout.num_expert_gpus)
     if not layout.dispatches:
         message = counts * layout.data_parallel_size * ACTIVATION_BYTES * stack.arch.hidden_size
         return (collectives_s(stack, message, "all_gather", layout.num_expert_gpus),
@@ -107,9 +110,9 @@ def _dispatched_s(stack: StepContext, experts: Experts, sent: Floats, kernel: st
 
 
 def exchange_fits(stack: StepContext) -> list[Fit[Any]]:
-    """Return the constants that a layout's exchange takes; none without data-parallel attention."""
+    """Return the constants that a layout's exchange takes; none without several ranks of attention."""
     layout = stack.layout
-    if layout.data_parallel_size == 1:
+    if layout.data_parallel_size * layout.prefill_context_parallel_size == 1:
         return []
     kernels = EXCHANGES.get(layout.exchange)
     if kernels is not None:

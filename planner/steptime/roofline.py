@@ -32,6 +32,7 @@ from planner.steptime.host_time import host
 from planner.steptime.kernel_constants import Fit
 from planner.steptime.lora import adapters
 from planner.steptime.operators.gemm import Floats
+from planner.steptime.shared_prompts import shared_prompts
 from planner.steptime.small_time import activations, sampling_s
 from planner.steptime.step_context import StepContext
 from planner.steptime.two_batches import half_counts, in_two_batches
@@ -47,6 +48,17 @@ def roofline(stack: StepContext) -> StepTime:
     constants scale the kernels and add the host's time. A batch passes all pipeline stages one after the other, so
     times are those of all layers. No time is below the hardware's floor.
     """
+    own = _own_steps(stack)
+    shares = stack.layout.prefill_context_parallel_size
+    if shares == 1:
+        return own
+    layout = replace(stack.layout, data_parallel_size=stack.layout.data_parallel_size * shares,
+                     prefill_context_parallel_size=1)
+    return shared_prompts(stack, own, roofline(replace(stack, layout=layout)))
+
+
+def _own_steps(stack: StepContext) -> StepTime:
+    """Return how long steps take whose tokens are all on each group of tensor-parallel GPUs."""
     whole = summed(contributions(stack))
     if not stack.overlap.splits:
         return whole

@@ -41,6 +41,7 @@ def image_time(stack: StepContext) -> ImageTime:
     if vision is None:
         return ImageTime()
     layout = replace(stack.layout, pipeline_parallel_size=1, expert_parallel_size=1, decode_context_parallel_size=1,
+                     prefill_context_parallel_size=1,
                      data_parallel_size=1, exchange=type(stack.layout)().exchange, enable_eplb=False,
                      num_redundant_experts=0, attention_dp_timeout_iters=0)
     alone = replace(stack, arch=_transformer(stack.arch, vision), quantization="bf16", draft=None, lora_rank=0,
