@@ -14,6 +14,7 @@ from planner.engines import ENGINES
 from planner.errors import CapacityError, UsageError
 from planner.launch import launch_command, launch_options, read_launch
 from planner.launch.flag_names import names_of
+from planner.settings.draft_lengths import draft_lengths
 
 
 @pytest.mark.slow
@@ -300,3 +301,37 @@ def test_blocks_of_sglang_are_written_by_their_size(method: Any, tokens: int, si
     command, _ = launch_command(scenario)
     assert f"--speculative-num-draft-tokens {size}" in command
     assert read_launch(command).options["num_speculative_tokens"] == tokens
+
+
+def trtllm_options(tmp_path: Path, lines: str) -> dict[str, Any]:
+    path = tmp_path / "options.yaml"
+    path.write_text(lines)
+    found = read_launch(f"trtllm-serve deepseek-ai/DeepSeek-R1 --tp_size 8 --ep_size 8 --config {path}")
+    assert found.unmodelled == ()
+    return dict(found.options)
+
+
+def test_trtllms_draft_lengths_end_with_none(tmp_path: Path) -> None:
+    """{4: 3, 16: 1} drafts three tokens for up to 4 requests, one for up to 16, and none for more."""
+    options = trtllm_options(tmp_path, "speculative_config:\n  decoding_type: MTP\n  num_nextn_predict_layers: 3\n"
+                             "  draft_len_schedule: {4: 3, 16: 1}\n")
+    lengths = draft_lengths(options["num_speculative_tokens_per_batch_size"], 3)
+    assert (lengths[1], lengths[4], lengths[5], lengths[16], lengths[17], len(lengths)) == (3, 3, 1, 1, 0, 18)
+    command, lacking = launch_command(Scenario(**options))
+    assert lacking == ()
+    assert "  draft_len_schedule:\n    4: 3\n    16: 1\n" in command
+
+
+def test_trtllms_load_balancer_has_places_for_copies(tmp_path: Path) -> None:
+    options = trtllm_options(tmp_path, "moe_config: {backend: WIDEEP, load_balancer: {num_slots: 288}}\n")
+    assert (options["enable_eplb"], options["num_redundant_experts"]) == (True, 288 - 256)
+
+
+@pytest.mark.parametrize(("lines", "message"), [
+    ("moe_config: {load_balancer: {num_slots: 100}}", "100 places for 256 experts"),
+    ("moe_config: {load_balancer: balancer.yaml}", "put the file's keys in its place"),
+    ("speculative_config: {draft_len_schedule: [1, 2]}", "must be a table of batch sizes and draft lengths"),
+])
+def test_trtllms_tables_that_cannot_be_read(tmp_path: Path, lines: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        trtllm_options(tmp_path, lines)

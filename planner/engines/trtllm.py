@@ -25,6 +25,7 @@ from planner.engines.dialect import (
 from planner.engines.engine import Activations, Engine, EngineDefaults, Occupied, Size
 from planner.engines.log_lines import NO_CONTEXT, NOTHING, WITH_PROMPTS, Found, Lines, LogReader, Window
 from planner.engines.trtllm_flags import FLAGS
+from planner.engines.trtllm_values import as_draft_schedule, draft_schedule, expert_slots
 from planner.engines.values import largest, number, text
 
 DECODER_BYTES_PER_LOGIT = 27  # 8.5 in runtime buffers, 18.5 in the decoder (see activation_bytes)
@@ -124,6 +125,8 @@ DIALECT = Dialect(  # tensorrt_llm/commands/serve.py and llmapi/llm_args.py
         choice(("--speculative-config.decoding-type",), "speculative_method", DRAFTS),
         Flag(names=("--speculative-config.speculative-model-dir", "--speculative-config.speculative-model"),
              option="speculative_model", read=text),
+        Flag(names=("--speculative-config.draft-len-schedule",), option="num_speculative_tokens_per_batch_size",
+             read=draft_schedule, write=as_draft_schedule),
         Flag(names=("--cuda-graph-config.max-batch-size",), option="max_cudagraph_capture_size"),
         Flag(names=("--cuda-graph-config.batch-sizes",), option="max_cudagraph_capture_size", read=largest,
              write=unwritten),
@@ -132,6 +135,7 @@ DIALECT = Dialect(  # tensorrt_llm/commands/serve.py and llmapi/llm_args.py
         Flag(names=("--torch-compile-config.capture-num-tokens",), option="piecewise_cuda_graph_max_tokens",
              read=largest, write=listed),
         choice(("--moe-config.backend",), "moe_backend", MOES),
+        Flag(names=("--moe-config.load-balancer",), option="expert_slots", read=expert_slots, write=unwritten),
         Tree(names=("--kv-cache-config", "--scheduler-config", "--speculative-config", "--cuda-graph-config",
                     "--torch-compile-config", "--moe-config")),
     ))

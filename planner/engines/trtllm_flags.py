@@ -36,9 +36,9 @@ UNMODELLED = (
         --torch-compile-config.enable-userbuffers --torch-compile-config.max-num-streams=1
         --moe-config.disable-finalize-fusion --moe-config.use-low-precision-moe-combine --quant-config=
         --calib-config=""")),
-    Unmodelled(effect="moves experts between GPUs as their load asks, or limits their batch: expert layers take "
+    Unmodelled(effect="spreads experts over GPUs in another way, or limits their batch: expert layers take "
                       "another time", flags=flags("""
-        --moe-config.load-balancer= --moe-config.max-num-tokens= --moe-tensor-parallel-size=
+        --moe-config.max-num-tokens= --moe-tensor-parallel-size=
         --moe-cluster-parallel-size|--cluster-size=1""")),
     Unmodelled(effect="changes when prompts or decodes wait", flags=flags("""
         --attention-dp-config= --scheduler-config.dynamic-batch-config= --scheduler-config.waiting-queue-policy=fcfs
@@ -64,7 +64,7 @@ UNMODELLED = (
     Unmodelled(effect="serves LoRA adapters; give --max-loras and --max-lora-rank",
                flags=flags("--enable-lora --lora-config=")),
     Unmodelled(effect="changes how many tokens are drafted, or the time that drafting takes", flags=flags("""
-        --speculative-config.max-concurrency= --speculative-config.draft-len-schedule=
+        --speculative-config.max-concurrency=
         --speculative-config.use-relaxed-acceptance-for-thinking --speculative-config.relaxed-topk=
         --speculative-config.relaxed-delta= --speculative-config.eagle-choices=
         --speculative-config.use-dynamic-tree --speculative-config.dynamic-tree-max-topk=

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from planner.catalog.catalog_files import load_model
+from planner.catalog.layers.mlps import Experts
 from planner.engines import ENGINES
 from planner.engines.dialect import Tree
 from planner.errors import UsageError
@@ -36,11 +38,27 @@ def settle(taken: Taken) -> dict[str, Any]:
     _settle_attention_ranks(found)
     if found.get("num_redundant_experts") and taken.engine == "sglang":
         found["enable_eplb"] = True  # copies are placed by load, from the start (--init-expert-location) or later
+    if (slots := found.pop("expert_slots", None)) is not None:
+        found |= {"enable_eplb": True, "num_redundant_experts": _copies(found["model"], slots)}
     mode = found.pop("deepep_mode", "deepep")
     if found.get("all2all_backend") == "deepep":
         found["all2all_backend"] = mode
     _settle_overlap(taken)
     return _settle_tier(taken, _settle_sizes(read_ranks(found)))
+
+
+def _copies(model: str, slots: int) -> int:
+    """Return the copies of experts that places for experts and copies leave room for [1].
+
+    Raises
+    ------
+    UsageError : there are fewer places than experts.
+    PlannerError : the model is not known.
+    """
+    most = max((experts.num_experts for _, experts in load_model(model).mlps_of(Experts)), default=0)
+    if not 0 < most <= slots:
+        raise UsageError(f"--from-command: {slots} places for {most} experts of {model}; give at least as many")
+    return slots - most
 
 
 def _settle_overlap(taken: Taken) -> None:
