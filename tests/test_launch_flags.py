@@ -84,7 +84,7 @@ def test_a_flag_is_in_one_class_only(engine: str) -> None:
     ("vllm serve m/m -tp 8 --enable-expert-parallel --enable-eplb --eplb-config "
      "'{\"num_redundant_experts\": 32, \"window_size\": 1000}'", {
          "tensor_parallel_size": 8, "expert_parallel": True, "enable_eplb": True, "num_redundant_experts": 32}),
-    ("sglang serve --model m/m --tp 8 --ep-size 8 --ep-num-redundant-experts 32", {
+    ("sglang serve --model m/m --tp 8 --ep-size 8 --ep-num-redundant-experts 32 --init-expert-location loads.json", {
         "tensor_parallel_size": 8, "expert_parallel": True, "enable_eplb": True, "num_redundant_experts": 32}),
     ("vllm serve m/m --speculative-config '{\"method\": \"dspark\", \"model\": \"o/dspark_block7\", "
      "\"num_speculative_tokens\": 7, \"num_speculative_tokens_per_batch_size\": [[1, 32, 7], [33, 128, 5]]}'", {
@@ -125,6 +125,7 @@ def test_trtllms_host_cache_counts_each_gpu(tmp_path: Path) -> None:
     ("vllm serve m/m --performance-mode interactivity", ["--performance-mode interactivity"]),
     ("VLLM_ATTENTION_BACKEND=FLASHINFER VLLM_USE_V1=1 vllm serve m/m", ["VLLM_ATTENTION_BACKEND"]),
     ("VLLM_USE_V1=0 vllm serve m/m", ["VLLM_USE_V1"]),
+    ("sglang serve --model m/m --tp 8 --ep-size 8 --ep-num-redundant-experts 32", ["--ep-num-redundant-experts 32"]),
     ("sglang serve --model m/m --tbo-token-distribution-threshold 0.3 --attention-backend fa3 --eplb-algorithm auto",
      ["--tbo-token-distribution-threshold", "--attention-backend fa3"]),
     ("sglang serve --model m/m --speculative-algorithm EAGLE3 --speculative-draft-model o/e --speculative-num-steps 5 "

@@ -33,6 +33,5 @@ def disaggregated() -> Section:
                 Listing(title="runs", columns=["runs", "status"], rows=outcomes(table))],
         notes=["MI355X with attention ranks is predicted nearly twice as fast as measured, with MoRI's published times "
                "of the exchange.",
-               "SGLang's TTFT on GB200 is half of the measured: bootstrap and polling between the two sides are not "
-               "modelled."])
+               "SGLang's TTFT on GB200 is too short near the highest rate of prompts, which is predicted within a tenth."])
 

@@ -262,6 +262,7 @@ DIALECT = Dialect(  # sglang/srt/server_args.py
         Switch(names=("--language-model-only",), option="language_model_only"),
         Switch(names=("--enable-eplb",), option="enable_eplb"),
         Flag(names=("--ep-num-redundant-experts",), option="num_redundant_experts"),
+        Flag(names=("--init-expert-location",), option="expert_location", read=text, write=unwritten),
         Switch(names=("--disable-custom-all-reduce",), option="custom_all_reduce", value=False),
         Switch(names=("--enable-flashinfer-allreduce-fusion",), option="fuse_allreduce_rms"),
         Switch(names=("--enforce-disable-flashinfer-allreduce-fusion",), option="fuse_allreduce_rms", value=False),

@@ -145,7 +145,7 @@ UNMODELLED = (
     Unmodelled(effect="changes how unequal the halves of two-batch overlap may be before a prompt is split",
                flags=flags("--tbo-token-distribution-threshold=0.48")),
     Unmodelled(effect="moves experts between GPUs as their load asks: expert layers take another time", flags=flags("""
-        --ep-dispatch-algorithm= --init-expert-location=trivial
+        --ep-dispatch-algorithm=
         --eplb-algorithm=auto --eplb-rebalance-num-iterations=1000 --eplb-rebalance-layers-per-chunk=
         --eplb-min-rebalancing-utilization-threshold=1.0 --elastic-ep-backend= --enable-elastic-expert-backup
         --elastic-ep-join-mode|--ep-join-mode= --elastic-ep-join-rank-offset|--ep-join-rank-offset=0

@@ -17,6 +17,8 @@ LEVELS: Mapping[int, Mapping[str, Any]] = {  # vLLM's -O, OPTIMIZATION_LEVEL_TO_
     1: {"cudagraph_mode": "piecewise", "fuse_allreduce_rms": False}}
 NGRAMS = ("ngram", "[ngram]")  # vLLM's words in place of a draft model
 DRAFT_STEPS, NGRAM_TOKENS = 3, 12  # SGLang's defaults; of most models, and of n-grams with the token that is checked
+UNPLACED = ("takes memory for copies of experts that are placed without their load; --enable-eplb or "
+            "--init-expert-location places them by it")
 TREE = "checks a tree of drafts, of which a chain of --speculative-num-steps is predicted"
 SUFFIX_TOKENS = 24  # vLLM's suffix_decoding_max_tree_depth, its length of drafts where none is given
 OF_DRAFT = "drafts as many tokens as the draft's own config says, which is not read; give --num-speculative-tokens"
@@ -36,8 +38,8 @@ def settle(taken: Taken) -> dict[str, Any]:
     _settle_draft(taken)
     _settle_adapters(taken)
     _settle_attention_ranks(found)
-    if found.get("num_redundant_experts") and taken.engine == "sglang":
-        found["enable_eplb"] = True  # copies are placed by load, from the start (--init-expert-location) or later
+    if taken.engine == "sglang":
+        _settle_copies(taken)
     if (slots := found.pop("expert_slots", None)) is not None:
         found |= {"enable_eplb": True, "num_redundant_experts": _copies(found["model"], slots)}
     mode = found.pop("deepep_mode", "deepep")
@@ -59,6 +61,20 @@ def _copies(model: str, slots: int) -> int:
     if not 0 < most <= slots:
         raise UsageError(f"--from-command: {slots} places for {most} experts of {model}; give at least as many")
     return slots - most
+
+
+def _settle_copies(taken: Taken) -> None:
+    """Take SGLang's copies of experts over where they are placed by load, from the start or while it serves.
+
+    Else the first experts have them (`compute_initial_expert_location_metadata`), whatever their load.
+    """
+    found = taken.found
+    if found.pop("expert_location", "trivial") != "trivial":
+        found["enable_eplb"] = True
+    copies = found.get("num_redundant_experts")
+    if copies and not found.get("enable_eplb"):
+        del found["num_redundant_experts"]
+        taken.unmodelled.append((f"--ep-num-redundant-experts {copies}", UNPLACED))
 
 
 def _settle_overlap(taken: Taken) -> None:
