@@ -33,5 +33,6 @@ def disaggregated() -> Section:
                 Listing(title="runs", columns=["runs", "status"], rows=outcomes(table))],
         notes=["MI355X with attention ranks is predicted nearly twice as fast as measured, with MoRI's published times "
                "of the exchange.",
-               "SGLang's TTFT on GB200 is too short near the highest rate of prompts, which is predicted within a tenth."])
+               "SGLang's TTFT on GB200 is too short near the highest rate of prompts, which is predicted within a "
+               "tenth."])
 
