@@ -16,7 +16,7 @@ KEYS = ("mean", "median", "std", "p90", "p95", "p99")
 seconds = some.floats(0, 1e4)
 
 
-@given(some.lists(some.tuples(seconds, some.integers(0, 50)), min_size=1, max_size=30))
+@given(some.lists(some.tuples(seconds | some.floats(0.01, 0.0101), some.integers(0, 50)), min_size=1, max_size=60))
 def test_weighted_statistics_are_those_of_the_repeated_values(pairs: list[tuple[float, int]]) -> None:
     values, counts = np.array([v for v, _ in pairs]), np.array([n for _, n in pairs])
     found = describe_weighted(values, counts, "itl")

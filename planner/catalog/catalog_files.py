@@ -21,6 +21,7 @@ from planner.errors import CatalogError, OutputError, UnknownNameError
 from planner.files.nested import parse_json, parse_toml
 
 
+@functools.cache
 def data_dir(name: str) -> Path:
     """Folder of bundled data: `planner/data/<name>` in an installed package, `<name>` at the root of a checkout.
 

@@ -115,7 +115,9 @@ def _key(policy: Policy, field: str, function: Key, columns: Columns, ids: NDArr
 
 def _ranks(key: NDArray[np.float64], arrival_s: NDArray[np.float64], ids: NDArray[Any]) -> NDArray[np.int64]:
     """Return each request's place by key, then arrival, then its id compared as text, as vLLM breaks ties."""
-    order = np.lexsort((ids.astype(str), arrival_s, key))
+    order = np.lexsort((arrival_s, key))
+    if not _differs(key[order], arrival_s[order]).all():
+        order = np.lexsort((ids.astype(str), arrival_s, key))
     ranks = np.empty(len(key), np.int64)
     ranks[order] = np.arange(len(key))
     return ranks
@@ -125,4 +127,12 @@ def _dense_ranks(key: NDArray[np.float64], arrival_s: NDArray[np.float64], victi
     """Return each request's place by key, then arrival; equals share one. Fewest-generated compares the key alone."""
     if victim == "fewest-generated":
         return np.unique(key, return_inverse=True)[1].astype(np.int64)
-    return np.unique(np.stack((key, arrival_s)), axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    order = np.lexsort((arrival_s, key))
+    ranks = np.empty(len(key), np.int64)
+    ranks[order] = np.cumsum(_differs(key[order], arrival_s[order])) - 1
+    return ranks
+
+
+def _differs(key: NDArray[np.float64], arrival_s: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Tell where a key or an arrival differs from the one before it; of the first it does."""
+    return np.concatenate(([True], (key[1:] != key[:-1]) | (arrival_s[1:] != arrival_s[:-1])))

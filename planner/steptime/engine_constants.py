@@ -85,6 +85,11 @@ def load_engine(name: str) -> EngineConstants:
     path = folder / f"{name}.toml"
     if not os.path.isfile(path):
         raise UnknownNameError("engine", name, sorted(p.stem for p in folder.glob("*.toml")))
+    return _bundled(path)
+
+
+@functools.cache
+def _bundled(path: Path) -> EngineConstants:
     return constants_of(read_constants(path))
 
 
