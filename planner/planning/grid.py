@@ -1,10 +1,10 @@
 """A sweep's file: what is fixed, which axes vary, and what its Pareto front is over."""
 
-import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from planner.catalog.catalog_files import read_toml
 from planner.deployment.named_files import beside, trace_beside
@@ -76,19 +76,55 @@ class Sweep:
                                 max_regression=None))
         return tuple(found)
 
-    def points(self) -> list[Point]:
+    def points(self) -> "Points":
         """Return the grid, its last axis fastest.
 
         Raises
         ------
         UsageError : a value is not of its option's type.
         """
-        found = []
-        for values in itertools.product(*self.axes.values()):
-            chosen = dict(zip(self.axes, values, strict=True))
-            options = {**self.fixed, **chosen}
-            found.append(Point(values=chosen, scenario=parse_scenario(options)))
-        return found
+        first = {axis: values[0] for axis, values in self.axes.items()}
+        for axis, values in self.axes.items():
+            for value in values:
+                parse_scenario({**self.fixed, **first, axis: value})
+        return Points(self.fixed, self.axes)
+
+
+class Points(Sequence[Point]):
+    """The configurations of a grid, its last axis fastest. A configuration is made when it is asked for."""
+
+    def __init__(self, fixed: Mapping[str, Any], axes: Mapping[str, Sequence[Any]]) -> None:
+        self._fixed, self._axes = fixed, axes
+
+    def __len__(self) -> int:
+        return math.prod(len(values) for values in self._axes.values())
+
+    @overload
+    def __getitem__(self, place: int) -> Point: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[Point]: ...
+
+    def __getitem__(self, place: int | slice) -> Point | list[Point]:
+        if isinstance(place, slice):
+            return [self[each] for each in range(*place.indices(len(self)))]
+        chosen = self.values(place)
+        return Point(values=chosen, scenario=parse_scenario({**self._fixed, **chosen}))
+
+    def values(self, place: int) -> dict[str, Any]:
+        """Return a configuration's values by axis.
+
+        Raises
+        ------
+        IndexError : the grid has no such place.
+        """
+        if not -len(self) <= place < len(self):
+            raise IndexError(f"{place}: the grid has {len(self)} configurations")
+        rest, chosen = place % len(self), {}
+        for axis, values in reversed(list(self._axes.items())):
+            rest, own = divmod(rest, len(values))
+            chosen[axis] = values[own]
+        return {axis: chosen[axis] for axis in self._axes}
 
 
 def plan_sweep(trace: str, scenario: Scenario, axes: Mapping[str, Sequence[Any]], *, slo: str | None = None,

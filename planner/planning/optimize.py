@@ -54,7 +54,7 @@ def optimize(plan: Sweep, output: Path, *, jobs: int = -1, backend: str = "proce
     PlannerError : as `sweeping.sweep`.
     """
     search = _Search(plan, output, jobs, seed)
-    with on_backend(backend, address), stage("looking for the best and the front"):
+    with on_backend(backend, address, search.grid.trace), stage("looking for the best and the front"):
         best = search.find_best()
         search.find_front()
     table = search.grid.write()
@@ -120,7 +120,8 @@ class _Search:
         """Replay points that have not been asked for."""
         new = [place for place in places if place not in self.rows]
         if new:
-            self.rows.update(zip(new, self.grid.replay(new), strict=True))
+            self.grid.replay(new)
+            self.rows.update(zip(new, self.grid.rows(new), strict=True))
 
     def by_first_metric(self, places: Sequence[int]) -> list[Score]:
         """Return the scores of points by the first metric alone."""

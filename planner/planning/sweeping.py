@@ -14,12 +14,13 @@ import polars as pl
 from planner.errors import PlannerError, UnknownNameError, UsageError
 from planner.files.nested import parse_json
 from planner.files.table_file import DAMAGE
-from planner.files.writing import append_text, write_atomically
+from planner.files.writing import write_atomically
 from planner.loop.state.engine_settings import Recording
 from planner.planning.fingerprint import scenario_sha256
 from planner.planning.grid import OBJECTIVE, Point, Sweep, objective_column
 from planner.planning.pareto import is_less_better, pareto_front
 from planner.planning.sweep_answer import Configuration, Optimum, SweepAnswer
+from planner.planning.sweep_store import OWN, SweepStore
 from planner.progress import stage, workers_may_stop
 from planner.results.summary import numbers
 from planner.run import replay
@@ -28,8 +29,6 @@ from planner.settings.statistic import parse_statistic
 from planner.traces import Trace, read_trace
 from planner.traces.shaping.client_load import NAME, client_load, refuse_client_options
 
-OWN = "summary_"  # before a number of the summary that has an option's name, where that is an axis
-OF_THE_PLAN = ("is_pareto", "misses")  # columns that depend on the other rows or on the limits
 ABOUT = "planner.sweep"  # of the Parquet file's metadata: the axes, and what the front is over
 BACKENDS = ("processes", "dask", "ray")
 NOTES = 8  # that are told of a whole sweep
@@ -63,7 +62,7 @@ def sweep(plan: Sweep, output: Path, *, jobs: int = -1, backend: str = "processe
     PlannerError : an option is wrong; the trace cannot be read; the output cannot be written.
     """
     grid = Grid(plan, output, jobs=jobs, trace=trace)
-    with on_backend(backend, address):
+    with on_backend(backend, address, grid.trace):
         grid.replay(range(len(grid.points)))
     return grid.write()
 
@@ -75,41 +74,48 @@ class Grid:
         if output.suffix != ".parquet":
             raise UsageError(f"cannot write {output}: the ending must be .parquet")
         self.plan, self.points = plan, plan.points()
+        self.trace = _recorded(plan, self.points) if trace is None else trace
         self._output, self._jobs = output, jobs
-        self._journal = output.with_name(f"{output.name}.journal")
-        self._trace = _recorded(plan, self.points) if trace is None else trace
-        self._kept = _kept(output, self._journal)
-        self._kept_at_start = len(self._kept)
+        self._store = SweepStore(output)
+        self._extends = len(self._store) > 0
         self._keys: dict[int, str] = {}  # by place in the grid, of those that were asked for
 
-    def replay(self, places: Iterable[int]) -> list[Mapping[str, Any]]:
-        """Return the results of configurations, by their places in the grid; replay those that have none yet."""
+    def replay(self, places: Iterable[int]) -> None:
+        """Replay the configurations, by their places in the grid, that have no result yet."""
         asked = list(places)
-        todo = [place for place in dict.fromkeys(asked) if self._key(place) not in self._kept]
+        todo = [place for place in dict.fromkeys(asked) if self._key(place) not in self._store]
         num_done = len(asked) - len(todo)
         with stage("replaying configurations", len(asked), num_done) as replaying, workers_may_stop():
             for part in _rounds(todo, self._jobs):
-                tasks = [joblib.delayed(_row)(self._load(place), self.points[place], self.plan.objectives)
-                         for place in part]
+                tasks = (joblib.delayed(_row)(self._load(place), self.points[place], self.plan.objectives)
+                         for place in part)
                 for place, row in zip(part, joblib.Parallel(n_jobs=self._jobs)(tasks), strict=True):
-                    self._kept[self._keys[place]] = row
-                    append_text(self._journal, json.dumps({"key": self._keys[place], "row": row}) + "\n")
+                    self._store.add(self._keys[place], row)
                 num_done += len(part)
                 replaying.move(num_done)
-        return [self._kept[self._keys[place]] for place in asked]
+
+    def rows(self, places: Iterable[int]) -> list[Mapping[str, Any]]:
+        """Return the results of configurations that have been replayed, by their places in the grid."""
+        return [self._store[self._keys[place]] for place in places]
 
     def write(self) -> pl.DataFrame:
-        """Write the results of all configurations that have any, in the grid's order, and return them."""
-        places = sorted(self._keys) if self._kept_at_start == 0 else range(len(self.points))
-        places = [place for place in places if self._key(place) in self._kept]
+        """Write the results of all configurations that have any, in the grid's order, and return them.
+
+        Raises
+        ------
+        UsageError : no configuration could be replayed.
+        OutputError : the file cannot be written.
+        """
+        places = range(len(self.points)) if self._extends else sorted(self._keys)
+        places = [place for place in places if self._key(place) in self._store]
         keys = [self._keys[place] for place in places]
-        rows = [self._kept[key] for key in keys]
-        if all(row["status"] != "done" for row in rows):
-            raise UsageError(f"no configuration could be replayed; the first: {rows[0]['status']}")
-        table = _table(self.plan, [self.points[place] for place in places], keys, rows)
+        results = self._store.table(keys)
+        if not (results["status"] == "done").any():
+            raise UsageError(f"no configuration could be replayed; the first: {results['status'][0]}")
+        table = _table(self.plan, [self.points.values(place) for place in places], keys, results)
         about = {ABOUT: json.dumps({"axes": dict(self.plan.axes), "pareto": list(self.plan.front)})}
         write_atomically(self._output, lambda path: table.write_parquet(path, metadata=about))
-        self._journal.unlink(missing_ok=True)
+        self._store.settle(keys, results)
         return table
 
     def _key(self, place: int) -> str:
@@ -119,7 +125,7 @@ class Grid:
 
     def _load(self, place: int) -> Trace:
         """Return what a configuration serves: the recorded trace, or its own random load."""
-        return client_load(self.points[place].scenario) if self._trace is None else self._trace
+        return client_load(self.points[place].scenario) if self.trace is None else self.trace
 
 
 def _recorded(plan: Sweep, points: Sequence[Point]) -> Trace | None:
@@ -161,48 +167,24 @@ def _objective_values(summary: Mapping[str, Any]) -> dict[str, float | None]:
             if (statistic := statistics[each["name"]]) is not None}
 
 
-def _kept(output: Path, journal: Path) -> dict[str, dict[str, Any]]:
-    """Return what earlier runs left, by key; a last line that was cut off is done again."""
-    rows: dict[str, dict[str, Any]] = {}
-    if output.exists():
-        try:
-            for row in pl.read_parquet(output).to_dicts():
-                rows[row.pop("key")] = _without_axes(row)
-        except (KeyError, ValueError, *DAMAGE) as error:
-            raise PlannerError(f"{output}: is not a table of planner sweep: {error}; move it away") from error
-    if journal.exists():
-        for line in journal.read_text(encoding="utf-8").splitlines():
-            try:
-                entry = parse_json(line)
-            except ValueError:
-                continue
-            rows[entry["key"]] = entry["row"]
-    return rows
-
-
-def _without_axes(row: Mapping[str, Any]) -> dict[str, Any]:
-    names = list(row)
-    kept = {name.removeprefix(OWN): row[name] for name in names[names.index("status") :] if name not in OF_THE_PLAN}
-    return kept if kept["status"] == "done" else {"status": kept["status"]}
-
-
-def _table(plan: Sweep, points: Sequence[Point], keys: Sequence[str],
-           rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
-    names = list(dict.fromkeys(name for row in rows for name in row))
+def _table(plan: Sweep, values: Sequence[Mapping[str, Any]], keys: Sequence[str],
+           results: pl.DataFrame) -> pl.DataFrame:
+    """Return the table of a sweep: what each configuration is, whether it is on the front, and its results."""
     for metric in plan.front:
-        if metric not in names:
-            raise UnknownNameError("metric", metric, names)
+        if metric not in results.columns:
+            raise UnknownNameError("metric", metric, results.columns)
+    limits = [limit.metric for limit in plan.limits if limit.metric in results.columns]
+    short = list(results.select(list(dict.fromkeys(("status", *limits)))).iter_rows(named=True))
     signs = [1.0 if is_less_better(metric) else -1.0 for metric in plan.front]
-    costs = np.array([[_cost(row.get(metric), sign) for metric, sign in zip(plan.front, signs, strict=True)]
-                      for row in rows])
-    costs[[shortfall(plan, row) > 0 for row in rows]] = np.nan
-    front = pareto_front(costs)
+    kept = results.select(pl.col(metric).cast(pl.Float64).fill_null(np.nan) * sign
+                          for metric, sign in zip(plan.front, signs, strict=True)).to_numpy(writable=True)
+    kept[[shortfall(plan, row) > 0 for row in short]] = np.nan
     columns: dict[str, Any] = {"key": keys}
-    columns |= {axis: [point.values[axis] for point in points] for axis in plan.axes}
-    columns |= {"status": [row["status"] for row in rows], "is_pareto": front,
-                "misses": [_misses(plan, row) for row in rows]}
-    columns |= {f"{OWN}{name}" if name in plan.axes else name: [row.get(name) for row in rows]
-                for name in names if name != "status"}
+    columns |= {axis: [each[axis] for each in values] for axis in plan.axes}
+    columns |= {"status": results["status"], "is_pareto": pareto_front(kept),
+                "misses": [_misses(plan, row) for row in short]}
+    columns |= {f"{OWN}{name}" if name in plan.axes else name: results[name]
+                for name in results.columns if name != "status"}
     table = pl.DataFrame(columns, strict=False)
     return table.with_columns(pl.selectors.by_dtype(pl.Null).cast(pl.Float64))
 
@@ -284,13 +266,9 @@ def shortfall(plan: Sweep, row: Mapping[str, Any]) -> float:
     return sum(limit.shortfall(row.get(limit.metric)) for limit in plan.limits)
 
 
-def _cost(value: float | None, sign: float) -> float:
-    return np.nan if value is None else sign * value
-
-
 @contextmanager
-def on_backend(backend: str, address: str | None) -> Iterator[None]:
-    """Let joblib send its tasks to a backend; a cluster is left as it was found."""
+def on_backend(backend: str, address: str | None, trace: Trace | None) -> Iterator[None]:
+    """Let joblib send its tasks to a backend; a cluster is left as it was found. Dask's workers get the trace once."""
     if backend not in BACKENDS:
         raise UnknownNameError("backend", backend, BACKENDS)
     if backend == "processes":
@@ -313,5 +291,6 @@ def on_backend(backend: str, address: str | None) -> Iterator[None]:
         raise UsageError(f"--backend {backend}: {error}; pip install {backend}") from error
     except (OSError, ConnectionError, ValueError) as error:
         raise UsageError(f"--backend {backend}: no cluster at {address or 'the default address'}: {error}") from error
-    with cluster, joblib.parallel_config(backend=backend, n_jobs=-1):
+    once = {"scatter": [trace]} if backend == "dask" and trace is not None else {}
+    with cluster, joblib.parallel_config(backend=backend, n_jobs=-1, **once):
         yield
