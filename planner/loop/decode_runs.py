@@ -7,9 +7,7 @@ from planner.loop.api_server import next_arrival_s, next_event_s
 from planner.loop.compiled.jit import jit
 from planner.loop.decode_room import (
     has_blocks,
-    least_blocks_wanted,
     may_have_found,
-    most_used_blocks,
     steps_in_memory,
 )
 from planner.loop.decodes import blocks_needed, next_finish
@@ -21,6 +19,7 @@ from planner.loop.overlap import forget_lingering, grant_over_rows, land_ends, o
 from planner.loop.recording import record_step, tally_queue
 from planner.loop.serving import advance_decode_blocks, enter_decode_content
 from planner.loop.state.engine_state import WRITE_BACK, State
+from planner.loop.steady_steps import Run, take_steps
 from planner.loop.step import enter_decode_contents, finish_due
 from planner.loop.step_shape import begin_step, free_seats
 from planner.loop.timing import (
@@ -94,65 +93,39 @@ def run_decodes(s: State) -> bool:
     engine, settings = s.engine, s.settings
     forget_lingering(s)
     decodes = engine.num_decodes + engine.num_over
-    gpu_s, slopes, least_s, extra_s = own_decode_terms(s, int(decodes))
+    terms = own_decode_terms(s, int(decodes))
+    gpu_s, slopes, least_s, extra_s = terms
     steps = min(steps_to_look(s), steps_to_bend(s, gpu_s, slopes, least_s))
     if not has_blocks(s):
         return False
     used = settings.num_gpu_blocks - engine.num_free_blocks
-    follows_blocks = settings.enable_prefix_caching
-    if follows_blocks:
+    if settings.enable_prefix_caching:
         move_decode_blocks(s)
-    context = first_context = engine.decode_context_tokens + engine.over_context
+    first_context = int(engine.decode_context_tokens + engine.over_context)
     if engine.num_over > 0:  # their rows are in the first step only
         steps = 1
     if engine.num_ended > 0:
         used -= run_over(s, int(used))
-    most_used, least_wanted = most_used_blocks(s), least_blocks_wanted(s)
     arrival_s = watched_arrival_s(s)
     stop_s = min(engine.until_s, s.cancels[0].key if engine.num_cancel_entries > 0 else math.inf)
-    stop_s = min(stop_s, s.loads[0].key if engine.num_loads > 0 else math.inf)
-    place, block_size = engine.decode_step % settings.block_size, settings.block_size
-    is_async = settings.async_scheduling
+    stop_s = float(min(stop_s, s.loads[0].key if engine.num_loads > 0 else math.inf))
     first_step, begin_s = engine.decode_step, engine.now_s
-    start_s, end_s = engine.last_start_s, begin_s
-    total_context, block_s = 0, 0.0
-    duration_s = 0.0
-    taken = 0
-    while taken < steps:  # without prefixes everything in here is local: a step takes a few nanoseconds
-        need = s.ring[place].count
-        if used + max(need, least_wanted) > most_used:
-            break
-        if taken > 0 and (arrival_s <= (start_s if is_async else end_s) or stop_s <= end_s):
-            break
-        if follows_blocks and taken > 0:
-            if may_have_found(s):
-                break
-            if need > 0 or fills_blocks(s, place):
-                engine.decode_step, engine.last_start_s = first_step + taken, start_s
-                engine.now_s = engine.last_decode_s = end_s
-                move_decode_blocks(s)
-        used += need
-        duration_s = max(gpu_s + context_s(s.step_time, slopes, decodes, context), least_s) + extra_s
-        start_s = end_s
-        end_s += duration_s
-        block_s += used * duration_s
-        total_context += context
-        context += decodes
-        taken += 1
-        place += 1
-        if place == block_size:
-            place = 0
+    run = Run(0, int(used), first_context, 0, float(engine.last_start_s), float(begin_s), 0.0, 0.0, False)
+    while not run.is_over:
+        if run.taken > 0:  # its decodes come to a block's end
+            engine.decode_step, engine.last_start_s = first_step + run.taken, run.start_s
+            engine.now_s = engine.last_decode_s = run.end_s
+            move_decode_blocks(s)
+        if settings.enable_prefix_caching and may_have_found(s):
+            steps = run.taken + 1
+        run = take_steps(s, run, int(decodes), terms, int(steps), int((first_step + run.taken) % settings.block_size),
+                         arrival_s, stop_s)
     first_s = max(gpu_s + context_s(s.step_time, slopes, decodes, first_context), least_s) + extra_s
-    engine.kv_block_s += block_s
+    engine.kv_block_s += run.block_s
     engine.decode_step, engine.now_s = first_step, begin_s
-    end_stretch(s, taken, decodes, decodes, first_s, duration_s, start_s, end_s, used, total_context)
+    end_stretch(s, run.taken, decodes, decodes, first_s, run.last_s, run.start_s, run.end_s, run.used,
+                run.total_context)
     return True
-
-
-@jit
-def fills_blocks(s: State, place: int) -> bool:
-    """Tell whether decodes fill a block in the step that is at this place of the ring, and it is findable at once."""
-    return bool(not s.settings.enters_late and s.ring[(place + 1) % s.settings.block_size].count > 0)
 
 
 @jit

@@ -19,19 +19,19 @@ from planner.loop.pipeline import land_flight
 from planner.loop.prefill_first import compose_by_share
 from planner.loop.reservation import forget_promises
 from planner.loop.serving import DECODES, PROMPTS, serve
-from planner.loop.state.binding import bind
+from planner.loop.state.binding import bind_at
 from planner.loop.state.engine_state import BAD_PLAN, DONE, FLUSH, NONE, PAUSED, PROMISE_SHARE, STUCK, State
 from planner.loop.step import rows_left, take_step
 from planner.loop.step_shape import begin_step
 from planner.policies.policy import DECODES_FIRST, IN_ORDER, PROMPTS_ALONE, PROMPTS_FIRST, StepState
 
 
-def advance(state: State, plan_step: Any) -> int:
-    """Replay until all have left (DONE), or the policy is at fault (STUCK, BAD_PLAN).
+def advance(memories: Any, plan_step: Any) -> int:
+    """Replay the engine of `binding.pointers` until all have left (DONE), or the policy is at fault (STUCK, BAD_PLAN).
 
     FLUSH: a row buffer is full, or the next requests are to be laid out.
     """
-    return run_until(bind(state), plan_step)
+    return run_until(bind_at(memories, 0), plan_step)
 
 
 @jit

@@ -14,6 +14,7 @@ from planner.loop.compiled.jit import compile_with_signature, numba, uncompiled
 from planner.loop.compiled.step_plans import PLAN_SIGNATURE, PLAN_TYPE
 from planner.loop.loop import advance, step_state
 from planner.loop.state import engine_state as st
+from planner.loop.state.binding import pointers
 from planner.loop.state.engine_settings import EngineSettings, Recording
 from planner.loop.state.terms import StepTime
 from planner.policies.functions import failing_place, said, where
@@ -25,7 +26,7 @@ from planner.replays.initial import initial_state
 from planner.replays.request_columns import RequestMemory, Requests, limits_of_requests
 from planner.traces import Trace
 
-ADVANCE_SIGNATURE = numba.int64(st.STATE_TYPE, PLAN_TYPE)
+ADVANCE_SIGNATURE = numba.int64(numba.int64[::1], PLAN_TYPE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,15 +71,16 @@ def run(trace: Trace, policy: Policy, settings: EngineSettings, step_time: StepT
         return _run_through(loop, plan_step, policy, state, requests)
 
 
-def _run_through(loop: Callable[[st.State, Any], int], plan_step: Any, policy: Policy, state: st.State,
+def _run_through(loop: Callable[[Any, Any], int], plan_step: Any, policy: Policy, state: st.State,
                  requests: RequestMemory) -> ReplayRecords:
     """Drive the loop until nothing is left, and return its records."""
     taken = Taken(state)
+    memories = pointers([state])
     loop_s, flushed_at_s = 0.0, -1.0
     while True:
         begin = time.perf_counter()
         try:
-            outcome = loop(state, plan_step)
+            outcome = loop(memories, plan_step)
         except Exception as error:  # a policy may raise any
             told = failed_plan(policy, state)
             if told is None:
@@ -132,7 +134,7 @@ class Taken:
 
 
 @functools.cache
-def compiled_loop() -> Callable[[st.State, Any], int]:
+def compiled_loop() -> Callable[[Any, Any], int]:
     """Return the loop's machine code, compiled once and kept between processes."""
     return compile_with_signature(advance, ADVANCE_SIGNATURE, what="replay loop")
 

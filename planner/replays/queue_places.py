@@ -37,8 +37,7 @@ def _ranked(trace: Trace, policy: Policy, settings: EngineSettings) -> Any:
         ranks.urgency = np.nan_to_num(sign * optional(trace.requests, "priority", math.nan), nan=_LEAST_URGENT)
     limits = limits_of_requests(policy, settings).of(trace.requests)[2]
     second = -limits if settings.schedule_policy == "lof" else np.zeros(len(limits))
-    keys = np.stack((np.asarray(ranks.urgency), second.astype(np.float64)))
-    ranks.admit = np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1)
+    ranks.admit = _dense_ranks(np.asarray(ranks.urgency), second)
     return ranks
 
 
@@ -66,7 +65,8 @@ def rank_records(trace: Trace, policy: Policy, settings: EngineSettings) -> Any:
     victims = columns["priority"]
     if policy.victim_key is not None:
         victims = _key(policy, "victim_key", policy.victim_key, columns, ids)
-    ranks.victim = _dense_ranks(victims, columns["arrival_s"], settings.victim)
+    least = settings.victim == "fewest-generated"  # it compares the key alone
+    ranks.victim = _dense_ranks(victims, np.zeros(len(victims)) if least else columns["arrival_s"])
     return ranks
 
 
@@ -115,24 +115,16 @@ def _key(policy: Policy, field: str, function: Key, columns: Columns, ids: NDArr
 
 def _ranks(key: NDArray[np.float64], arrival_s: NDArray[np.float64], ids: NDArray[Any]) -> NDArray[np.int64]:
     """Return each request's place by key, then arrival, then its id compared as text, as vLLM breaks ties."""
-    order = np.lexsort((arrival_s, key))
-    if not _differs(key[order], arrival_s[order]).all():
-        order = np.lexsort((ids.astype(str), arrival_s, key))
-    ranks = np.empty(len(key), np.int64)
-    ranks[order] = np.arange(len(key))
+    ranks = _dense_ranks(key, arrival_s)
+    if len(ranks) and ranks.max() < len(ranks) - 1:  # some are equal; texts of ids are slow to sort
+        ranks[np.lexsort((ids.astype(str), ranks))] = np.arange(len(ranks))
     return ranks
 
 
-def _dense_ranks(key: NDArray[np.float64], arrival_s: NDArray[np.float64], victim: str | None) -> NDArray[np.int64]:
-    """Return each request's place by key, then arrival; equals share one. Fewest-generated compares the key alone."""
-    if victim == "fewest-generated":
-        return np.unique(key, return_inverse=True)[1].astype(np.int64)
-    order = np.lexsort((arrival_s, key))
-    ranks = np.empty(len(key), np.int64)
-    ranks[order] = np.cumsum(_differs(key[order], arrival_s[order])) - 1
+def _dense_ranks(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return each request's place by a first key, then by a second one; equals share one."""
+    order = np.lexsort((second, first))
+    before, after = order[:-1], order[1:]
+    ranks = np.zeros(len(first), np.int64)
+    ranks[after] = np.cumsum((first[before] != first[after]) | (second[before] != second[after]))
     return ranks
-
-
-def _differs(key: NDArray[np.float64], arrival_s: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Tell where a key or an arrival differs from the one before it; of the first it does."""
-    return np.concatenate(([True], (key[1:] != key[:-1]) | (arrival_s[1:] != arrival_s[:-1])))

@@ -39,7 +39,6 @@ HEADLINES = (  # key, what it is called, unit; fractions are shown in per cent
     ("cost_usd_per_million_output_tokens", "per million output tokens", "USD"),
     ("bottleneck", "bottleneck", ""),
 )
-BINNED_FROM = 44  # bits of a float below those that tell bins apart: 256 bins to an octave
 NOT_PREDICTED = ("wall_s", "simulated_requests_per_s", "slo", "slo_attainment_by_metric")
 
 
@@ -70,32 +69,35 @@ def describe_weighted(values: NDArray[np.float64], counts: NDArray[np.int64], na
         return {f"{key}_{name}_ms": None for key in keys}
     mean = float((values * counts).sum()) / total  # no @: its last bit depends on how many threads BLAS takes
     std = math.sqrt(float(((values - mean) ** 2 * counts).sum()) / total)
-    quantiles = _quantiles(values, counts, [(total - 1) * p / 100 for p in (50, *PERCENTILES)])
+    bins = _bins(values)
+    upto = np.cumsum(np.bincount(bins, counts))
+    quantiles = [_quantile(values, counts, bins, upto, (total - 1) * p / 100) for p in (50, *PERCENTILES)]
     numbers = (mean, quantiles[0], std, *quantiles[1:])
     return {f"{key}_{name}_ms": number * 1e3 for key, number in zip(keys, numbers, strict=True)}
 
 
-def _quantiles(values: NDArray[np.float64], counts: NDArray[np.int64], places: Sequence[float]) -> list[float]:
-    """Return the values at fractional places, in ascending order, among values that are repeated `counts` times each.
+def _bins(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return a bin for each value, in the order of the values: by their first bits, some 2¹⁶ of them."""
+    bits = values.view(np.int64)
+    ordered = np.where(bits < 0, bits ^ np.iinfo(np.int64).max, bits)  # of negative floats the bits fall
+    least = int(ordered.min())
+    shift = max((int(ordered.max()) - least).bit_length() - 16, 0)
+    return (ordered >> shift) - (least >> shift)
 
-    Only values near a place are sorted: those whose sign, exponent and first bits of the mantissa are its own.
+
+def _quantile(values: NDArray[np.float64], counts: NDArray[np.int64], bins: NDArray[np.int64],
+              upto: NDArray[Any], place: float) -> float:
+    """Return the value at a fractional place among values repeated `counts` times; bins have counts of up to `upto`.
+
+    Only the values of the two bins are sorted.
     """
-    whole = np.array([each for place in places for each in (math.floor(place), math.ceil(place))])
-    bits = (values + 0.0).view(np.int64)  # -0.0 is 0.0
-    bins = (bits ^ ((bits >> 63) & np.iinfo(np.int64).max)) >> BINNED_FROM  # ascending with the values
-    bins -= bins.min()
-    upto = np.cumsum(np.bincount(bins, weights=counts)).astype(np.int64)
-    wanted = np.searchsorted(upto, whole, side="right")
-    is_near = np.zeros(len(upto), bool)
-    is_near[wanted] = True
-    near = np.flatnonzero(is_near[bins])
+    low, high = math.floor(place), math.ceil(place)
+    first, last = (int(np.searchsorted(upto, k, side="right")) for k in (low, high))
+    near = np.flatnonzero((bins >= first) & (bins <= last))
     near = near[np.argsort(values[near])]
-    ordered, of_near = values[near], np.cumsum(counts[near])
-    own = np.flatnonzero(is_near)
-    smaller = upto[own] - of_near[np.searchsorted(bins[near], own, side="right") - 1]  # counts that are not near
-    found = ordered[np.searchsorted(of_near, whole - smaller[np.searchsorted(own, wanted)], side="right")]
-    return [float(below + (above - below) * (place - math.floor(place)))
-            for place, below, above in zip(places, found[::2], found[1::2], strict=True)]
+    reached = np.cumsum(counts[near]) + (upto[first - 1] if first > 0 else 0)
+    below, above = (values[near[np.searchsorted(reached, k, side="right")]] for k in (low, high))
+    return float(below + (above - below) * (place - low))
 
 
 def goodput(slo: Slo, ttft_s: NDArray[np.float64], tpot_s: NDArray[np.float64], e2e_s: NDArray[np.float64],

@@ -82,9 +82,10 @@ def jit(function: F) -> F:
 
     Numba compiles a helper once for every combination of integer widths that it is called with. Here each is compiled
     for 64-bit arguments only, which cuts the compile time to a third, and without the wrappers that only Python
-    needs.
+    needs. A division by zero is no error, as in NumPy: else whoever calls a helper that divides, and all above, would
+    look after each call whether it failed.
     """
-    helper = numba.njit(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    helper = numba.njit(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, error_model="numpy")
     if not numba.config.DISABLE_JIT:
         resolve = helper.get_call_template
         helper.get_call_template = lambda args, kws: resolve(

@@ -25,14 +25,14 @@ from planner.loop.fleet.outages import is_lost, know_idle, len_halves, lose_kv, 
 from planner.loop.fleet.routing import arrange, choose, count_adapter, decodes_only, rate
 from planner.loop.loop import run_until
 from planner.loop.memory.transfers import abandon, holds_kv, is_split, note_pulls, put_on_link, release_next
-from planner.loop.state.binding import bind, bind_at
+from planner.loop.state.binding import bind_at, bind_fleet
 from planner.loop.state.engine_state import BAD_SCORE, COMPLETED, DONE, FLUSH, NONE, PAUSED, STUCK, UNAVAILABLE, State
 from planner.loop.state.fleet_state import LEFT, WORKS, FleetState
 
 
-def advance_fleet(memory: FleetState, score: Any) -> int:
+def advance_fleet(memories: Any, score: Any) -> int:
     """Replay until all have left (DONE), time has come to `until_s` (PAUSED), or a replica stops (`Fleet.faulty`)."""
-    f = bind(memory)
+    f = bind_fleet(memories)
     fleet = f.fleet
     if fleet.is_rearranged:
         arrange(f, score)

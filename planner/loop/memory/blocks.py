@@ -265,13 +265,16 @@ def forget_content(s: State, b: int) -> None:
 
 @jit
 def unlink_free(s: State, b: int) -> None:
-    block = s.blocks[b]
-    if block.previous == NONE:
-        s.engine.free_head = block.next
-    else:
-        s.blocks[block.previous].next = block.next
+    """Take a block out of the free queue; before the head stands nobody, whatever its record says."""
+    block, e = s.blocks[b], s.engine
+    if b == e.free_head:  # mostly, and the next one's record is not touched
+        e.free_head = block.next
+        if block.next == NONE:
+            e.free_tail = NONE
+        return
+    s.blocks[block.previous].next = block.next
     if block.next == NONE:
-        s.engine.free_tail = block.previous
+        e.free_tail = block.previous
     else:
         s.blocks[block.next].previous = block.previous
 

@@ -2,25 +2,36 @@
 
 Passed as a tuple of Numba arrays, the memory is over a hundred words that every helper call copies, and reference
 counts that it raises and lowers with atomic operations: that took longer than the replay itself. The memory outlives
-the loop, so the compiled loop binds it once, and helpers get a pointer to it. `s.requests[i]` then is a record, as it
-is uncompiled.
+the loop, so the loop gets a table of where its fields are, and helpers a pointer to the table. `s.requests[i]` then is
+a record, as it is uncompiled.
+
+LLVM is told that fields of one type are never in the memory of another, and that the table and the records of `FIXED`
+do not change: else it would read all of them again after each store.
 """
 
 import importlib
 import operator
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from planner.loop.compiled.jit import numba
-from planner.loop.state.engine_state import STATE_TYPE
+from planner.loop.state.engine_state import FIXED, STATE_TYPE, numba_record
+from planner.loop.state.fleet_state import FLEET_TYPE
 
 types: Any = numba.types
 ir: Any = importlib.import_module("llvmlite.ir")
+arrayobj: Any = importlib.import_module("numba.np.arrayobj")
 cgutils: Any = importlib.import_module("numba.core.cgutils")
 extending: Any = importlib.import_module("numba.core.extending")
 imputils: Any = importlib.import_module("numba.core.imputils")
+models: Any = importlib.import_module("numba.core.datamodel.models")
 templates: Any = importlib.import_module("numba.core.typing.templates")
 
+_INT = ir.IntType(64)
 _POINTER = ir.IntType(8).as_pointer()
+_FIXED = [numba_record(each) for each in FIXED]
 
 
 class _Short(types.Type):  # type: ignore[misc]
@@ -32,6 +43,15 @@ class _Short(types.Type):  # type: ignore[misc]
         return type(self).__name__, (self._code,)
 
 
+class _Row(types.Record):  # type: ignore[misc]
+    """Numba's type of a record of the memory."""
+
+    def __init__(self, record: Any) -> None:
+        self.is_fixed = record in _FIXED
+        fields = [(name, field._asdict()) for name, field in record.fields.items()]
+        super().__init__(fields, record.size, record.aligned)
+
+
 class _Rows(_Short):
     """Numba's type of an array's rows: records, or numbers."""
 
@@ -41,68 +61,86 @@ class _Rows(_Short):
 
 
 class _Bound(_Short):
-    """Numba's type of the bound memory: records as they are, arrays as rows."""
+    """Numba's type of the bound memory: records, and arrays as rows."""
 
     def __init__(self, memory: Any) -> None:
         self.fields = {
-            name: _Rows(field.dtype) if isinstance(field, types.Array) else field
+            name: _Rows(_in_memory(field.dtype)) if isinstance(field, types.Array) else _in_memory(field)
             for name, field in zip(memory.fields, memory.types, strict=True)
         }
         super().__init__(name=f"Bound({memory})")
 
 
+def _in_memory(kind: Any) -> Any:
+    return _Row(kind) if isinstance(kind, types.Record) else kind
+
+
+extending.register_model(_Row)(models.RecordModel)
+
+
 @extending.register_model(_Rows)
 @extending.register_model(_Bound)
-class _PointerModel(extending.models.PrimitiveModel):  # type: ignore[misc]
+class _PointerModel(models.PrimitiveModel):  # type: ignore[misc]
     def __init__(self, manager: Any, pointer_type: Any) -> None:
         super().__init__(manager, pointer_type, _POINTER)
 
 
-def bind(memory: Any) -> Any:
-    """Return the memory for the loop's helpers; uncompiled, as it is."""
-    return memory
+def pointers(memories: Sequence[Any]) -> Any:
+    """Return where the fields of memories are, for `bind_at`; they must outlive what is done with them.
 
-
-def _type_bind(typing: Any, memory: Any) -> Any:
-    def lower(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pointers = []
-        for k, field in enumerate(signature.args[0].types):
-            value = builder.extract_value(args[0], k)
-            if isinstance(field, types.Array):
-                value = context.make_array(field)(context, builder, value).data
-            pointers.append(builder.bitcast(value, _POINTER))
-        place = cgutils.alloca_once(builder, ir.ArrayType(_POINTER, len(pointers)))
-        for k, pointer in enumerate(pointers):
-            builder.store(pointer, cgutils.gep_inbounds(builder, place, 0, k))
-        return builder.bitcast(place, _POINTER)
-
-    return _Bound(memory)(memory), lower
+    Uncompiled, the memories.
+    """
+    if numba.config.DISABLE_JIT:
+        return memories
+    return np.array([field.__array_interface__["data"][0] for memory in memories for field in memory], np.int64)
 
 
 def bind_at(memories: Any, k: int) -> Any:
-    """Return memory `k` of several, of each of which `pointers` were laid out in a row; uncompiled, of a list."""
+    """Return engine memory `k` of several, for the loop's helpers."""
     return memories[k]
 
 
-def pointers(memory: Any) -> list[int]:
-    """Return where the fields of a memory are; they must outlive what is done with them."""
-    return [int(field.__array_interface__["data"][0]) for field in memory]
+def bind_fleet(memories: Any) -> Any:
+    """Return the one fleet's memory, for the loop's helpers."""
+    return memories[0]
+
+
+def _bound(memory: Any, memories: Any, k: Any) -> tuple[Any, Any]:
+    """Return the signature and the code of a function that returns memory `k`."""
+    bound = _Bound(memory)
+
+    def lower(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        table, place = args[0], args[1] if len(args) > 1 else ir.Constant(_INT, 0)
+        if isinstance(memories, types.Array):
+            table = context.make_array(memories)(context, builder, table).data
+        first = builder.mul(place, ir.Constant(_INT, len(bound.fields)))
+        return builder.bitcast(builder.gep(builder.bitcast(table, _INT.as_pointer()), [first]), _POINTER)
+
+    return bound(memories, *([] if k is None else [types.intp])), lower
 
 
 def _type_bind_at(typing: Any, memories: Any, k: Any) -> Any:
-    bound = _Bound(STATE_TYPE)
+    return _bound(STATE_TYPE, memories, k)
 
-    def lower(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        first = builder.bitcast(args[0], ir.IntType(64).as_pointer())
-        count = ir.Constant(ir.IntType(64), len(bound.fields))
-        return builder.bitcast(builder.gep(first, [builder.mul(args[1], count)]), _POINTER)
 
-    return bound(memories, types.intp), lower
+def _type_bind_fleet(typing: Any, memories: Any) -> Any:
+    return _bound(FLEET_TYPE, memories, None)
 
 
 if not numba.config.DISABLE_JIT:
-    bind = extending.intrinsic(_type_bind)
     bind_at = extending.intrinsic(_type_bind_at)
+    bind_fleet = extending.intrinsic(_type_bind_fleet)
+
+
+def _marked(builder: Any, access: Any, kind: Any, is_fixed: bool = False) -> Any:
+    """Return a load or a store that LLVM knows the kind of memory of, and that this never changes if it is fixed."""
+    module, start = builder.module, ir.Constant(_INT, 0)
+    root = module.add_metadata(["memory of the loop"])
+    node = module.add_metadata([f"{type(kind).__name__} {kind._code}", root, start])
+    access.set_metadata("tbaa", module.add_metadata([node, node, start]))
+    if is_fixed:
+        access.set_metadata("invariant.load", module.add_metadata([]))
+    return access
 
 
 @templates.infer_getattr
@@ -117,7 +155,29 @@ class _Fields(templates.AttributeTemplate):  # type: ignore[misc]
 def _lower_field(context: Any, builder: Any, bound: Any, pointer: Any, name: str) -> Any:
     table = builder.bitcast(pointer, ir.ArrayType(_POINTER, len(bound.fields)).as_pointer())
     place = cgutils.gep_inbounds(builder, table, 0, list(bound.fields).index(name))
-    return builder.bitcast(builder.load(place), context.get_value_type(bound.fields[name]))
+    field = _marked(builder, builder.load(place), bound, is_fixed=True)
+    return builder.bitcast(field, context.get_value_type(bound.fields[name]))
+
+
+@imputils.lower_getattr_generic(_Row)  # type: ignore[untyped-decorator]
+def _lower_read(context: Any, builder: Any, row: Any, pointer: Any, name: str) -> Any:
+    kind = row.typeof(name)
+    if isinstance(kind, types.NestedArray):
+        return arrayobj.record_getattr(context, builder, row, pointer, name)
+    value = _marked(builder, builder.load(_field(context, builder, row, pointer, name)), row, row.is_fixed)
+    return context.data_model_manager[kind].from_data(builder, value)
+
+
+@imputils.lower_setattr_generic(_Row)  # type: ignore[untyped-decorator]
+def _lower_write(context: Any, builder: Any, signature: Any, args: Any, name: str) -> Any:
+    row, kind = signature.args[0], signature.args[0].typeof(name)
+    value = context.data_model_manager[kind].as_data(builder, context.cast(builder, args[1], signature.args[1], kind))
+    _marked(builder, builder.store(value, _field(context, builder, row, args[0], name)), row)
+
+
+def _field(context: Any, builder: Any, row: Any, pointer: Any, name: str) -> Any:
+    """Return the address of a record's field."""
+    return cgutils.get_record_member(builder, pointer, row.offset(name), context.get_data_type(row.typeof(name)))
 
 
 @templates.infer_global(operator.getitem)
@@ -146,12 +206,14 @@ def _place(context: Any, builder: Any, rows: _Rows, pointer: Any, index: Any) ->
 def _lower_get(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     rows = signature.args[0]
     place = _place(context, builder, rows, args[0], args[1])
-    return context.data_model_manager[rows.row].load_from_data_pointer(builder, place)
+    if isinstance(rows.row, _Row):
+        return place
+    return context.data_model_manager[rows.row].from_data(builder, _marked(builder, builder.load(place), rows))
 
 
 @extending.lower_builtin(operator.setitem, _Rows, types.intp, types.Any)  # type: ignore[untyped-decorator]
 def _lower_set(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     rows = signature.args[0]
     place = _place(context, builder, rows, args[0], args[1])
-    builder.store(context.data_model_manager[rows.row].as_data(builder, args[2]), place)
+    _marked(builder, builder.store(context.data_model_manager[rows.row].as_data(builder, args[2]), place), rows)
     return context.get_dummy_value()

@@ -302,11 +302,12 @@ def records(size: int, dtype: np.dtype[np.void]) -> np.recarray:
     return np.zeros(size, dtype).view(np.recarray)
 
 
+FIXED = (SETTINGS, STEP_TIME, CURVE)  # records that the loop only reads
 INTS, FLOATS = np.dtype("i8"), np.dtype("f8")
 
 
 class State(NamedTuple):
-    """All that the loop works on; its helpers get it through `state.binding.bind`.
+    """All that the loop works on; its helpers get it through `state.binding`.
 
     Each annotation has the element type of an array, or `[record]` for a single record: `STATE_TYPE` is made of them.
     """

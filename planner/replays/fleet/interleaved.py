@@ -48,7 +48,7 @@ _INT, _FLOAT = numba.int64, numba.float64
 _KINDS = [_FLOAT if kind is float else _INT for kind in ReplicaLoad.__annotations__.values()]
 SCORE_SIGNATURE = _FLOAT(numba.types.NamedTuple(_KINDS, ReplicaLoad))
 _FUNCTION = numba.core.types.FunctionType
-FLEET_SIGNATURE = _INT(fs.FLEET_TYPE, _FUNCTION(SCORE_SIGNATURE))
+FLEET_SIGNATURE = _INT(_INT[::1], _FUNCTION(SCORE_SIGNATURE))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +156,7 @@ def run_interleaved(trace: Trace, fleet: Fleet, waits: Dependencies | None, reco
     return records, memory.replica_of.astype(np.int32), states[0].pulls, found
 
 
-def _run_through(loop: Callable[[fs.FleetState, Any], int], score: Any, fleet: Fleet, memory: fs.FleetState,
+def _run_through(loop: Callable[[Any, Any], int], score: Any, fleet: Fleet, memory: fs.FleetState,
                  taken: Sequence[Taken], attempts: list[NDArray[np.void]], pending: Timers) -> float:
     """Drive the loop until nothing is left, keep the rows that it writes, and return the wall time spent in it [s]."""
     states = [each.state for each in taken]
@@ -166,7 +166,7 @@ def _run_through(loop: Callable[[fs.FleetState, Any], int], score: Any, fleet: F
         memory.fleet.until_s = pending.next_s
         begin = time.perf_counter()
         try:
-            outcome = loop(memory, score)
+            outcome = loop(pointers([memory]), score)
         except Exception as error:  # a policy or a router may raise any
             k = int(memory.fleet.running)
             scoring = memory.fleet.scored_replica != st.NONE
@@ -234,7 +234,7 @@ def _laid_out(trace: Trace, pool: Pool, recording: Recording, requests: RequestM
 
 
 @functools.cache
-def compiled_fleet_loop() -> Callable[[fs.FleetState, Any], int]:
+def compiled_fleet_loop() -> Callable[[Any, Any], int]:
     """Return the fleet loop's machine code, compiled once and kept between processes."""
     return compile_with_signature(advance_fleet, FLEET_SIGNATURE, what="fleet's replay loop")
 
@@ -278,7 +278,7 @@ def _fleet_state(trace: Trace, states: list[st.State], plans: list[Any], fleet: 
     session = session_numbers(trace) if fleet.router.is_sticky else np.empty(0, np.int64)
     memory = fs.FleetState(
         fleet=_fleet_record(fleet, n, num_legs, len(planned), len(tree) // 2),
-        memories=_memories(states),
+        memories=pointers(states),
         replicas=st.records(count, fs.REPLICA),
         due=st.records(count, CONTENDER), due_tree=tree,
         load=st.records(count, CONTENDER), load_tree=np.tile(tree, len(routed)), decode_tree=tree.copy(),
@@ -357,9 +357,3 @@ def _fleet_record(fleet: Fleet, num_requests: int, num_legs: int, num_planned: i
                          ("reads_requests", OF_REQUESTS)):
         setattr(record, name, bool(read & fields))
     return record
-
-
-def _memories(states: list[st.State]) -> Any:
-    if numba.config.DISABLE_JIT:
-        return states
-    return np.array([pointers(state) for state in states], np.int64).reshape(-1)
