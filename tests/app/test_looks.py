@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import CHROMIUM, REASON, opened, settle, shoot
+from browsing import CHROMIUM, REASON, opened, set_option, settle, shoot
 from measured_runs import write_synthetic
 
 pytest.importorskip("playwright.sync_api")
@@ -66,9 +66,7 @@ def fill(page: Any, name: str, folder: Path) -> None:
     if name == "Compare":
         page.get_by_role("button", name="Add it").click()
         page.get_by_text("Time to first token").first.wait_for()
-        page.get_by_label("max_num_seqs", exact=True).first.fill("32")
-        page.keyboard.press("Enter")
-        settle(page)
+        set_option(page, "Running sequences, at most", "32")
         page.get_by_role("button", name="Add it").click()
         page.get_by_text("against scenario 1").wait_for()
     elif name == "Capacity":
@@ -106,7 +104,7 @@ def test_the_keyboard_reaches_everything(browser: Any, address: str) -> None:
             break
     assert reached[-1] == "Add it"
     assert {"Workload", "Capacity", "Catalog"} <= {text.split("\n")[-1] for text in reached}
-    for label in ("trace", "model", "gpu", "max_num_seqs", "load, times the trace's", "slo"):
+    for label in ("or a sample", "Model", "GPU", "Load", "TTFT", "All settings"):
         assert any(label in text for text in reached), label
     page.keyboard.press("Enter")
     page.get_by_text("Time to first token").first.wait_for()
