@@ -38,7 +38,8 @@ PAGES = (  # title, page, address, icon
     ("Accuracy", accuracy.page, "accuracy", ":material/target:"),
     ("Catalog", catalog.page, "catalog", ":material/library_books:"),
 )
-KEYS = (*sidebar.SETTINGS, *plan.KEYS, *schedule.KEYS, *capacity.KEYS, *sizing.KEYS, *explore.KEYS)  # in the address
+KEYS = (*sidebar.SETTINGS, *plan.KEYS, *schedule.KEYS, *capacity.KEYS, *sizing.KEYS,
+        *explore.KEYS)  # in the address
 ICON = Path(__file__).with_name("icon.png")
 BROKEN = "This page ended with an internal error; the server's log has details."
 

@@ -22,6 +22,8 @@ def chips() -> None:
         drawn.append((option, chip_text(option, value), partial(_reset_option, option)))
     if [*changed(TARGET_SETTINGS)]:
         drawn.append(("targets", f"targets {text_words()}", _reset_targets))
+    if st.session_state["price"]:
+        drawn.append(("price", "own prices", _reset_prices))
     if st.session_state.get(TENANTS) is not None:
         drawn.append(("tenants", "tenants file", _drop_tenants))
     if not drawn:
@@ -53,6 +55,10 @@ def _reset_targets() -> None:
     st.session_state[AS_TEXT] = False
     for name, setting in TARGET_SETTINGS.items():
         st.session_state[name] = setting.first
+
+
+def _reset_prices() -> None:
+    st.session_state["price"] = ""
 
 
 def _drop_tenants() -> None:

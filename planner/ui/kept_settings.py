@@ -19,12 +19,12 @@ class Setting:
     ----------
     first : its value on a new page.
     values : returns the texts that it can be in the address.
-    read : returns the value of such a text.
+    read : returns the value of such texts; all but a list's take the last.
     """
 
     first: Any
     values: Callable[[], Values]
-    read: Callable[[str], Any]
+    read: Callable[[list[str]], Any]
 
 
 def keep(settings: Mapping[str, Setting]) -> None:
@@ -57,6 +57,11 @@ def bound(name: str) -> dict[str, Any]:
     return {"key": name, "persist_state": "session"}
 
 
+def last(texts: list[str]) -> str:
+    """Return the last of the texts that an address has for a setting."""
+    return texts[-1]
+
+
 def changed(settings: Mapping[str, Setting]) -> Iterator[tuple[str, Any]]:
     """Yield the settings that differ from those of a new page, with their values."""
     for name, setting in settings.items():
@@ -72,17 +77,18 @@ def _take(name: str, setting: Setting, texts: list[str]) -> None:
         st.session_state[WRONG][name] = Wrong(texts, said_of(name, refused[0], values))
         return
     st.session_state[WRONG].pop(name, None)
-    st.session_state[name] = setting.read(texts[-1])
+    st.session_state[name] = setting.read(texts)
 
 
 def _write(name: str, setting: Setting) -> None:
     """Write a setting into the address, or remove it where it is as on a new page."""
     value = st.session_state[name]
-    texts = [] if value == setting.first else [_text(value)]
+    values = value or [None] if isinstance(value, list) else [value]
+    texts = [] if value == setting.first else [*map(_text, values)]
     if st.query_params.get_all(name) == texts:
         return
     if texts:
-        st.query_params[name] = texts[0]
+        st.query_params[name] = texts
     else:
         del st.query_params[name]
 

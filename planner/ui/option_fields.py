@@ -76,7 +76,8 @@ def option_field(option: str, place: Any = st, *, in_force: str | None = None, l
 
 
 def _setting(f: Field[Any]) -> Setting:
-    return Setting(first=FIRST.get(f.name, f.default), values=lambda: _values(f), read=lambda text: _read(f, text))
+    return Setting(first=FIRST.get(f.name, f.default), values=lambda: _values(f),
+                   read=lambda texts: _read(f, texts[-1]))
 
 
 def _values(f: Field[Any]) -> Values:

@@ -14,7 +14,8 @@ from planner.settings.scenario import Scenario
 from planner.traces import Trace, read_trace
 from planner.traces.synthesis import sample_names
 from planner.ui.all_settings import open_settings, tenants_file
-from planner.ui.kept_settings import Setting, bound
+from planner.ui.fleet_form import FLEET_SETTINGS
+from planner.ui.kept_settings import Setting, bound, last
 from planner.ui.link import SWITCH, TRUTHS, one_of
 from planner.ui.named import PROFILES, named
 from planner.ui.option_fields import (
@@ -41,9 +42,9 @@ SAMPLES = {  # as people call their traffic
     "fitted-long-chat": "long conversations, fitted to a log"}
 ENGINES_PANELS = ("Deployment", "Cache tiers", "Scheduling", "Step time")  # whose options a launch command sets
 MOST_ROWS = 2_000_000
-LOG_SETTINGS = {"trace": Setting(first="chat", values=lambda: one_of([*sample_names(), UPLOAD]), read=str),
-                "drop": Setting(first=False, values=lambda: SWITCH, read=lambda text: TRUTHS[text.lower()])}
-SETTINGS = {**LOG_SETTINGS, **TARGET_SETTINGS, **OPTION_SETTINGS}
+LOG_SETTINGS = {"trace": Setting(first="chat", values=lambda: one_of([*sample_names(), UPLOAD]), read=last),
+                "drop": Setting(first=False, values=lambda: SWITCH, read=lambda texts: TRUTHS[texts[-1].lower()])}
+SETTINGS = {**LOG_SETTINGS, **TARGET_SETTINGS, **FLEET_SETTINGS, **OPTION_SETTINGS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

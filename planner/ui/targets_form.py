@@ -7,7 +7,7 @@ from planner.planning.search_options import DEFAULT_ATTAINMENT
 from planner.settings.objectives import Objectives, given_objectives
 from planner.settings.slo import METRICS
 from planner.settings.statistic import LABELS
-from planner.ui.kept_settings import Setting, bound
+from planner.ui.kept_settings import Setting, bound, last
 from planner.ui.link import ANY, number
 
 FIRST = "ttft:500 tpot:50"  # of a new page
@@ -18,8 +18,8 @@ AS_TEXT, KIND = "targets_as_text", "targets_kind"  # in the session's state
 HELP = ("Targets in ms, for each request (ttft:500 tpot:50 e2el:5000) or for a statistic over all requests "
         "(p99_ttft:1000, mean_tpot:40).")
 TARGET_SETTINGS = {
-    "slo": Setting(first=FIRST, values=lambda: ANY, read=str),
-    "attainment": Setting(first=DEFAULT_ATTAINMENT, read=float,
+    "slo": Setting(first=FIRST, values=lambda: ANY, read=last),
+    "attainment": Setting(first=DEFAULT_ATTAINMENT, read=lambda texts: float(texts[-1]),
                           values=lambda: number(0.01, 1.0, is_whole=False, may_be_empty=False))}
 
 
