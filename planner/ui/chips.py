@@ -30,7 +30,7 @@ def chips() -> None:
         return
     with st.container(horizontal=True, gap="small", key="chips"):
         for key, text, reset in drawn:
-            st.button(f"{plain(text)} ✕", key=f"chip_{key}", on_click=reset, help="Set it back.")
+            st.button(f"{plain(text)} ✕", key=f"chip_{key}", on_click=reset)
         if len(drawn) > 1:
             st.button("reset all", key="chip_all", type="tertiary", on_click=_reset_all,
                       args=([reset for _, _, reset in drawn],))

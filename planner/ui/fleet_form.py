@@ -34,7 +34,7 @@ def prices_form(gpus: Sequence[str]) -> None:
     rows = [{"GPU": gpu_label(gpu), PRICE: own.get(gpu, list_price(gpu)), "list price": list_price(gpu)}
             for gpu in gpus]
     key = f"prices_{sorted(own.items())}_{list(gpus)}"  # a change of prices is in the rows: the editor begins anew
-    with st.expander(f"Prices{': your own' if own else ''}", expanded=False):
+    with st.expander("Prices"):
         st.data_editor(rows, hide_index=True, key=key, disabled=["GPU", "list price"], on_change=_take_prices,
                        args=(key, list(gpus)), column_config={
                            PRICE: st.column_config.NumberColumn(min_value=0.0, step=0.01, format="%.2f", required=True),

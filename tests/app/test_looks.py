@@ -15,7 +15,7 @@ axe = pytest.importorskip("axe_playwright_python.sync_playwright")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=REASON)
 
 LOOKS = {"light": ("light", 1400, 2400), "narrow": ("light", 400, 3200), "dark": ("dark", 1400, 2400)}
-PAGES = ("Replay", "Workload", "Schedule", "Compare", "Capacity", "Sizing", "Explore", "Accuracy", "Catalog")
+PAGES = ("Plan", "Replay", "Workload", "Schedule", "Compare", "Capacity", "Sizing", "Explore", "Accuracy", "Catalog")
 GRAVE = ("serious", "critical")
 WIDER = "() => { const m = document.querySelector('[data-testid=stMain]'); return m.scrollWidth - m.clientWidth }"
 
@@ -23,7 +23,8 @@ WIDER = "() => { const m = document.querySelector('[data-testid=stMain]'); retur
 @pytest.fixture(scope="module")
 def page(browser: Any, address: str) -> Iterator[Any]:
     """One session for all pages, so that what one has is there for the next."""
-    page = opened(browser, f"{address}/replay?limit=300&rate_scale=3.0", viewport={"width": 1400, "height": 2400})
+    page = opened(browser, f"{address}/replay?limit=300&rate_scale=3.0&gpus=h100-sxm",
+                  viewport={"width": 1400, "height": 2400})
     settle(page)
     yield page
     page.context.close()
@@ -63,7 +64,11 @@ def look(page: Any, name: str) -> None:
 
 def fill(page: Any, name: str, folder: Path) -> None:
     """Do what a page asks for."""
-    if name == "Compare":
+    if name == "Plan":
+        page.get_by_text("Prices", exact=True).click()
+        page.get_by_role("button", name="Find the cheapest fleet").click()
+        page.get_by_text("What more money buys").wait_for(timeout=120_000)
+    elif name == "Compare":
         page.get_by_role("button", name="Add it").click()
         page.get_by_text("Time to first token").first.wait_for()
         set_option(page, "Running sequences, at most", "32")
@@ -89,6 +94,23 @@ def fill(page: Any, name: str, folder: Path) -> None:
         write_synthetic(folder / "runs.csv", {}, noise=0.02)
         page.locator(".st-key-measured input[type=file]").set_input_files(folder / "runs.csv")
         page.get_by_text("predicted over measured").first.wait_for()
+
+
+def test_the_dialog_of_settings_can_be_read(page: Any) -> None:
+    """All of its fields, in light and in dark; axe looks at it as at a page."""
+    look(page, "light")
+    page.get_by_role("button", name="All settings").click()
+    page.get_by_role("dialog").get_by_label("Search").wait_for()
+    settle(page)
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        settle(page)
+        shoot(page, f"all-settings-{scheme}")
+        found = [(each["id"], node["html"][:200]) for each in axe.Axe().run(page).response["violations"]
+                 if each["impact"] in GRAVE for node in each["nodes"]]
+        assert not found, scheme
+    page.get_by_role("dialog").get_by_role("button", name="Done").click()
+    page.get_by_role("dialog").wait_for(state="detached")
 
 
 def test_the_keyboard_reaches_everything(browser: Any, address: str) -> None:

@@ -7,9 +7,11 @@ import plotly.graph_objects as go
 
 from planner.deployment.deploy import shape_load
 from planner.report.figures.rate_figures import arrivals
-from planner.report.figures.style import BLUE, GREEN, ORANGE, Theme, finish, plot_text
+from planner.report.figures.style import GREY, Theme, finish, line_style, plot_text
 from planner.settings.scenario import Scenario
 from planner.traces import Trace
+
+WIDE = 20.0  # dearest over cheapest, from which the axis of money is logarithmic
 
 
 def load_against_capacity(trace: Trace, scenario: Scenario, capacity_rps: float | None, theme: Theme = "light") -> Any:
@@ -33,17 +35,21 @@ def money_against_headroom(fleets: Sequence[tuple[str, float, float]], asked: fl
     asked : traffic that was asked for, with its headroom [1].
     theme : "light" or "dark".
     """
-    figure, most = go.Figure(), max(cost for _, cost, _ in fleets)
-    for place, (name, cost, bears) in enumerate(fleets):
-        figure.add_scatter(x=[cost], y=[bears], mode="markers+text", text=[f"  {plot_text(name)}  "], cliponaxis=False,
-                           textposition="middle right" if cost < most / 2 else "middle left", showlegend=False,
-                           marker={"color": BLUE if place else GREEN, "size": 12 if place else 16},
-                           hovertemplate="%{text}: %{x:,.0f} USD a month bear %{y:.2f} × the traffic<extra></extra>")
-    figure.add_hline(y=asked, line={"color": ORANGE, "dash": "dash", "width": 2},
+    figure, costs = go.Figure(), [cost for _, cost, _ in fleets]
+    for place, (name, cost, factor) in enumerate(fleets):
+        figure.add_scatter(x=[cost], y=[factor], mode="markers", name=plot_text(name), cliponaxis=False,
+                           marker={"color": line_style(place)["color"], "size": 12 if place else 18,
+                                   "symbol": "circle" if place else "star"},
+                           hovertemplate="%{x:,.0f} USD a month bear %{y:.2f} × the traffic")
+    figure.add_hline(y=asked, line={"color": GREY, "dash": "dash", "width": 2},
                      annotation_text=f"asked for: {asked:.3g} ×", annotation_position="bottom right")
-    figure.update_xaxes(title_text="USD a month", range=[0, 1.1 * most])
+    if max(costs) > WIDE * min(costs) > 0:
+        figure.update_xaxes(type="log", dtick=1)
+    else:
+        figure.update_xaxes(range=[0, 1.1 * max(costs)])
+    figure.update_xaxes(title_text="USD a month")
     figure.update_yaxes(title_text="traffic [× the log's]",
                         range=[0, 1.25 * max(asked, *(factor for *_, factor in fleets))])
     figure.update_layout(height=420)
-    return finish(figure, "What more money buys", "each GPU's best layout; above the line it has room to spare", theme,
+    return finish(figure, "What more money buys", "the best layout of each GPU; the star is the cheapest", theme,
                   hovermode="closest")
