@@ -5,6 +5,7 @@ from typing import Any
 import streamlit as st
 
 from planner.deployment.deploy import resolve
+from planner.engines import ENGINES, default_text
 from planner.errors import PlannerError
 from planner.results.resolved import value_sources
 from planner.settings.option_labels import LABELS
@@ -67,6 +68,8 @@ def values_in_force(trace: Trace | None, scenario: Scenario) -> dict[str, str]:
     found = {option: f"{_shown(value)} ({BY_ENGINE[sources[option]]})" for option in FIELDS
              if getattr(scenario, option) is None and sources.get(option) in BY_ENGINE
              and (value := getattr(deployment.settings, option, None)) is not None}
+    if scenario.gpu_memory_utilization is None:
+        found["gpu_memory_utilization"] = default_text(ENGINES[scenario.engine], "gpu_memory_utilization")
     found["policy"] = f"{deployment.policy.name} (the engine's)"
     if deployment.architecture is not None:
         found["quantization"] = f"{deployment.architecture.quantization or 'bf16'} (the checkpoint's)"

@@ -54,6 +54,8 @@ def card(found: SizeAnswer, best: Fleet, headroom: float, error: tuple[str, str]
                 st.download_button("Report", lambda: answer_html(SavedAnswer(name="fleet", answer=found, table=None)),
                                    "fleet.html", "text/html", on_click="ignore", icon=":material/download:",
                                    key="card_report")
+    if best.stationary is False:
+        st.warning("The log's load needs more replicas the longer it goes on: this number of replicas is too low.")
 
 
 def options_table(fleets: Sequence[Fleet | UnableFleet], headroom: float) -> None:

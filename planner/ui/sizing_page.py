@@ -33,6 +33,7 @@ NAME = "sizing"
 NO_SCHEDULE, BY_PERIOD, BY_SERIES = SCHEDULES = "none", "parts of the trace", "a file of rates"
 KEYS = ("schedule", "spare", "ranks", "period", "layouts", "sensitivity", "growth")  # in the address
 MOST_SPARE = 100
+IN_THE_CARD = ("launch: ", "the repeated trace")  # how sentences begin that the card has
 PERCENT, MONEY = st.column_config.NumberColumn(format="percent"), st.column_config.NumberColumn(format="%.2f")
 FORMATS = {"headroom": PERCENT, "attainment": PERCENT} | dict.fromkeys(
     ("cost_usd_per_hour", "cost_usd_per_month", "cost_usd_per_year", "cost_usd_per_million_output_tokens", "power_kw",
@@ -75,7 +76,7 @@ def _asked() -> tuple[dict[str, Any], RateSeries | None]:
                         help="Also replay layouts of which one replica costs more than a fleet of the same GPU.")
     sensitivity = st.checkbox("Sensitivity of the choice", value=False, **in_link("sensitivity", False, SWITCH),
                               help="Also size the cheapest fleets with changed assumptions.")
-    growth = st.text_input("Growth of the rate", "", **in_link("growth", "", ANY),
+    growth = st.text_input("Growth of the rate", "", placeholder="10%/month", **in_link("growth", "", ANY),
                            help="As in 10%/month or 2x/year: when the cheapest fleet must grow, over 12 months.")
     file = st.file_uploader("rates over time", type=["csv", "gz", "zst"], key="rate_series",
                             help="CSV with start_s and rate_rps: the start of each window and its requests per "
@@ -113,28 +114,36 @@ def _draw(answer: Answer) -> None:
     best = found.cheapest
     first, *words = sizing_words(found)
     if best is not None:
-        trace, scenario = answer.about["trace"], answer.about["scenario"]
-        card(found, best, 0.0, published_error(trace, scenario, best))
+        card(found, best, 0.0, published_error(answer.about["trace"], answer.about["scenario"], best))
     else:
         st.warning(plain(first), icon=":material/block:")
-    for line in words:
-        if not line.startswith("launch: "):
-            st.caption(plain(line))
-    for note in found.notes:
-        st.caption(without_paths(note))
+    words = _said_of(("missed", "on a schedule", "peak", "no schedule"), words)
     if best is not None and best.schedule is not None:
         show(fleet_load(found, theme=theme()), key="fleet-load")
     _alternatives(found)
+    words = _said_of(("sensitivity",), words)
     if found.sensitivity is not None:
         show(tornado(found.sensitivity, theme=theme()), key="fleet-sensitivity")
+    words = _said_of(("growth",), words)
     if found.growth is not None:
-        st.subheader("Month by month", anchor=False)
         st.dataframe([asdict(month) for month in found.growth.months], hide_index=True, alt="months")
     if found.options:
         st.subheader("On each price term", anchor=False)
         st.dataframe([{key: offer.get(key) for key in OFFER_COLUMNS} for offer in map(asdict, found.options)],
                      hide_index=True, alt="offers", column_config=FORMATS)
+    with st.expander("What the answer rests on"):
+        _said_of(("",), [line for line in words if not line.startswith(IN_THE_CARD)])
+        for note in found.notes:
+            st.caption(without_paths(note))
     answer_downloads("fleet", found, answer.about["command"])
+
+
+def _said_of(beginnings: tuple[str, ...], words: list[str]) -> list[str]:
+    """Write the sentences that begin with one of these; return the others."""
+    for line in words:
+        if line.startswith(beginnings):
+            st.caption(plain(line))
+    return [line for line in words if not line.startswith(beginnings)]
 
 
 def _alternatives(found: SizeAnswer) -> None:
