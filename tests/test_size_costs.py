@@ -251,9 +251,11 @@ def test_pruned_layouts_change_no_answer() -> None:
                 for gpu in ("h100-sxm", "l40s")}
 
     assert best(pruned) == best(whole)
+    with pytest.raises(UsageError, match=r"--prune-layouts with --power-price 0.2"):
+        size(trace, scenario, objectives, replace(choices, prune_layouts=True, power_price=0.2))
     num_left_out = len(whole.alternatives) - len(pruned.alternatives)
     assert num_left_out > 0
-    (note,) = [note for note in pruned.notes if note.startswith("layouts that were not tried")]
+    (note,) = [note for note in pruned.notes if note.startswith("layouts that cannot cost less")]
     assert note.count("×") == num_left_out
 
 

@@ -23,7 +23,7 @@ from planner.planning.fleets import (
     with_file,
 )
 from planner.planning.growth import check_growth, growth_of
-from planner.planning.layouts import one_replica_costs, pruned_notes, smallest_layouts
+from planner.planning.layouts import can_cost_less, pruned_notes, smallest_layouts
 from planner.planning.loads import Traffic, UsersLoad, traffic_of, users_of
 from planner.planning.missed import UnreachableError, reached_objectives
 from planner.planning.offers import HOURS_PER_MONTH, HOURS_PER_YEAR, check_sort, offers
@@ -129,8 +129,11 @@ def _sized(traffic: Traffic, kinds: Sequence[Kind], objectives: Objectives,
     first, others = smallest_layouts(kinds, traffic.load())
     found = fleets_of(first)
     costs = {fleet.kind.gpu: fleet.cost_usd_per_hour for _, fleet in found if isinstance(fleet, Fleet)}
-    pruned = [kind for kind in others if one_replica_costs(kind, choices) > costs.get(kind.names.gpu, math.inf)]
-    return found + fleets_of([kind for kind in others if kind not in pruned]), pruned
+    calls = [later(can_cost_less)(traffic.load(), kind, objectives, choices, costs.get(kind.names.gpu, math.inf))
+             for kind in others]
+    can = in_parallel("comparing layouts", calls, len(calls), choices.jobs)
+    tried = [kind for kind, is_so in zip(others, can, strict=True) if is_so]
+    return found + fleets_of(tried), [kind for kind in others if kind not in tried]
 
 
 def _traffic(trace: Trace, scenario: Scenario, choices: Choices) -> Traffic:
@@ -155,6 +158,9 @@ def _check(scenario: Scenario, choices: Choices) -> None:
     for name, value in (("power-price", choices.power_price), ("co2-per-kwh", choices.co2_per_kwh)):
         if value is not None and not 0 <= value < math.inf:
             raise UsageError(f"--{name} {value}: must be a number of at least 0")
+    if choices.prune_layouts and choices.power_price is not None:
+        raise UsageError(f"--prune-layouts with --power-price {choices.power_price}: layouts are compared by the price "
+                         f"of their GPUs alone; leave one of them out")
     if choices.thresholds and scenario.fleet is None:
         raise UsageError(f"--thresholds {','.join(map(str, choices.thresholds))}: needs --fleet, with two pools whose "
                          f"conditions leave the threshold open")

@@ -73,7 +73,7 @@ def _asked() -> tuple[dict[str, Any], RateSeries | None]:
     period = st.number_input("Length of a part [s]", 1.0, None, 600.0, 60.0, **in_link(
         "period", 600.0, number(1, None, is_whole=False, may_be_empty=False))) if kind == BY_PERIOD else None
     every = st.checkbox("Try all layouts", value=False, **in_link("layouts", False, SWITCH),
-                        help="Also replay layouts of which one replica costs more than a fleet of the same GPU.")
+                        help="Also size layouts that cannot cost less than a fleet of the same GPU.")
     sensitivity = st.checkbox("Sensitivity of the choice", value=False, **in_link("sensitivity", False, SWITCH),
                               help="Also size the cheapest fleets with changed assumptions.")
     growth = st.text_input("Growth of the rate", "", placeholder="10%/month", **in_link("growth", "", ANY),

@@ -80,6 +80,7 @@ def test_from_a_log_to_its_price_a_month(browser: Any, address: str, tmp_path: P
     headline = answered(page)
     clicks.told(f"log to month, {log.name}")
     assert clicks.count <= MOST_CLICKS
+    settle(page)
     assert re.fullmatch(r"\d+ × [A-Z0-9]+( SXM)?( \(.*\))? — [\d,]+ USD a month", headline)
     card = page.locator(".st-key-card").inner_text()
     assert re.search(r"TTFT of 99 % of requests \d+(\.\d)? of 500 ms", card)
