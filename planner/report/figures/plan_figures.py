@@ -50,6 +50,6 @@ def money_against_headroom(fleets: Sequence[tuple[str, float, float]], asked: fl
     figure.update_xaxes(title_text="USD a month")
     figure.update_yaxes(title_text="traffic [× the log's]",
                         range=[0, 1.25 * max(asked, *(factor for *_, factor in fleets))])
-    figure.update_layout(height=420)
+    figure.update_layout(height=420, showlegend=True)
     return finish(figure, "What more money buys", "the best layout of each GPU; the star is the cheapest", theme,
                   hovermode="closest")
