@@ -66,3 +66,22 @@ def test_bins_are_those_of_a_sort(seed: int) -> None:
     assert gaps.values_s.tobytes() == values.tobytes()
     assert gaps.counts.tolist() == counts.tolist()
     assert not gaps.is_exact
+
+
+def test_gaps_of_replicas_are_bounded_together() -> None:
+    """As one tally would have them, up to the limit over all replicas."""
+    parts = [GapTally(), GapTally()]
+    parts[0].add(rows_of((0.5, 0.25, 3, 2)))
+    parts[1].add(rows_of((0.5, 0.0, 1, 7)))
+    whole, bounded = GapTally(), GapTally(exact_steps=3)
+    for part in parts:
+        whole.add_gaps(part.gaps())
+        bounded.add_gaps(part.gaps())
+    assert whole.gaps().values_s.tolist() == [0.5, 0.75, 1.0, 0.5]
+    assert whole.gaps().is_exact
+    assert bounded.gaps().values_s.tolist() == [0.5, 0.75, 1.0]
+    assert bounded.gaps().counts.tolist() == [9, 2, 2]
+    assert not bounded.gaps().is_exact
+    again = GapTally()
+    again.add_gaps(bounded.gaps())
+    assert not again.gaps().is_exact

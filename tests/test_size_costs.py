@@ -25,6 +25,7 @@ from planner.results.uncertainty import residuals_for
 from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
 from planner.traces import read_trace
+from planner.traces.shaping.window_and_rate import limit
 
 SHARED = Path(os.environ.get("PLANNER_SHARED", Path(__file__).parents[2] / "shared"))
 H100 = Scenario(model="llama-3.1-8b", gpu="h100-sxm", router="round-robin")
@@ -233,3 +234,37 @@ def test_the_command_takes_prices(tmp_path: Path) -> None:
     assert "cheapest option: 1 × h100-sxm spot" in run.stdout
     fails(planner(*asked, "--spot-price", "h100-sxm=x"), 2, "--spot-price 'h100-sxm=x'")
     fails(planner(*asked, "--sort", "price"), 2, "column of --sort")
+
+
+def test_pruned_layouts_change_no_answer() -> None:
+    """The cheapest fleet and the best layout of each GPU are the same; what was not tried is told."""
+    trace = limit(read_trace("chat"), 600)
+    choices = Choices(gpus=("h100-sxm", "l40s"), ranks=(1, 2, 4), compare_assumptions=False, jobs=1)
+    scenario, objectives = Scenario(model="llama-3.1-8b", rate_scale=3.0), parse_objectives("p99_ttft:800 p99_tpot:40")
+    whole, pruned = (size(trace, scenario, objectives, replace(choices, prune_layouts=prunes))
+                     for prunes in (False, True))
+    assert pruned.cheapest == whole.cheapest
+
+    def best(found: SizeAnswer) -> dict[str, float]:
+        fleets = [fleet for fleet in found.alternatives if isinstance(fleet, Fleet)]
+        return {gpu: min(fleet.cost_usd_per_hour for fleet in fleets if fleet.kind.gpu == gpu)
+                for gpu in ("h100-sxm", "l40s")}
+
+    assert best(pruned) == best(whole)
+    with pytest.raises(UsageError, match=r"--prune-layouts with --power-price 0.2"):
+        size(trace, scenario, objectives, replace(choices, prune_layouts=True, power_price=0.2))
+    num_left_out = len(whole.alternatives) - len(pruned.alternatives)
+    assert num_left_out > 0
+    (note,) = [note for note in pruned.notes if note.startswith("layouts that cannot cost less")]
+    assert note.count("×") == num_left_out
+
+
+def test_a_fleet_has_each_objective_with_its_value() -> None:
+    trace = limit(read_trace("chat"), 300)
+    found = size(trace, Scenario(model="llama-3.1-8b"), parse_objectives("ttft:900 tpot:60 p99_e2el:30000", 0.95),
+                 Choices(gpus=("h100-sxm",), ranks=(1,), compare_assumptions=False, jobs=1))
+    assert found.cheapest is not None
+    reached = {each.objective: each for each in found.cheapest.reached}
+    assert {name: (each.limit_ms, each.required) for name, each in reached.items()} == {
+        "ttft": (900.0, 0.95), "tpot": (60.0, 0.95), "p99_e2el": (30000.0, None)}
+    assert all(0 < (each.value_ms or 0) <= each.limit_ms for each in reached.values())

@@ -17,6 +17,10 @@ IMITATED = {
     "chat": (5.53, (1020, 4083, 4142), (129, 451, 601), 1.39),
     "code": (2.57, (1469, 7303, 7436), (13, 90, 252), 13.18),
 }
+LENGTHS = {  # of traces that have no common clock
+    "agents": ((27214, 54026, 63204), (106, 846, 1763)),
+    "batch": ((2730, 3813, 3933), (167, 736, 3271)),
+}
 
 
 def spec_of(name: str) -> Spec:
@@ -24,7 +28,8 @@ def spec_of(name: str) -> Spec:
 
 
 def test_samples_are_read_by_name() -> None:
-    assert sample_names() == ["chat", "code", "fitted-chat", "fitted-code", "fitted-long-chat", "long-context"]
+    assert sample_names() == ["agents", "batch", "chat", "code", "fitted-chat", "fitted-code", "fitted-long-chat",
+                              "long-context"]
     assert read_trace("chat").requests.equals(load_sample("chat").requests)
     assert read_trace("chat", limit=10).num_requests == 10
     with pytest.raises(UnknownNameError, match="unknown sample trace 'chatt'; did you mean 'chat'"):
@@ -41,6 +46,21 @@ def test_samples_are_the_same_every_time_and_keep_the_bounds(name: str) -> None:
     for column in TRACE_COLUMNS:
         if column.name in trace.requests.columns and column.minimum is not None and column.maximum is not None:
             assert trace.requests[column.name].is_between(column.minimum, column.maximum).all()
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+def test_samples_resemble_the_published_lengths(name: str) -> None:
+    requests = load_sample(name).requests
+    for column, wanted in zip(("input_tokens", "output_tokens"), LENGTHS[name], strict=True):
+        found = np.percentile(requests[column].to_numpy(), (50, 95, 99))
+        assert found == pytest.approx(wanted, rel=0.15)
+
+
+def test_agents_send_their_conversation_again_and_batches_have_no_bursts() -> None:
+    agents = load_sample("agents").requests
+    assert agents.height / agents["session_id"].n_unique() > 20
+    counts = np.bincount(load_sample("batch").requests["arrival_s"].to_numpy().astype(np.int64))
+    assert counts.var() / counts.mean() == pytest.approx(1.0, abs=0.15)  # Poisson
 
 
 @pytest.mark.parametrize("name", IMITATED)

@@ -145,7 +145,7 @@ def test_unknown_names_offer_the_nearest(read: Callable[..., Trace]) -> None:
         read(ROWS, format="moncake")
     with pytest.raises(TraceError, match="trace chta: no such file; did you mean the sample 'chat'"):
         read_trace("chta")
-    with pytest.raises(TraceError, match=r"trace no/x\.csv: no such file; bundled samples: chat, code, fitted-chat"):
+    with pytest.raises(TraceError, match=r"trace no/x\.csv: no such file; bundled samples: agents, batch, chat, "):
         read_trace("no/x.csv")
 
 

@@ -14,13 +14,14 @@ def defaults_text(name: str) -> str:
     >>> defaults_text("max_prefill_tokens")
     "[engine's: vllm 0, sglang 16384, trtllm 0]"
     """
-    return f"[engine's: {', '.join(f'{engine.name} {_default_text(engine, name)}' for engine in ENGINES.values())}]"
+    return f"[engine's: {', '.join(f'{engine.name} {default_text(engine, name)}' for engine in ENGINES.values())}]"
 
 
-def _default_text(engine: Engine, name: str) -> str:
+def default_text(engine: Engine, name: str) -> str:
+    """Return an engine's default of an option, or the words for what it depends on."""
     value = getattr(engine.defaults, name)
     words = {True: "on", False: "off"}
     return engine.defaults_by_gpu.get(name, words[value] if isinstance(value, bool) else str(value))
 
 
-__all__ = ["ENGINES", "Engine", "defaults_text"]
+__all__ = ["ENGINES", "Engine", "default_text", "defaults_text"]

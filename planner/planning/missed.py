@@ -31,6 +31,18 @@ class Missed:
     sentence: Annotated[str, Key("", "Best value against the limit, in words")]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """One objective at the load that is served."""
+
+    objective: Annotated[str, Key("", "Objective in the grammar, ttft or p99_ttft")]
+    limit_ms: Annotated[float, Key("ms", "Limit")]
+    value_ms: Annotated[float | None, Key("ms", "Value: the statistic, or the limit that the required share of "
+                                          "requests meets. Null if so many requests are never answered")]
+    required: Annotated[float | None, Key("1", "Share of requests that must be within the limit. Null for a "
+                                          "statistic")]
+
+
 class UnreachableError(UsageError):
     """Nothing keeps the objectives; `missed` has the best values where they are known."""
 
@@ -51,18 +63,29 @@ def missed_objectives(objectives: Objectives, times_s: Mapping[str, Floats]) -> 
     ----------
     times_s : by metric, "ttft", "tpot", "e2el", shape [num_requests]; NaN where a request has none.
     """
-    answered = ~np.isnan(times_s["e2el"])
-    found = [_missed(name, limit_s, _share_ms(times_s[name], answered, objectives.attainment or 1.0),
-                     objectives.attainment) for name, limit_s in objectives.slo.limits_s.items()]
-    found += [_missed(statistic.name, limit_s, _ms(statistic.over(times_s)), None)
-              for statistic, limit_s in objectives.statistics.items()]
+    found = [_missed(each) for each in reached_objectives(objectives, times_s)]
     missed = [each for each in found if each.best_ms is None or each.best_ms > each.limit_ms]
     return sorted(missed or found, key=lambda each: -math.inf if each.missed_by is None else -each.missed_by)
 
 
-def _missed(objective: str, limit_s: float, best_ms: float | None, required: float | None) -> Missed:
+def reached_objectives(objectives: Objectives, times_s: Mapping[str, Floats]) -> tuple[Reached, ...]:
+    """Return each objective with the value that a load reaches.
+
+    Parameters
+    ----------
+    times_s : as of `missed_objectives`.
+    """
+    answered, share = ~np.isnan(times_s["e2el"]), objectives.attainment
+    return (*(Reached(objective=name, limit_ms=1e3 * limit_s, required=share,
+                      value_ms=_share_ms(times_s[name], answered, share or 1.0))
+              for name, limit_s in objectives.slo.limits_s.items()),
+            *(Reached(objective=statistic.name, limit_ms=1e3 * limit_s, required=None,
+                      value_ms=_ms(statistic.over(times_s))) for statistic, limit_s in objectives.statistics.items()))
+
+
+def _missed(reached: Reached) -> Missed:
     """Return an objective with its best value, and by how much that misses the limit."""
-    limit_ms = 1e3 * limit_s
+    objective, limit_ms, best_ms, required = reached.objective, reached.limit_ms, reached.value_ms, reached.required
     missed_by = None if best_ms is None else max(best_ms / limit_ms - 1.0, 0.0)
     statistic = parse_statistic(objective)
     name = statistic.label if statistic is not None else LABELS[objective]

@@ -175,6 +175,8 @@ class Choices:
     quantizations: Sequence[str | None] = (None,)
     ranks: Sequence[int] = _option(RANKS, "Tensor-parallel sizes to try: 1,2. [1,2,4,8 up to the GPUs of a node]",
                                    name="tensor_parallel_size", kind=str, read=parse_ranks)
+    prune_layouts: bool = _option(False, "Do not size a layout that cannot cost less than the fleet of the same GPU's "
+                                         "smallest layout.", is_switch=True)
     prices: Mapping[str, float] = _option(dict, "USD per GPU-hour: 'h100-sxm=2.5'. [the catalog's]", name="price",
                                           kind=str, read=parse_prices)
     reserved_prices: Mapping[str, float] = _option(

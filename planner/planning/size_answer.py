@@ -5,7 +5,7 @@ from typing import Annotated
 
 from planner.files.keys import Key, Spread
 from planner.planning.growth_answer import Growth
-from planner.planning.missed import Missed
+from planner.planning.missed import Missed, Reached
 from planner.planning.sensitivity_answer import Sensitivity
 from planner.settings.objectives import Required
 
@@ -85,6 +85,7 @@ class Fleet:
     power_kw: Annotated[float, Key("kW", "Mean power of the GPUs, spares idle")]
     attainment: Annotated[float, Key("1", "Share of requests within their own limits")]
     limiting_metric: Annotated[str, Key("", "Objective that one replica less misses; none if no fleet is smaller")]
+    reached: Annotated[tuple[Reached, ...], Key("", "Each objective with the value that the fleet reaches")]
     p99_ttft_ms: Annotated[float | None, Key("ms", "99th percentile of TTFT")]
     p99_tpot_ms: Annotated[float | None, Key("ms", "99th percentile of TPOT. Null if no request has two output tokens")]
     busy_fraction: Annotated[float, Key("1", "Share of time in which a replica runs a step")]

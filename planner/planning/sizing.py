@@ -23,8 +23,9 @@ from planner.planning.fleets import (
     with_file,
 )
 from planner.planning.growth import check_growth, growth_of
+from planner.planning.layouts import can_cost_less, pruned_notes, smallest_layouts
 from planner.planning.loads import Traffic, UsersLoad, traffic_of, users_of
-from planner.planning.missed import UnreachableError
+from planner.planning.missed import UnreachableError, reached_objectives
 from planner.planning.offers import HOURS_PER_MONTH, HOURS_PER_YEAR, check_sort, offers
 from planner.planning.search_options import RANKS, Choices
 from planner.planning.sensitivity import sensitivity
@@ -92,8 +93,7 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
     if pools is not None:
         pools.check(traffic.load(), choices)
     kinds = kinds_of(scenario, choices) if pools is None else pools.kinds()
-    calls = [later(_fleet)(traffic, kind, objectives, choices) for kind in kinds]
-    found = list(zip(kinds, in_parallel("sizing fleets", calls, len(calls), choices.jobs), strict=True))
+    found, pruned = _sized(traffic, kinds, objectives, choices)
     able = sorted(((kind, fleet) for kind, fleet in found if isinstance(fleet, Fleet)),
                   key=lambda each: _cost(each[1], choices))
     unable = tuple(fleet for _, fleet in found if isinstance(fleet, UnableFleet))
@@ -114,7 +114,26 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
         sensitivity=sensitivity(traffic, able, objectives, choices) if choices.sensitivity else None,
         growth=growth_of(traffic, kind, best, objectives, choices),
         routers=compared.routers, routers_not_tried=compared.routers_not_tried, better_router=compared.better_router,
-        scalings=compared.scalings, notes=(*best.notes, *forecast_notes, *compared.notes))
+        scalings=compared.scalings, notes=(*best.notes, *pruned_notes(pruned), *forecast_notes, *compared.notes))
+
+
+def _sized(traffic: Traffic, kinds: Sequence[Kind], objectives: Objectives,
+           choices: Choices) -> tuple[list[tuple[Kind, Fleet | UnableFleet]], list[Kind]]:
+    """Return kinds with the fleet of each, and the kinds that were not tried."""
+    def fleets_of(tried: Sequence[Kind]) -> list[tuple[Kind, Fleet | UnableFleet]]:
+        calls = [later(_fleet)(traffic, kind, objectives, choices) for kind in tried]
+        return list(zip(tried, in_parallel("sizing fleets", calls, len(calls), choices.jobs), strict=True))
+
+    if not choices.prune_layouts:
+        return fleets_of(kinds), []
+    first, others = smallest_layouts(kinds, traffic.load())
+    found = fleets_of(first)
+    costs = {fleet.kind.gpu: fleet.cost_usd_per_hour for _, fleet in found if isinstance(fleet, Fleet)}
+    calls = [later(can_cost_less)(traffic.load(), kind, objectives, choices, costs.get(kind.names.gpu, math.inf))
+             for kind in others]
+    can = in_parallel("comparing layouts", calls, len(calls), choices.jobs)
+    tried = [kind for kind, is_so in zip(others, can, strict=True) if is_so]
+    return found + fleets_of(tried), [kind for kind in others if kind not in tried]
 
 
 def _traffic(trace: Trace, scenario: Scenario, choices: Choices) -> Traffic:
@@ -139,6 +158,9 @@ def _check(scenario: Scenario, choices: Choices) -> None:
     for name, value in (("power-price", choices.power_price), ("co2-per-kwh", choices.co2_per_kwh)):
         if value is not None and not 0 <= value < math.inf:
             raise UsageError(f"--{name} {value}: must be a number of at least 0")
+    if choices.prune_layouts and choices.power_price is not None:
+        raise UsageError(f"--prune-layouts with --power-price {choices.power_price}: layouts are compared by the price "
+                         f"of their GPUs alone; leave one of them out")
     if choices.thresholds and scenario.fleet is None:
         raise UsageError(f"--thresholds {','.join(map(str, choices.thresholds))}: needs --fleet, with two pools whose "
                          f"conditions leave the threshold open")
@@ -246,6 +268,7 @@ def _fleet(traffic: Traffic, kind: Kind, objectives: Objectives, choices: Choice
         cost_usd_per_million_output_tokens=cost / (3600 * mean_rps * float(per_request)) * 1e6,
         power_kw=sum(power_kw(part, summary["duration"], choices) for part in parts),
         attainment=judge(objectives, served.times_s).attainment, limiting_metric=sized.limiting_metric,
+        reached=reached_objectives(objectives, served.times_s),
         p99_ttft_ms=summary["p99_ttft_ms"], p99_tpot_ms=summary["p99_tpot_ms"],
         busy_fraction=summary["gpu_busy_fraction"] or 0.0,
         priors=tuple(dict.fromkeys(name for part in parts if part.pool.deployment.stack is not None

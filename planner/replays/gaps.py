@@ -50,10 +50,17 @@ class GapTally:
 
     def add(self, rows: NDArray[np.void]) -> None:
         """Add rows of `loop.rows.GAP_ROW`, each a run of gaps that grow evenly."""
-        if not len(rows):
-            return
-        self._parts.append(_compiled()[0](rows))
-        self._size += len(self._parts[-1][0])
+        if len(rows):
+            self._put(*_compiled()[0](rows))
+
+    def add_gaps(self, gaps: Gaps) -> None:
+        """Add gaps that were collected before, as those of a replica."""
+        self._is_exact &= gaps.is_exact
+        self._put(gaps.values_s, gaps.counts)
+
+    def _put(self, values_s: NDArray[np.float64], counts: NDArray[np.int64]) -> None:
+        self._parts.append((values_s, counts))
+        self._size += len(values_s)
         if self._size > self._exact_steps:
             self._merge()
 

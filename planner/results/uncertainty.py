@@ -23,6 +23,7 @@ PROBABILITIES = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975, 0.99
 SUMMARY_KEYS = {"mean_ttft_ms": "ttft_ms", "mean_tpot_ms": "tpot_ms", "mean_e2el_ms": "e2el_ms",
                 "request_throughput": "output_throughput", "output_throughput": "output_throughput"}
 THROUGHPUT = "output_throughput"
+EVENLY = (np.arange(999) + 0.5) / 999  # shares of runs, to read quantiles off
 STUDENT = (np.arange(99) + 0.5) / 99  # shares at which the bias of a further group is taken
 
 
@@ -59,6 +60,18 @@ class Residuals:
             return None
         low, high = np.interp(((1 - level) / 2, (1 + level) / 2), self.probabilities, self.log_errors[metric])
         return predicted * math.exp(-high), predicted * math.exp(-low)
+
+    def half_within(self, metric: str) -> float | None:
+        """Return the relative error that half of the runs do not exceed [1]; None for a metric without errors.
+
+        >>> even = Residuals(probabilities=(0.0, 1.0), log_errors={"tpot_ms": (-0.2, 0.2)}, source="example")
+        >>> round(even.half_within("tpot_ms"), 2)
+        0.1
+        """
+        if metric not in self.log_errors:
+            return None
+        errors = np.interp(EVENLY, self.probabilities, self.log_errors[metric])
+        return float(np.median(np.abs(np.expm1(errors))))
 
     def check_level(self, level: float) -> None:
         """Raise UsageError where `level` is no share, or larger than the quantiles reach."""

@@ -16,12 +16,13 @@ from planner.ui import capacity_page as capacity
 from planner.ui import catalog_page as catalog
 from planner.ui import compare_page as compare
 from planner.ui import explore_page as explore
-from planner.ui import link, sidebar
+from planner.ui import kept_settings, link, sidebar
 from planner.ui import plan_page as plan
 from planner.ui import replay_page as replay
 from planner.ui import schedule_page as schedule
 from planner.ui import sizing_page as sizing
 from planner.ui import workload_page as workload
+from planner.ui.chips import chips
 from planner.ui.words import plain, without_paths
 from planner.ui.work import workers
 
@@ -37,7 +38,8 @@ PAGES = (  # title, page, address, icon
     ("Accuracy", accuracy.page, "accuracy", ":material/target:"),
     ("Catalog", catalog.page, "catalog", ":material/library_books:"),
 )
-KEYS = (*sidebar.KEYS, *plan.KEYS, *schedule.KEYS, *capacity.KEYS, *sizing.KEYS, *explore.KEYS)  # in the address
+KEYS = (*sidebar.SETTINGS, *plan.KEYS, *schedule.KEYS, *capacity.KEYS, *sizing.KEYS,
+        *explore.KEYS)  # in the address
 ICON = Path(__file__).with_name("icon.png")
 BROKEN = "This page ended with an internal error; the server's log has details."
 
@@ -63,6 +65,7 @@ def main() -> None:
 def ask() -> sidebar.Asked | str:
     """Draw the sidebar; return what it asks for, or what is wrong with it."""
     link.begin_run(KEYS)
+    kept_settings.keep(sidebar.SETTINGS)
     return _told(sidebar.sidebar)
 
 
@@ -80,6 +83,7 @@ def _told(drawn: Callable[..., T], *args: Any) -> T | str:
 def draw(page: Page, title: str, asked: sidebar.Asked | str) -> None:
     """Draw a page, or in its place why it cannot be drawn."""
     st.title(title)
+    chips()
     wrong = link.wrong()
     if wrong:
         _wrong(wrong)

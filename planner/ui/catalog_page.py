@@ -4,6 +4,7 @@ from typing import Any
 
 import streamlit as st
 
+from planner.catalog.gpu_label import gpu_label
 from planner.errors import PlannerError
 from planner.planning.study import Study
 from planner.report.profile_tables import show_profile
@@ -20,7 +21,8 @@ def page(trace: Trace | None, study: Study) -> None:
     for kind, label in LABELS.items():
         st.subheader(f"{label.capitalize() if label == 'model' else label}s")
         known, chosen = names(kind), name_of(str(getattr(study.scenario, kind)))
-        name = st.selectbox(label, known, index=known.index(chosen) if chosen in known else 0, key=f"catalog_{kind}")
+        name = st.selectbox(label, known, index=known.index(chosen) if chosen in known else 0, key=f"catalog_{kind}",
+                            format_func=gpu_label if kind == "gpu" else str)
         value, text = show_profile(str(profile_of(kind, name)), study.scenario)
         _sources(kind, value)
         with st.expander(f"All of {name}"):

@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 TAKEN, WRONG = "link_taken", "link_wrong"  # in the session's state
-
+TRUTHS = {"true": True, "false": False, "on": True, "off": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def in_link(key: str, first: Any, values: Values) -> dict[str, Any]:
         is_changed = st.session_state.get(key, first) != first
         refused = [text for text in texts if not values.accepts(text)]
         if refused and not is_changed:
-            st.session_state[WRONG][key] = Wrong(texts, _said(key, refused[0], values))
+            st.session_state[WRONG][key] = Wrong(texts, said_of(key, refused[0], values))
             return {"key": key}
         if refused:
             del st.query_params[key]  # the user chose another value
@@ -117,10 +117,10 @@ def number(least: float | None, most: float | None, *, is_whole: bool, may_be_em
 
 
 ANY = Values(lambda text: True, "may be any text")
-SWITCH = Values(lambda text: text.lower() in ("true", "false"), "must be true or false")
+SWITCH = Values(lambda text: text.lower() in TRUTHS, "must be true or false")
 
 
-def _said(key: str, text: str, values: Values) -> str:
+def said_of(key: str, text: str, values: Values) -> str:
     """Return a sentence on a value that is not known."""
     near = _near(text, values.names)
     if key in ("gpu", "model", "speculative_model"):

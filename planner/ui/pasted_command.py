@@ -20,15 +20,14 @@ def launch_field(take: Take) -> None:
     ----------
     take : sets the widgets to options of a scenario; raises UsageError where one of them cannot be set.
     """
-    with st.expander("Paste a launch command", expanded=TEXT in st.session_state and bool(st.session_state[TEXT])):
-        st.text_area("launch command", key=TEXT, height=120, placeholder="vllm serve Qwen/Qwen3-32B -tp 2 …",
-                     help="vllm serve …, python -m sglang.launch_server … or trtllm-serve …; sets every engine "
-                          "option below from the command.")
-        st.button("Use its options", key="launch_take", on_click=_take, args=(take,))
-        if wrong := st.session_state.get(WRONG):
-            st.error(wrong, icon=":material/error:")
-        for note in st.session_state.get(SAID, ()):
-            st.caption(note)
+    st.text_area("Launch command", key=TEXT, height=68, placeholder="vllm serve Qwen/Qwen3-32B -tp 2 …",
+                 help="Paste vllm serve …, python -m sglang.launch_server … or trtllm-serve …: its options become the "
+                      "settings of model and engine.")
+    st.button("Use its options", key="launch_take", on_click=_take, args=(take,), width="stretch")
+    if wrong := st.session_state.get(WRONG):
+        st.error(wrong, icon=":material/error:")
+    for note in st.session_state.get(SAID, ()):
+        st.caption(note)
 
 
 def _take(take: Take) -> None:

@@ -20,27 +20,31 @@ from planner.traces import Trace
 from planner.traces.shaping.rate_series import RateSeries, read_rate_series
 from planner.ui.capacity_page import objectives_of, scaling_of
 from planner.ui.downloads import answer_downloads
+from planner.ui.fleet_answer import best_of_each_gpu, card, options_table, published_error
+from planner.ui.fleet_form import given_prices, gpus_form, prices_form, prices_text
 from planner.ui.kept_answers import Answer, answer, is_asked, question_of, search
 from planner.ui.kept_replays import show, theme
 from planner.ui.link import ANY, SWITCH, in_link, number, one_of
-from planner.ui.own_profiles import name_of, names, portable, profile_of
+from planner.ui.own_profiles import portable, profile_of
 from planner.ui.uploads import as_file
 from planner.ui.words import plain, without_paths
 
 NAME = "sizing"
-SHOWN = ("gpu", "tensor_parallel_size", "quantization", "num_replicas", "num_gpus", "cost_usd_per_hour",
-         "cost_usd_per_month", "cost_usd_per_million_output_tokens", "power_kw", "attainment", "headroom",
-         "limiting_metric", "reason")
 NO_SCHEDULE, BY_PERIOD, BY_SERIES = SCHEDULES = "none", "parts of the trace", "a file of rates"
-KEYS = ("schedule", "spare", "gpus", "ranks", "period", "sensitivity", "growth")  # in the address
+KEYS = ("schedule", "spare", "ranks", "period", "layouts", "sensitivity", "growth")  # in the address
 MOST_SPARE = 100
+IN_THE_CARD = ("launch: ", "the repeated trace")  # how sentences begin that the card has
+PERCENT, MONEY = st.column_config.NumberColumn(format="percent"), st.column_config.NumberColumn(format="%.2f")
+FORMATS = {"headroom": PERCENT, "attainment": PERCENT} | dict.fromkeys(
+    ("cost_usd_per_hour", "cost_usd_per_month", "cost_usd_per_year", "cost_usd_per_million_output_tokens", "power_kw",
+     "power_usd_per_month", "total_usd_per_month", "co2_kg_per_month"), MONEY)
 
 
 def page(trace: Trace, study: Study) -> None:
     """Draw the page."""
     if study.objectives is None:
         raise UsageError("slo: a fleet needs objectives; give them in the sidebar, as in 'ttft:500 tpot:50'")
-    form, series = _asked(study)
+    form, series = _asked()
     question = question_of(trace, study, {**objectives_of(study), **form,
                                           "rates": None if series is None else series.source.rpartition("/")[2]})
     if st.button("Find the fleet", type="primary", key="sizing_find") and _is_whole(form, series):
@@ -52,31 +56,34 @@ def page(trace: Trace, study: Study) -> None:
         st.info("Find the fewest replicas of each kind of GPU that serve this traffic at the sidebar's rate.")
 
 
-def _asked(study: Study) -> tuple[dict[str, Any], RateSeries | None]:
+def _asked() -> tuple[dict[str, Any], RateSeries | None]:
     """Ask what fleets are made of and for which load."""
-    kind = st.radio("a schedule of replicas over time, by", SCHEDULES, horizontal=True,
+    gpus = gpus_form(st)
+    prices_form(gpus)
+    kind = st.radio("Replicas over the day, by", SCHEDULES, horizontal=True,
                     **in_link("schedule", NO_SCHEDULE, one_of(SCHEDULES)),
-                    help="The trace's own load in parts, or a file with the rates of a day or a week.")
-    left, middle, right, last = st.columns([2, 1, 1, 1])
-    known, own = names("gpu"), [name_of(str(study.scenario.gpu))]
-    gpus = left.multiselect("GPUs", known, own, **in_link("gpus", own, one_of(known)))
+                    help="If the load changes over the day: a number of replicas for each part of the time.")
+    middle, right, last = st.columns(3)
     sizes = list(map(str, RANKS))
-    ranks = middle.multiselect("tensor-parallel sizes", RANKS, RANKS,
+    ranks = middle.multiselect("Tensor-parallel sizes", RANKS, RANKS,
                                **in_link("ranks", list(RANKS), one_of(sizes)))
     usual = Choices().num_spare
-    spare = right.number_input("spare replicas", 0, MOST_SPARE, usual, help="Extra replicas against failures.",
+    spare = right.number_input("Spare replicas", 0, MOST_SPARE, usual, help="Extra replicas against failures.",
                                **in_link("spare", usual, number(0, MOST_SPARE, is_whole=True, may_be_empty=False)))
-    period = st.number_input("length of a part [s]", 1.0, None, 600.0, 60.0, **in_link(
+    period = st.number_input("Length of a part [s]", 1.0, None, 600.0, 60.0, **in_link(
         "period", 600.0, number(1, None, is_whole=False, may_be_empty=False))) if kind == BY_PERIOD else None
-    sensitivity = st.checkbox("sensitivity of the choice", value=False, **in_link("sensitivity", False, SWITCH),
+    every = st.checkbox("Try all layouts", value=False, **in_link("layouts", False, SWITCH),
+                        help="Also size layouts that cannot cost less than a fleet of the same GPU.")
+    sensitivity = st.checkbox("Sensitivity of the choice", value=False, **in_link("sensitivity", False, SWITCH),
                               help="Also size the cheapest fleets with changed assumptions.")
-    growth = st.text_input("growth of the rate", "", **in_link("growth", "", ANY),
+    growth = st.text_input("Growth of the rate", "", placeholder="10%/month", **in_link("growth", "", ANY),
                            help="As in 10%/month or 2x/year: when the cheapest fleet must grow, over 12 months.")
     file = st.file_uploader("rates over time", type=["csv", "gz", "zst"], key="rate_series",
                             help="CSV with start_s and rate_rps: the start of each window and its requests per "
                                  "second.") if kind == BY_SERIES else None
     form = {"GPUs": gpus, "tensor-parallel sizes": ranks, "spare": int(spare), "scaling": scaling_of(last),
-            "period": period, "schedule": kind, "sensitivity": sensitivity, "growth": growth.strip() or None}
+            "period": period, "schedule": kind, "all layouts": every, "sensitivity": sensitivity,
+            "growth": growth.strip() or None, "prices": prices_text(given_prices()) or None}
     return form, None if file is None else _series(file.name, file.getvalue())
 
 
@@ -95,9 +102,11 @@ def _search(trace: Trace, study: Study, form: dict[str, Any], series: RateSeries
     if series is not None:  # the file has the rates
         study = replace(study, scenario=without_rate(study.scenario))
     choices = Choices(gpus=[str(profile_of("gpu", gpu)) for gpu in form["GPUs"]], ranks=form["tensor-parallel sizes"],
-                      quantizations=[study.scenario.quantization], num_spare=form["spare"], period_s=form["period"],
+                      prune_layouts=not form["all layouts"], quantizations=[study.scenario.quantization],
+                      prices=given_prices(), num_spare=form["spare"], period_s=form["period"],
                       series=series, scaling=form["scaling"], sensitivity=form["sensitivity"], growth=form["growth"])
-    search(NAME, question, _command(study, form, series), size, trace, study.scenario, study.objectives, choices)
+    about = {"command": _command(study, form, series), "trace": trace, "scenario": study.scenario}
+    search(NAME, question, about, size, trace, study.scenario, study.objectives, choices)
 
 
 def _draw(answer: Answer) -> None:
@@ -105,29 +114,48 @@ def _draw(answer: Answer) -> None:
     best = found.cheapest
     first, *words = sizing_words(found)
     if best is not None:
-        st.success(plain(first))
-        st.code(best.command, language=None, wrap_lines=True)
+        card(found, best, 0.0, published_error(answer.about["trace"], answer.about["scenario"], best))
     else:
         st.warning(plain(first), icon=":material/block:")
-    for line in words:
-        if not line.startswith("launch: "):
-            st.caption(plain(line))
-    for note in found.notes:
-        st.caption(without_paths(note))
-    if best is not None:
-        show(fleet_costs(found, theme=theme()), key="fleets")
+    words = _said_of(("missed", "on a schedule", "peak", "no schedule"), words)
     if best is not None and best.schedule is not None:
         show(fleet_load(found, theme=theme()), key="fleet-load")
+    _alternatives(found)
+    words = _said_of(("sensitivity",), words)
     if found.sensitivity is not None:
         show(tornado(found.sensitivity, theme=theme()), key="fleet-sensitivity")
+    words = _said_of(("growth",), words)
     if found.growth is not None:
         st.dataframe([asdict(month) for month in found.growth.months], hide_index=True, alt="months")
-    st.dataframe([{key: fleet.get(key) for key in SHOWN} for fleet in map(asdict, found.alternatives)],
-                 hide_index=True, alt="fleets")
     if found.options:
+        st.subheader("On each price term", anchor=False)
         st.dataframe([{key: offer.get(key) for key in OFFER_COLUMNS} for offer in map(asdict, found.options)],
-                     hide_index=True, alt="options")
-    answer_downloads("fleet", found, answer.about)
+                     hide_index=True, alt="offers", column_config=FORMATS)
+    with st.expander("What the answer rests on"):
+        _said_of(("",), [line for line in words if not line.startswith(IN_THE_CARD)])
+        for note in found.notes:
+            st.caption(without_paths(note))
+    answer_downloads("fleet", found, answer.about["command"])
+
+
+def _said_of(beginnings: tuple[str, ...], words: list[str]) -> list[str]:
+    """Write the sentences that begin with one of these; return the others."""
+    for line in words:
+        if line.startswith(beginnings):
+            st.caption(plain(line))
+    return [line for line in words if not line.startswith(beginnings)]
+
+
+def _alternatives(found: SizeAnswer) -> None:
+    """Draw the fleets: the best layout of each GPU, or all of them behind a switch."""
+    st.subheader("Fleets, the cheapest first", anchor=False)
+    fleets = best_of_each_gpu(found)
+    count = len(found.alternatives)
+    if count > len(fleets) and st.toggle(f"All {count:,} layouts that were tried", key="all_fleets"):
+        fleets = list(found.alternatives)
+    options_table(fleets, 0.0)
+    if found.cheapest is not None:
+        show(fleet_costs(replace(found, alternatives=tuple(fleets)), theme=theme()), key="fleets")
 
 
 def _series(name: str, content: bytes) -> RateSeries:
@@ -142,5 +170,6 @@ def _command(study: Study, form: dict[str, Any], series: RateSeries | None) -> s
         "prefill_replicas": None, "gpu": ",".join(form["GPUs"]),
         "tensor_parallel_size": ",".join(map(str, form["tensor-parallel sizes"])), **objectives_of(study),
         "spare": form["spare"] or None, "scaling": form["scaling"], "period": form["period"],
-        "sensitivity": form["sensitivity"] or None, "growth": form["growth"],
+        "sensitivity": form["sensitivity"] or None, "growth": form["growth"], "price": form["prices"],
+        "prune_layouts": None if form["all layouts"] else True,
         "rate_series": None if series is None else series.source.rpartition("/")[2]})

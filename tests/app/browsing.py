@@ -17,7 +17,7 @@ def opened(browser: Any, url: str, **options: Any) -> Any:
     page = browser.new_context(accept_downloads=True, **context).new_page()
     page.set_default_timeout(WAIT_MS)
     page.goto(url)
-    page.get_by_label("trace", exact=True).first.wait_for()
+    page.get_by_label("or a sample", exact=True).first.wait_for()
     return page
 
 
@@ -29,6 +29,18 @@ def settle(page: Any) -> None:
                            "each => each.querySelector('.main-svg'))")
     page.wait_for_timeout(300)  # and until what it sent has been laid out
     page.wait_for_selector(IDLE)
+
+
+def set_option(page: Any, label: str, text: str) -> None:
+    """Set an option in the dialog of all settings, and close it."""
+    page.get_by_role("button", name="All settings").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("spinbutton", name=label).fill(text)
+    page.keyboard.press("Enter")
+    settle(page)
+    dialog.get_by_role("button", name="Done").click()
+    dialog.wait_for(state="detached")
+    settle(page)
 
 
 def metric(page: Any, label: str) -> str:

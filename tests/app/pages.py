@@ -24,19 +24,23 @@ def linked(place: str, **params: str) -> Any:
 
 
 def opened(place: str, **values: Any) -> Any:
-    """Return a page with widgets set by their keys, on the first three hundred requests."""
+    """Return a page with widgets and settings set by their keys, on the first three hundred requests."""
     page = testing.AppTest.from_string(SCRIPT.format(place=place), default_timeout=120).run()
     assert not page.exception
     widgets = {widget.key: widget for kind in KINDS for widget in page.get(kind)}
     for key, value in {"limit": 300, **values}.items():
-        widgets[key].set_value(value)
+        if key in widgets:
+            widgets[key].set_value(value)
+        else:  # a setting, whose field is in a dialog
+            assert key in page.session_state, key
+            page.session_state[key] = value
     return page.run()
 
 
 def uploaded(place: str, name: str, content: bytes, **values: Any) -> Any:
     """Return a page with a trace of its own."""
     page = opened(place, trace="your file", **values)
-    uploader(page, "trace file").upload(name, content)
+    uploader(page, "Your log").upload(name, content)
     return page.run()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 import pytest
-from browsing import CHROMIUM, REASON, WAIT_MS, metric, opened, settle, shoot
+from browsing import CHROMIUM, REASON, WAIT_MS, metric, opened, set_option, settle, shoot
 from measured_runs import write_synthetic
 
 pytest.importorskip("playwright.sync_api")
@@ -133,7 +133,7 @@ def test_nothing_is_fetched_from_elsewhere(browser: Any, address: str) -> None:
     page.on("request", lambda request: asked.append(request.url))
     for place in ("", "catalog", "explore"):
         page.goto(f"{address}/{place}?limit=300")
-        page.get_by_label("trace", exact=True).first.wait_for()
+        page.get_by_label("or a sample", exact=True).first.wait_for()
         settle(page)
     icon = page.locator("link[rel*=icon]").first.get_attribute("href")
     assert icon is not None
@@ -181,8 +181,7 @@ def test_two_scenarios_are_compared(browser: Any, address: str) -> None:
     page = opened(browser, f"{address}/compare?limit=1000&rate_scale=4.0")
     page.get_by_role("button", name="Add it").click()
     page.get_by_text("scenario 1", exact=False).first.wait_for()
-    page.get_by_label("max_num_seqs", exact=True).first.fill("8")
-    page.keyboard.press("Enter")
+    set_option(page, "Running sequences, at most", "8")
     page.wait_for_url(re.compile("max_num_seqs=8"))
     page.get_by_role("button", name="Add it").click()
     page.get_by_text("against scenario 1").wait_for()

@@ -18,7 +18,7 @@ from planner.ui import waiting
 from planner.ui.app import KEYS, PAGES
 from planner.ui.explore_page import _plan
 from planner.ui.named import known_name, named
-from planner.ui.sidebar import LEFT_OUT
+from planner.ui.option_fields import LEFT_OUT
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 
@@ -170,8 +170,8 @@ def test_every_bound_option_is_in_the_list_of_links() -> None:
 
 
 def test_a_file_of_tenants_is_uploaded() -> None:
-    page = opened("replay")
-    uploader(page, "tenants").upload("quota.toml", b"[tenants.a]\nnonsense = 1\n")
+    page = press(opened("replay"), "All settings")
+    uploader(page, "Tenants: quotas and shares").upload("quota.toml", b"[tenants.a]\nnonsense = 1\n")
     page.run()
     assert not page.exception
     assert "tenants.toml" in page.error[0].value
@@ -186,6 +186,7 @@ def test_forms_keep_their_values_and_answers_their_question() -> None:
     assert "scaling poisson" in said(page).replace("\\", "")
     assert not page.warning
     page.text_input(key="slo").set_value("ttft:300").run()
+    page.toggle(key="targets_as_text").set_value(True).run()
     assert "slo ttft:500 p99_tpot:50 (now ttft:300)" in page.warning[0].value.replace("\\", "")
     page.text_input(key="slo").set_value("ttft:500 p99_tpot:50").run()
     assert not page.warning

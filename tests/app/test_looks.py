@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import CHROMIUM, REASON, opened, settle, shoot
+from browsing import CHROMIUM, REASON, opened, set_option, settle, shoot
 from measured_runs import write_synthetic
 
 pytest.importorskip("playwright.sync_api")
@@ -15,7 +15,7 @@ axe = pytest.importorskip("axe_playwright_python.sync_playwright")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=REASON)
 
 LOOKS = {"light": ("light", 1400, 2400), "narrow": ("light", 400, 3200), "dark": ("dark", 1400, 2400)}
-PAGES = ("Replay", "Workload", "Schedule", "Compare", "Capacity", "Sizing", "Explore", "Accuracy", "Catalog")
+PAGES = ("Plan", "Replay", "Workload", "Schedule", "Compare", "Capacity", "Sizing", "Explore", "Accuracy", "Catalog")
 GRAVE = ("serious", "critical")
 WIDER = "() => { const m = document.querySelector('[data-testid=stMain]'); return m.scrollWidth - m.clientWidth }"
 
@@ -23,7 +23,8 @@ WIDER = "() => { const m = document.querySelector('[data-testid=stMain]'); retur
 @pytest.fixture(scope="module")
 def page(browser: Any, address: str) -> Iterator[Any]:
     """One session for all pages, so that what one has is there for the next."""
-    page = opened(browser, f"{address}/replay?limit=300&rate_scale=3.0", viewport={"width": 1400, "height": 2400})
+    page = opened(browser, f"{address}/replay?limit=300&rate_scale=3.0&gpus=h100-sxm",
+                  viewport={"width": 1400, "height": 2400})
     settle(page)
     yield page
     page.context.close()
@@ -63,12 +64,14 @@ def look(page: Any, name: str) -> None:
 
 def fill(page: Any, name: str, folder: Path) -> None:
     """Do what a page asks for."""
-    if name == "Compare":
+    if name == "Plan":
+        page.get_by_text("Prices", exact=True).click()
+        page.get_by_role("button", name="Find the cheapest fleet").click()
+        page.get_by_text("What more money buys").wait_for(timeout=120_000)
+    elif name == "Compare":
         page.get_by_role("button", name="Add it").click()
         page.get_by_text("Time to first token").first.wait_for()
-        page.get_by_label("max_num_seqs", exact=True).first.fill("32")
-        page.keyboard.press("Enter")
-        settle(page)
+        set_option(page, "Running sequences, at most", "32")
         page.get_by_role("button", name="Add it").click()
         page.get_by_text("against scenario 1").wait_for()
     elif name == "Capacity":
@@ -93,6 +96,23 @@ def fill(page: Any, name: str, folder: Path) -> None:
         page.get_by_text("predicted over measured").first.wait_for()
 
 
+def test_the_dialog_of_settings_can_be_read(page: Any) -> None:
+    """All of its fields, in light and in dark; axe looks at it as at a page."""
+    look(page, "light")
+    page.get_by_role("button", name="All settings").click()
+    page.get_by_role("dialog").get_by_label("Search").wait_for()
+    settle(page)
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        settle(page)
+        shoot(page, f"all-settings-{scheme}")
+        found = [(each["id"], node["html"][:200]) for each in axe.Axe().run(page).response["violations"]
+                 if each["impact"] in GRAVE for node in each["nodes"]]
+        assert not found, scheme
+    page.get_by_role("dialog").get_by_role("button", name="Done").click()
+    page.get_by_role("dialog").wait_for(state="detached")
+
+
 def test_the_keyboard_reaches_everything(browser: Any, address: str) -> None:
     """From the top by Tab alone: the pages, the sidebar's widgets, and the page's own button, which Enter presses."""
     page = opened(browser, f"{address}/compare?limit=300")
@@ -106,7 +126,7 @@ def test_the_keyboard_reaches_everything(browser: Any, address: str) -> None:
             break
     assert reached[-1] == "Add it"
     assert {"Workload", "Capacity", "Catalog"} <= {text.split("\n")[-1] for text in reached}
-    for label in ("trace", "model", "gpu", "max_num_seqs", "load, times the trace's", "slo"):
+    for label in ("or a sample", "Model", "GPU", "Load", "TTFT", "All settings"):
         assert any(label in text for text in reached), label
     page.keyboard.press("Enter")
     page.get_by_text("Time to first token").first.wait_for()

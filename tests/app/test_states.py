@@ -97,7 +97,7 @@ def test_a_comparison_can_be_taken_away() -> None:
 
 
 def test_a_days_load_stands_against_its_fleet() -> None:
-    page = opened("sizing")
+    page = opened("sizing", gpus=["h100-sxm"])
     page.radio(key="schedule").set_value("a file of rates").run()
     assert "Upload the rates over time" in press(page, "Find the fleet").warning[0].value
     uploader(page, "rates over time").upload("day.csv", b"start_s,rate_rps\n0,5\n60,20\n120,0\n")
@@ -111,21 +111,21 @@ def test_a_days_load_stands_against_its_fleet() -> None:
 
 
 def test_a_fleet_says_what_it_rests_on_and_when_it_grows() -> None:
-    page = opened("sizing")
+    page = opened("sizing", gpus=["h100-sxm"])
     page.multiselect(key="ranks").set_value([1])
     page.checkbox(key="sensitivity").set_value(True)
     page.text_input(key="growth").set_value("10%/month")
     page = until(press(page, "Find the fleet"), lambda page: page.get("plotly_chart"))
     assert not page.exception
     assert len(page.get("plotly_chart")) == 2
-    assert len(page.dataframe[0].value) == 13  # today and twelve months
+    assert 13 in [len(table.value) for table in page.dataframe]  # today and twelve months
     assert "--sensitivity" in page.code[-1].value
     assert "--growth 10%/month" in page.code[-1].value
     assert "the choice of 1 × h100-sxm" in said(page).replace("\\", "")
 
 
 def test_a_file_of_rates_that_is_wrong_is_said() -> None:
-    page = opened("sizing")
+    page = opened("sizing", gpus=["h100-sxm"])
     page.radio(key="schedule").set_value("a file of rates").run()
     uploader(page, "rates over time").upload("day.csv", b"start_s,rate_rps\n0,5\n60,x\n")
     page = press(page, "Find the fleet")

@@ -24,9 +24,9 @@ from planner.run import replay
 from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
 from planner.traces import read_trace
+from planner.ui import fleet_form, tasks, work
 from planner.ui import kept_replays as results
-from planner.ui import tasks, work
-from planner.ui.plan_page import fleet_name
+from planner.ui.fleet_answer import fleet_name
 from planner.ui.tasks import Asked, check_load, replays, window
 from planner.ui.waiting import waited_for
 from planner.ui.words import without_paths
@@ -159,8 +159,8 @@ def test_objectives_of_percentiles_are_taken_by_every_page(place: str) -> None:
 def test_objectives_that_nothing_keeps_are_no_error() -> None:
     """Neither page has a number to show, and both say which objective is missed."""
     for place, button in (("capacity", "Find the capacity"), ("sizing", "Find the fleet")):
-        page = linked(place, limit="100", slo="p99_ttft:0.001", ranks="1") if place == "sizing" else linked(
-            place, limit="100", slo="p99_ttft:0.001", replicates="0")
+        form = {"ranks": "1", "gpus": "h100-sxm"} if place == "sizing" else {"replicates": "0"}
+        page = linked(place, limit="100", slo="p99_ttft:0.001", **form)
         page = until(press(page, button), lambda page: page.warning)
         assert not page.exception
         assert not page.error
@@ -170,8 +170,8 @@ def test_objectives_that_nothing_keeps_are_no_error() -> None:
 
 
 def test_a_fleet_states_its_objectives() -> None:
-    page = linked("sizing", limit="300", slo="p99_ttft:1000 p99_tpot:50", ranks="1", spare="1")
-    page = until(press(page, "Find the fleet"), lambda page: page.success)
+    page = linked("sizing", limit="300", slo="p99_ttft:1000 p99_tpot:50", ranks="1", spare="1", gpus="h100-sxm")
+    page = until(press(page, "Find the fleet"), lambda page: page.header)
     assert "slo p99_ttft:1000 p99_tpot:50" in said(page).replace("\\", "")
     assert "p99_ttft:1000 p99_tpot:50" in page.code[-1].value
     found = page.session_state["found_sizing"].value
@@ -181,40 +181,75 @@ def test_a_fleet_states_its_objectives() -> None:
     assert "tensor-parallel sizes 1 (now 1, 2)" in page.warning[0].value.replace("\\", "")
 
 
-def test_the_first_page_plans_with_growth_and_headroom() -> None:
-    """What the page shows is what `size` answers at the log's rate times growth and headroom."""
-    asked = {"plan_growth": "2", "plan_headroom": "50", "plan_ttft": "2000", "plan_tpot": "60"}
-    page = linked("plan", limit="400", plan_gpus="h100-sxm", **asked)
+def test_the_first_page_plans_with_load_and_headroom() -> None:
+    """What the page shows is what `size` answers at the log's rate times load and headroom."""
+    page = linked("plan", limit="400", rate_scale="2.0", headroom="50", slo="p99_ttft:2000 p99_tpot:60",
+                  gpus="h100-sxm")
     page = until(press(page, "Find the cheapest fleet"), lambda page: page.header)
     command = page.code[-1].value
     assert command.startswith("planner size chat --model llama-3.1-8b --gpu h100-sxm --limit 400 --rate-scale 3")
     found = page.session_state["found_plan"].value
-    choices = Choices(gpus=["h100-sxm"], ranks=RANKS, compare_assumptions=False)
+    choices = Choices(gpus=["h100-sxm"], ranks=RANKS, compare_assumptions=False, prune_layouts=True)
     scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=400, rate_scale=3.0)
-    answer = size(read_trace("chat"), scenario, parse_objectives("p99_ttft:2000 p99_tpot:60"), choices)
-    assert answer.cheapest is not None
-    assert found.cheapest == answer.cheapest
-    assert page.header[0].value.replace("\\", "") == (
-        f"{fleet_name(answer.cheapest)} — {answer.cheapest.cost_usd_per_month:,.0f} USD a month")
-    assert page.metric[0].delta == "limit 2,000 ms"
-    assert len(page.dataframe[0].value) == 1
-    page.number_input(key="plan_ttft").set_value(3000.0).run()
-    assert "p99 TTFT 2000.0 (now 3000.0)" in page.warning[0].value.replace("\\", "")
+    best = size(read_trace("chat"), scenario, parse_objectives("p99_ttft:2000 p99_tpot:60"), choices).cheapest
+    assert best is not None
+    assert found.cheapest == best
+    assert page.header[0].value.replace("\\", "") == f"{fleet_name(best)} — {best.cost_usd_per_month:,.0f} USD a month"
+    badges = said(page).replace("\\", "")
+    assert best.headroom is not None
+    assert f"bears {1.5 * (1 + best.headroom):.1f} × this traffic" in badges
+    assert best.p99_ttft_ms is not None
+    assert f"p99 TTFT {best.p99_ttft_ms:,.0f} of 2,000 ms" in badges
+    assert re.search(r"± \d+ % TTFT, ± \d+ % TPOT on measured runs", badges)
+    assert len(page.get("plotly_chart")) == 2
+    page.number_input(key="targets_ttft").set_value(3000.0).run()
+    assert "targets p99 TTFT 2,000 ms, p99 TPOT 60 ms (now p99 TTFT 3,000 ms, p99 TPOT 60 ms)" in (
+        page.warning[0].value.replace("\\", ""))
+
+
+def test_prices_of_ones_own_decide_and_stand_in_the_link() -> None:
+    page = linked("plan", limit="300", gpus="h100-sxm", price="h100-sxm=1.5", slo="p99_ttft:2000")
+    page = until(press(page, "Find the cheapest fleet"), lambda page: page.header)
+    assert page.header[0].value.replace("\\", "") == "1 × H100 SXM — 1,095 USD a month"  # 730 hours at 1.50
+    assert "--price h100-sxm=1.5" in page.code[-1].value
+    assert "own prices ✕" in [button.label for button in page.button]
+    for text in ("/etc/passwd=1", "h100-sxm=-1", "h100-sxm"):
+        assert "price" in linked("plan", price=text).error[0].value, text
+
+
+def test_an_edited_price_is_kept_unless_it_is_the_catalogs(monkeypatch: pytest.MonkeyPatch) -> None:
+    prices = []
+    for before, row, price in (("l40s=1", 0, 2.5), ("l40s=1,h100-sxm=2.5", 1, fleet_form.list_price("l40s"))):
+        state: dict[str, Any] = {"price": before, "table": {"edited_rows": {row: {fleet_form.PRICE: price}}}}
+        monkeypatch.setattr("streamlit.session_state", state)
+        fleet_form._take_prices("table", ["h100-sxm", "l40s"])
+        prices.append(state["price"])
+    assert prices == ["l40s=1,h100-sxm=2.5", "h100-sxm=2.5"]
+
+
+def test_a_gpu_without_a_fleet_is_among_the_options_with_its_reason() -> None:
+    page = linked("plan", limit="100", model="llama-3.1-70b", slo="p99_ttft:5000 p99_tpot:100", headroom="0")
+    page.multiselect(key="gpus").set_value(["h100-sxm", "t4"]).run()
+    page = until(press(page, "Find the cheapest fleet"), lambda page: page.header)
+    rows = next(table.value for table in page.dataframe if "fleet" in table.value)
+    assert list(rows["fleet"])[1].startswith("T4")
+    assert "does not fit" in rows["why none"][1]
 
 
 def test_targets_that_no_fleet_keeps_are_told_with_the_best_values() -> None:
-    page = linked("plan", limit="100", plan_ttft="0.5", plan_gpus="h100-sxm")
+    page = linked("plan", limit="100", slo="p99_ttft:0.5", gpus="h100-sxm")
     page = until(press(page, "Find the cheapest fleet"), lambda page: page.warning)
     assert page.warning[0].value.replace("\\", "").startswith("No fleet of these GPUs keeps the targets: p99 TTFT")
     assert not page.header
 
 
-def test_the_first_page_asks_for_gpus_and_for_a_rate() -> None:
-    page = press(linked("plan", limit="100", plan_gpus="h100-sxm").multiselect(key="plan_gpus").set_value([]).run(),
+def test_the_first_page_asks_for_gpus_for_targets_and_for_a_rate() -> None:
+    page = press(linked("plan", limit="100", gpus="h100-sxm").multiselect(key="gpus").set_value([]).run(),
                  "Find the cheapest fleet")
     assert "Choose at least one GPU" in page.warning[0].value
     closed = linked("plan", limit="100", max_concurrency="4")
     assert "this page plans for a rate of requests" in closed.error[0].value.replace("\\", "")
+    assert "a plan needs targets" in linked("plan", limit="100", slo="").error[0].value
 
 
 LAUNCH = "VLLM_X=1 vllm serve meta-llama/Llama-3.1-8B-Instruct --max-num-seqs 64 --port 8000 --quantization fp8"
@@ -226,11 +261,9 @@ def test_a_launch_command_sets_the_sidebar() -> None:
     page = press(page, "Use its options")
     assert not page.exception
     assert not page.error
-    assert page.number_input(key="max_num_seqs").value == 64
     assert page.number_input(key="tensor_parallel_size").value == 1  # vllm's own, as the command leaves it out
-    assert page.number_input(key="watermark").value == 0.0
-    assert page.selectbox(key="quantization").value == "fp8"
-    assert page.number_input(key="limit").value == 300
+    for name, value in {"max_num_seqs": 64, "watermark": 0.0, "quantization": "fp8", "limit": 300}.items():
+        assert page.session_state[name] == value
     assert "--port 8000" in said(page)
     assert "--max-num-seqs 64" in page.code[-1].value
 
@@ -247,7 +280,7 @@ def test_a_launch_command_opens_no_file(command: str, words: str, tmp_path: Any)
     page.text_area(key="launch").set_value(command.format(path=path))
     page = press(page, "Use its options")
     assert words in page.error[0].value
-    assert page.number_input(key="max_num_seqs").value is None
+    assert page.session_state["max_num_seqs"] is None
 
 
 def test_objectives_stand_in_the_question() -> None:

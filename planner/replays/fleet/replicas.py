@@ -28,7 +28,7 @@ from planner.replays.fleet.routes import cycle_of
 from planner.replays.fleet.scaler import Scaler
 from planner.replays.fleet.shares import total_of
 from planner.replays.fleet.timers import Timer
-from planner.replays.gaps import Gaps
+from planner.replays.gaps import GapTally
 from planner.replays.initial import initial_state
 from planner.replays.request_columns import RequestMemory, limits_of_requests, no_requests
 from planner.replays.result_tables import ReplayResult, Replica
@@ -241,13 +241,13 @@ def _replica_dealt(trace: Trace, fleet: Fleet) -> NDArray[np.int32]:
 
 def _pooled(parts: Sequence[ReplayRecords]) -> ReplayRecords:
     """Join the replicas' totals and rows, each row with its replica."""
-    gaps = Gaps(values_s=np.concatenate([part.gaps.values_s for part in parts]),
-                counts=np.concatenate([part.gaps.counts for part in parts]),
-                is_exact=all(part.gaps.is_exact for part in parts))
+    tally = GapTally()
+    for part in parts:
+        tally.add_gaps(part.gaps)
     for replica, part in enumerate(parts):
         for rows in (part.steps, part.schedule, part.preemptions):
             rows["replica"] = replica
     listed: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts])
                               for name in ("steps", "schedule", "preemptions")}
-    return dataclasses.replace(parts[0], engine=total_of([part.engine for part in parts]), gaps=gaps,
+    return dataclasses.replace(parts[0], engine=total_of([part.engine for part in parts]), gaps=tally.gaps(),
                                loop_s=sum(part.loop_s for part in parts), **listed)

@@ -1,0 +1,194 @@
+"""A fleet that was found, on the pages Plan and Sizing: its card, its error, and the table of options."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+from urllib.parse import urlencode
+
+import streamlit as st
+
+from planner.catalog.gpu_label import gpu_label
+from planner.deployment.deploy import resolve
+from planner.errors import PlannerError
+from planner.planning.missed import Reached
+from planner.planning.size_answer import Fleet, KindNames, SizeAnswer, UnableFleet
+from planner.report.page import answer_html
+from planner.report.report_source import SavedAnswer
+from planner.results.uncertainty import residuals_for
+from planner.settings.scenario import Scenario
+from planner.settings.statistic import LABELS, parse_statistic
+from planner.traces import Trace
+from planner.ui.words import plain, without_paths
+
+ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
+MOST_OPTIONS = 10
+NO_LIMIT = "without limit"
+
+
+def card(found: SizeAnswer, best: Fleet, headroom: float, error: tuple[str, str]) -> None:
+    """Draw the answer: the fleet with its price a month, its targets, what it bears, its error and its launch.
+
+    Parameters
+    ----------
+    headroom : that was asked for, on top of the traffic [1].
+    error : in words, and how it is known.
+    """
+    with st.container(border=True, key="card"):
+        left, right = st.columns([5, 3])
+        with left:
+            st.caption("Cheapest fleet that keeps the targets")
+            st.header(plain(f"{fleet_name(best)} — {best.cost_usd_per_month:,.0f} USD a month"), anchor=False)
+            with st.container(horizontal=True, gap="small"):
+                for reached in best.reached:
+                    st.badge(plain(reached_words(reached)), icon=":material/check:", color="green")
+                st.badge(plain(f"bears {bears_words(best, headroom)} this traffic"), color="blue")
+                st.badge(plain(error[0]), color="gray", help=error[1])
+            st.caption(plain(_summary(found, best, headroom)))
+        with right:
+            st.code(best.command, language=None, wrap_lines=True)
+            if best.command_lacks:
+                st.caption(plain(f"No flag for {', '.join(best.command_lacks)}."))
+            with st.container(horizontal=True, gap="small"):
+                with st.popover("Copy link", icon=":material/link:"):
+                    st.code(page_link(), language=None, wrap_lines=True)
+                st.download_button("Report", lambda: answer_html(SavedAnswer(name="fleet", answer=found, table=None)),
+                                   "fleet.html", "text/html", on_click="ignore", icon=":material/download:",
+                                   key="card_report")
+    if best.stationary is False:
+        st.warning("The log's load needs more replicas the longer it goes on: this number of replicas is too low.")
+
+
+def options_table(fleets: Sequence[Fleet | UnableFleet], headroom: float) -> None:
+    """Draw fleets as rows: cost, what is used of each target's limit, what they bear, and what one replica less misses.
+
+    Parameters
+    ----------
+    headroom : as of `card`.
+    """
+    able = [fleet for fleet in fleets if isinstance(fleet, Fleet)]
+    rows = [_row(fleet, headroom) for fleet in able]
+    rows += [{"fleet": kind_name(fleet.kind), "why none": without_paths(fleet.reason)}
+             for fleet in fleets if isinstance(fleet, UnableFleet)]
+    bars = {_column(reached) for fleet in able for reached in fleet.reached}
+    st.dataframe(rows, hide_index=True, alt="options", column_config={
+        "USD a month": st.column_config.NumberColumn(format="localized"),
+        "USD a year": st.column_config.NumberColumn(format="localized"),
+        "bears": st.column_config.NumberColumn(format="%.2f ×", help="Traffic that the fleet bears within the targets, "
+                                               "as a multiple of the log's at this load."),
+        **{name: st.column_config.ProgressColumn(format="percent", min_value=0.0, max_value=1.0) for name in bars}})
+
+
+def best_of_each_gpu(found: SizeAnswer) -> list[Fleet | UnableFleet]:
+    """Return the cheapest fleet of each GPU, then the GPUs without one, at most ten."""
+    best: dict[str, Fleet | UnableFleet] = {}
+    for fleet in found.alternatives:  # fleets that serve come first, the cheapest of them at the top
+        best.setdefault(fleet.kind.gpu, fleet)
+    return list(best.values())[:MOST_OPTIONS]
+
+
+def fleet_name(fleet: Fleet) -> str:
+    """Return a fleet in words.
+
+    >>> from types import SimpleNamespace as Any
+    >>> fleet_name(Any(num_replicas=3, num_gpus=3, kind=Any(gpu="l40s", decode_gpu=None)))
+    '3 × L40S'
+    >>> fleet_name(Any(num_replicas=2, num_gpus=8, kind=Any(gpu="h100-sxm", decode_gpu=None)))
+    '8 × H100 SXM (2 replicas of 4)'
+    """
+    gpu = gpu_label(fleet.kind.gpu) + (f" + {gpu_label(fleet.kind.decode_gpu)}" if fleet.kind.decode_gpu else "")
+    size = fleet.num_gpus // fleet.num_replicas
+    layout = "" if size == 1 else f" ({fleet.num_replicas:,} replica{'s' * (fleet.num_replicas > 1)} of {size})"
+    return f"{fleet.num_gpus:,} × {gpu}{layout}"
+
+
+def kind_name(kind: KindNames) -> str:
+    """Return a kind of replica in words: the GPU, with the GPUs of a replica."""
+    return f"{gpu_label(kind.gpu)}" + (f", {kind.tensor_parallel_size} a replica" if kind.tensor_parallel_size > 1
+                                       else "")
+
+
+def reached_words(reached: Reached) -> str:
+    """Return a target with the value that is reached.
+
+    >>> reached_words(Reached(objective="p99_ttft", limit_ms=1000.0, value_ms=239.2, required=None))
+    'p99 TTFT 239 of 1,000 ms'
+    """
+    value = "–" if reached.value_ms is None else _number(reached.value_ms)
+    return f"{_target(reached)} {value} of {_number(reached.limit_ms)} ms"
+
+
+def bears(fleet: Fleet, headroom: float) -> float | None:
+    """Return the traffic that a fleet bears over the traffic without headroom [1]; None without a limit."""
+    return None if fleet.headroom is None else (1 + headroom) * (1 + fleet.headroom)
+
+
+def bears_words(fleet: Fleet, headroom: float) -> str:
+    """Return the same in words: "2.4 ×", or that there is no limit."""
+    factor = bears(fleet, headroom)
+    return NO_LIMIT if factor is None else f"{factor:.1f} ×" if factor < 10 else f"{factor:.0f} ×"
+
+
+def published_error(trace: Trace, scenario: Scenario, best: Fleet) -> tuple[str, str]:
+    """Return the error that measured runs of the engine show, in words, and how it is known.
+
+    It is of runs that the constants were not fitted to; on a GPU without measured kernels, of other such GPUs.
+    """
+    own = replace(scenario, gpu=best.kind.gpu if scenario.gpu is None or not scenario.gpu.endswith(".toml")
+                  else scenario.gpu, tensor_parallel_size=best.kind.tensor_parallel_size)
+    try:
+        residuals = residuals_for(resolve(own, trace))
+    except PlannerError as error:
+        return "error not known", without_paths(str(error))
+    shares = {LABELS[metric]: residuals.half_within(f"{metric}_ms") for metric in ("ttft", "tpot")}
+    errors = [f"± {100 * share:.0f} % {label}" for label, share in shares.items() if share is not None]
+    basis = residuals.basis or (f"Half of the measured {ENGINES[own.engine]} runs that were not in the fit are within "
+                                f"this error of the prediction.")
+    return f"{', '.join(errors)} on measured runs", basis
+
+
+def page_link() -> str:
+    """Return the address of the page with its settings."""
+    texts = {name: st.query_params.get_all(name) for name in st.query_params}
+    return f"{st.context.url}?{urlencode(texts, doseq=True)}" if texts else str(st.context.url)
+
+
+def _summary(found: SizeAnswer, best: Fleet, headroom: float) -> str:
+    """Return what the fleet is for, and its other costs."""
+    room = f", {100 * headroom:g} % headroom included" if headroom else ""
+    rate = "" if found.request_rate is None else f"For {found.request_rate:,.3g} requests/s{room}. "
+    less = "" if best.num_replicas == 1 else f"One replica less misses {objective_words(best.limiting_metric)}. "
+    return (f"{rate}{less}{best.cost_usd_per_year:,.0f} USD a year, {best.price_usd_per_gpu_hour:,.2f} USD per GPU and "
+            f"hour, {best.cost_usd_per_million_output_tokens:,.2f} USD per million output tokens.")
+
+
+def objective_words(name: str) -> str:
+    """Return an objective's name in words.
+
+    >>> objective_words("p99_tpot"), objective_words("ttft"), objective_words("none")
+    ('p99 TPOT', 'TTFT', '–')
+    """
+    statistic = parse_statistic(name)
+    return statistic.label if statistic is not None else LABELS.get(name, "–")
+
+
+def _target(reached: Reached) -> str:
+    """Return a target's name with whom it is for: "p99 TTFT", or "TTFT of 99 % of requests"."""
+    share = "" if reached.required is None else f" of {100 * reached.required:g} % of requests"
+    return f"{objective_words(reached.objective)}{share}"
+
+
+def _column(reached: Reached) -> str:
+    return f"{objective_words(reached.objective)} ÷ limit"
+
+
+def _row(fleet: Fleet, headroom: float) -> Mapping[str, Any]:
+    return {"fleet": fleet_name(fleet), "USD a month": round(fleet.cost_usd_per_month),
+            "USD a year": round(fleet.cost_usd_per_year),
+            **{_column(reached): None if reached.value_ms is None else round(reached.value_ms / reached.limit_ms, 3)
+               for reached in fleet.reached},
+            "bears": bears(fleet, headroom),
+            "one replica less misses": objective_words(fleet.limiting_metric)}
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 or value == round(value) else f"{value:.1f}"
