@@ -24,8 +24,10 @@ from planner.report.figures.answer_figures import attainment_over_load, fleet_co
 from planner.report.figures.bins import MOST_BINS, bin_steps, num_replicas, time_bins
 from planner.report.figures.fleet_figures import fleet_load
 from planner.report.figures.latency_figures import latency_cdf, time_by_phase
+from planner.report.figures.phase_colors import PHASE_COLORS, SPAN_COLORS, TERM_COLORS
 from planner.report.figures.rate_figures import arrivals, lengths
-from planner.report.figures.schedule_figures import KINDS, schedule_timeline
+from planner.report.figures.schedule_figures import schedule_timeline
+from planner.report.figures.style import LINE_COLORS, PAPER
 from planner.report.figures.sweep_figures import front_scatter, parallel_axes
 from planner.results.phases import PHASES
 from planner.results.saved import SavedResult, load_result, save_result
@@ -195,7 +197,7 @@ def test_spans_are_a_requests_whole_time_and_all_its_tokens(options: dict[str, A
     result = play([(0.01 * k, 12 + 5 * k % 20, 3 + k % 6) for k in range(9)], max_model_len=64, **options)
     requests = result.requests_table()
     found = spans(requests, result.steps_table(), result.schedule_table())
-    assert set(found["kind"]) <= set(KINDS)
+    assert set(found["kind"]) <= set(SPAN_COLORS)
     for row in requests.iter_rows(named=True):
         own = found.filter(request_id=row["request_id"])
         assert own["start_s"][0] == row["arrival_s"]
@@ -303,3 +305,32 @@ def test_published_figures_are_drawn_against_their_targets() -> None:
     assert {name: list(trace.x) for name, trace in drawn.items()} == {
         "target met": [10.0], "target missed": [30.0], "no target": [40.0], "target": [20.0, 20.0]}
     assert drawn["target met"].y[0] == "a metric of a name that is<br>long"
+
+
+def test_a_colour_means_one_thing() -> None:
+    """No phase, span or term shares a colour with another, or with a result."""
+    for colors in (PHASE_COLORS, TERM_COLORS):
+        assert len(set(colors.values())) == len(colors)
+        assert not set(colors.values()) & set(LINE_COLORS)
+    assert set(PHASE_COLORS) == set(PHASES)
+    assert set(TERM_COLORS) == set(TERMS)
+    assert set(SPAN_COLORS.values()) <= set(PHASE_COLORS.values())
+
+
+def test_a_dark_figure_has_lines_that_can_be_read(result: SavedResult) -> None:
+    """At least 4.5 : 1 against the page, WCAG 2.1."""
+    second = replace(result, name="second")
+    for figure in figures.all_figures([result, second], theme="dark").values():
+        colors = {trace.line.color for trace in figure.data if trace.type == "scatter" and trace.line.width}
+        assert all(contrast(color, PAPER["dark"][0]) >= 4.5 for color in colors)
+
+
+def contrast(color: str, paper: str) -> float:
+    """Return the contrast ratio of two colours, WCAG 2.1."""
+    def luminance(text: str) -> float:
+        parts = [int(text[place:place + 2], 16) / 255 for place in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
+
+    light, dark = sorted((luminance(color), luminance(paper)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)

@@ -93,9 +93,7 @@ def _findings(saved: SavedAnswer) -> Findings:
 
 def _comparison(summaries: Sequence[dict[str, Any]], name: str) -> Findings:
     """Of summaries alone: their requests and steps are in the folders of `--save`."""
-    empty = pl.DataFrame()
-    results = [SavedResult(name=str(each.get("name", name)), summary=each, requests=empty, steps=empty)
-               for each in summaries]
+    results = [SavedResult.of_summary(str(each.get("name", name)), each) for each in summaries]
     names = labels(results)
     explained = [(name, each["explanation"]) for name, each in zip(names, summaries, strict=True)
                  if (each.get("explanation") or {}).get("phases")]

@@ -25,7 +25,7 @@ from planner.ui.kept_answers import Answer, answer, is_asked, question_of, searc
 from planner.ui.kept_replays import show, theme
 from planner.ui.link import in_link, number, one_of
 from planner.ui.own_profiles import portable
-from planner.ui.tasks import check_load
+from planner.ui.replay_tasks import check_load
 from planner.ui.words import plain, without_paths
 
 NAME = "capacity"

@@ -15,15 +15,17 @@ from planner.report.figures.sweep_figures import front_scatter, parallel_axes
 from planner.results.summary import HEADLINES
 from planner.settings.objectives import objectives_text
 from planner.traces import Trace
+from planner.ui.applied import set_options
 from planner.ui.downloads import answer_downloads
 from planner.ui.kept_answers import Answer, answer, is_asked, question_of, search
 from planner.ui.kept_replays import show, theme
 from planner.ui.link import ANY, in_link, one_of
 from planner.ui.named import PROFILES, named
 from planner.ui.own_profiles import portable, profile_of
+from planner.ui.replay_tasks import check_load
 from planner.ui.sidebar import MOST as MOST_OF
 from planner.ui.sidebar import widget_value
-from planner.ui.tasks import PART, check_load, sweep
+from planner.ui.tasks import PART, sweep
 
 NAME = "sweep"
 MOST = 2_000  # configurations of a page; more are for planner sweep
@@ -99,5 +101,4 @@ def _load(rows: pl.DataFrame, axes: list[str]) -> None:
     chosen = st.session_state["chosen"]["selection"]["rows"]
     if chosen:
         row = rows.row(chosen[0], named=True)
-        for axis in axes:
-            st.session_state[axis] = widget_value(axis, row[axis])
+        set_options({axis: row[axis] for axis in axes})

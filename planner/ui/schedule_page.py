@@ -9,7 +9,8 @@ from planner.traces import Trace
 from planner.ui.downloads import harmless
 from planner.ui.kept_replays import kept, show, study_key, theme
 from planner.ui.link import in_link, number
-from planner.ui.tasks import Asked, Window, window
+from planner.ui.replay_tasks import Asked
+from planner.ui.tasks import Window, window
 from planner.ui.words import plain
 
 MOST = 200

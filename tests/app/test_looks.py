@@ -63,14 +63,16 @@ def look(page: Any, name: str) -> None:
 
 def fill(page: Any, name: str, folder: Path) -> None:
     """Do what a page asks for."""
-    if name == "Compare":
-        page.get_by_role("button", name="Add it").click()
-        page.get_by_text("Time to first token").first.wait_for()
+    if name == "Replay":
+        page.get_by_role("button", name="Find what to change").click()
+        page.get_by_role("button", name="Apply").first.wait_for()
+    elif name == "Compare":
+        page.get_by_role("button", name="Pin this scenario").click()
+        page.get_by_role("button", name="Remove").wait_for()
         page.get_by_label("max_num_seqs", exact=True).first.fill("32")
         page.keyboard.press("Enter")
         settle(page)
-        page.get_by_role("button", name="Add it").click()
-        page.get_by_text("against scenario 1").wait_for()
+        page.get_by_text("against max_num_seqs default").wait_for()
     elif name == "Capacity":
         page.get_by_role("button", name="Find the capacity").click()
         page.get_by_text("Attainment over the request rate").wait_for()
@@ -102,11 +104,11 @@ def test_the_keyboard_reaches_everything(browser: Any, address: str) -> None:
         page.keyboard.press("Tab")
         reached.append(str(page.evaluate("() => { const e = document.activeElement; return e.getAttribute('aria-label')"
                                          " || e.innerText || e.tagName }")))
-        if reached[-1] == "Add it":
+        if reached[-1] == "Pin this scenario":
             break
-    assert reached[-1] == "Add it"
+    assert reached[-1] == "Pin this scenario"
     assert {"Workload", "Capacity", "Catalog"} <= {text.split("\n")[-1] for text in reached}
     for label in ("trace", "model", "gpu", "max_num_seqs", "load, times the trace's", "slo"):
         assert any(label in text for text in reached), label
     page.keyboard.press("Enter")
-    page.get_by_text("Time to first token").first.wait_for()
+    page.get_by_role("button", name="Remove").wait_for()

@@ -5,11 +5,10 @@ from typing import Any
 import plotly.graph_objects as go
 import polars as pl
 
-from planner.report.figures.style import BLUE, GREEN, GREY, INDIGO, ORANGE, SKY, VERMILLION, Theme, finish, plot_text
+from planner.report.figures.phase_colors import SPAN_COLORS
+from planner.report.figures.style import Theme, finish, plot_text
 from planner.results.spans import spans
 
-KINDS = {"waiting": GREY, "loading": INDIGO, "prompt chunk": ORANGE, "decode": BLUE, "decode beside prompts": SKY,
-         "recompute": VERMILLION, "left out": GREEN}
 ROW_PX = 18
 
 
@@ -25,7 +24,7 @@ def schedule_timeline(requests: pl.DataFrame, steps: pl.DataFrame, schedule: pl.
     found = spans(requests, steps, schedule)
     origin = 0.0 if requests.is_empty() else float(requests["arrival_s"][0])
     figure = go.Figure()
-    for kind, color in KINDS.items():
+    for kind, color in SPAN_COLORS.items():
         rows = found.filter(kind=kind)
         if rows.height:
             figure.add_bar(

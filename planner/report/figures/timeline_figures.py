@@ -8,20 +8,9 @@ import numpy as np
 import polars as pl
 
 from planner.report.figures.bins import BinnedSteps, TimeBins, Values, bin_steps, num_replicas, time_bins
+from planner.report.figures.phase_colors import TERM_COLORS
 from planner.report.figures.style import (
-    BLUE,
-    BROWN,
-    GREEN,
     GREY,
-    INDIGO,
-    OLIVE,
-    ORANGE,
-    PURPLE,
-    SKY,
-    TEAL,
-    VERMILLION,
-    WINE,
-    YELLOW,
     Results,
     Theme,
     as_list,
@@ -32,12 +21,9 @@ from planner.report.figures.style import (
     plot_text,
 )
 from planner.results.saved import SavedResult
-from planner.steptime.by_term import TERMS
 
 TIME_AXIS = "time since the first arrival [s]"
 NO_STEPS = "no steps were recorded"
-TERM_COLORS = dict(zip(TERMS, (BLUE, PURPLE, GREY, ORANGE, SKY, YELLOW, GREEN, VERMILLION, BROWN, TEAL, WINE,
-                               INDIGO, OLIVE), strict=True))
 
 
 class Series(NamedTuple):
