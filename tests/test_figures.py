@@ -24,6 +24,7 @@ from planner.report.figures.answer_figures import attainment_over_load, fleet_co
 from planner.report.figures.bins import MOST_BINS, bin_steps, num_replicas, time_bins
 from planner.report.figures.fleet_figures import fleet_load
 from planner.report.figures.latency_figures import latency_cdf, time_by_phase
+from planner.report.figures.limit_figures import capacity_figure
 from planner.report.figures.phase_colors import PHASE_COLORS, SPAN_COLORS, TERM_COLORS
 from planner.report.figures.rate_figures import arrivals, lengths
 from planner.report.figures.schedule_figures import schedule_timeline
@@ -33,6 +34,7 @@ from planner.results.phases import PHASES
 from planner.results.saved import SavedResult, load_result, save_result
 from planner.results.spans import spans
 from planner.run import replay
+from planner.settings.objectives import Required
 from planner.steptime.by_term import TERMS
 
 
@@ -334,3 +336,21 @@ def contrast(color: str, paper: str) -> float:
 
     light, dark = sorted((luminance(color), luminance(paper)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("attainment", [None, 0.9])
+def test_each_limit_has_a_line_that_is_1_at_its_edge(attainment: float | None) -> None:
+    probes = tuple(Probe(rate_rps=rate, attainment=1 - rate / 40, is_met=rate < 3, limiting_metric="p99_ttft",
+                         statistics_ms={"p99_ttft": 100 * rate, "p50_tpot": None if rate > 3 else 10.0})
+                   for rate in (1.0, 2.0, 3.0, 4.0))
+    found = filled(CapacityAnswer, probes=probes, attainment=attainment, capacity_rps=3.0, confidence=None,
+                   slo=Required(text="", limits_s={"p99_ttft": 0.3, "p50_tpot": 0.02}, attainment=attainment))
+    figure = capacity_figure(found)
+    lines = {trace.name: list(trace.y) for trace in figure.data}
+    assert lines["p99 TTFT ÷ 300 ms"] == pytest.approx([1 / 3, 2 / 3, 1.0, 4 / 3])
+    assert lines["p50 TPOT ÷ 20 ms"] == [0.5, 0.5, 0.5, None]
+    shares = [line for name, line in lines.items() if name.startswith("requests outside")]
+    assert len(shares) == (attainment is not None)
+    if shares:
+        assert shares[0] == pytest.approx([0.25, 0.5, 0.75, 1.0])
+    assert figure.layout.shapes[0].y0 == 1

@@ -8,12 +8,12 @@ from typing import Any
 from planner.planning.advice import LEAST_GAIN, LOSSY, advise, helpful_changes
 from planner.planning.fewest import fewest_replicas
 from planner.planning.missed import UnreachableError
+from planner.report.capacity_sentence import limit_words
 from planner.report.difference_words import setting_text
 from planner.report.verdict_line import Kind, verdict_line
 from planner.results.short_times import time_text
 from planner.run import Outcome, replay
 from planner.settings.objectives import Objectives
-from planner.settings.statistic import LABELS, parse_statistic
 from planner.ui.replay_tasks import Asked, check_load
 
 MOST = 3  # changes that are shown
@@ -92,13 +92,7 @@ def _effect(row: Mapping[str, Any], advice: Mapping[str, Any]) -> str:
     if metric == "slo_attainment":
         return f"{before:.1%} → {after:.1%} of the requests within their targets{gpus}".replace("%", " %")
     change = f"{after / before - 1:+.0%}".replace("%", " %")
-    return f"{_label(metric)} {time_text(before)} → {time_text(after)} ({change}){gpus}"
-
-
-def _label(metric: str) -> str:
-    """Return a metric of the summary in words."""
-    statistic = parse_statistic(metric)
-    return metric if statistic is None else f"{statistic.name.partition('_')[0]} {LABELS[statistic.metric]}"
+    return f"{limit_words(metric)} {time_text(before)} → {time_text(after)} ({change}){gpus}"
 
 
 def _replicas(asked: Asked, outcome: Outcome, slo: Objectives) -> tuple[Change | None, str]:

@@ -5,6 +5,7 @@ import gc
 import gzip
 import json
 import pickle
+import re
 from typing import Any
 
 import numpy as np
@@ -61,20 +62,42 @@ def test_each_page_says_what_it_is_for_until_it_is_asked(place: str) -> None:
 
 
 def test_a_capacity_has_its_number_its_load_and_its_command() -> None:
-    page = until(press(opened("capacity"), "Find the capacity"), lambda page: page.metric)
+    page = until(press(opened("capacity"), "Find the capacity"), lambda page: page.subheader)
     assert not page.exception
-    assert page.metric[0].label == "capacity"
+    sentence = page.subheader[0].value.replace("\\", "")
+    assert re.match(r"[\d.]+ requests per second, [\d.]+ × the traffic; then T(TF|PO)T gives way", sentence)
     assert len(page.get("plotly_chart")) == 2
+    kept = [words.value for words in page.info]
+    page.number_input(key="other_attainment").set_value(0.9).run()
+    assert [words.value for words in page.info] != kept
     assert page.code[-1].value.startswith("planner capacity chat --model llama-3.1-8b")
+
+
+def test_other_percentiles_are_answered_without_a_search() -> None:
+    page = linked("capacity", limit="1000", replicates="0", slo="p99_ttft:500 p99_tpot:30")
+    page = until(press(page, "Find the capacity"), lambda page: page.subheader)
+    chart = json.loads(page.get("plotly_chart")[0].proto.spec)
+    assert [trace["name"] for trace in chart["data"]] == ["p99 TTFT ÷ 500 ms", "p99 TPOT ÷ 30 ms"]
+    before = up_to(page)
+    page.selectbox(key="other_statistic_p99_tpot").set_value("p50_tpot").run()
+    assert up_to(page) >= before
+    probes = page.session_state["found_capacity"].value.probes
+    page.number_input(key="other_limit_p99_tpot").set_value(probes[1].statistics_ms["p50_tpot"]).run()
+    assert probes[1].rate_rps == pytest.approx(up_to(page), rel=1e-3)
+    assert "running_capacity" not in page.session_state
+
+
+def up_to(page: Any) -> float:
+    """Return the highest load that keeps the other targets."""
+    return float(re.search(r"kept up to ([\d.]+)/s", said(page).replace("\\", ""))[1])  # type: ignore[index]
 
 
 def test_a_capacity_counts_users() -> None:
     page = linked("capacity", of="concurrency", think_time="5", limit="300", replicates="0", slo="ttft:500 tpot:20")
     assert page.number_input(key="think_time").value == 5.0
-    page = until(press(page, "Find the capacity"), lambda page: page.metric)
+    page = until(press(page, "Find the capacity"), lambda page: page.subheader)
     assert not page.exception
-    assert page.metric[0].value.endswith(" users")
-    assert page.metric[0].delta.endswith(" requests/s")
+    assert re.match(r"\d+ users, at [\d.]+ requests per second; then", page.subheader[0].value.replace("\\", ""))
     assert "a user pauses for 5 s after each answer" in said(page)
     assert "--of concurrency --think-time 5.0" in page.code[-1].value
     assert "--scaling" not in page.code[-1].value
