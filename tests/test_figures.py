@@ -27,7 +27,7 @@ from planner.report.figures.latency_figures import latency_cdf, time_by_phase
 from planner.report.figures.limit_figures import capacity_figure
 from planner.report.figures.phase_colors import PHASE_COLORS, SPAN_COLORS, TERM_COLORS
 from planner.report.figures.rate_figures import arrivals, lengths
-from planner.report.figures.schedule_figures import schedule_timeline
+from planner.report.figures.schedule_figures import STEP_KINDS, schedule_timeline
 from planner.report.figures.style import LINE_COLORS, PAPER
 from planner.report.figures.sweep_figures import front_scatter, parallel_axes
 from planner.results.phases import PHASES
@@ -209,7 +209,10 @@ def test_spans_are_a_requests_whole_time_and_all_its_tokens(options: dict[str, A
         waited = own.filter(kind="waiting")
         assert (waited["end_s"] - waited["start_s"]).sum() == pytest.approx(row["queue_s"] + row["frontend_s"])
     figure = schedule_timeline(requests, result.steps_table(), result.schedule_table())
-    assert {bar.name for bar in figure.data} == set(found["kind"])
+    lanes = [bar for bar in figure.data if bar.name in STEP_KINDS]
+    assert {bar.name for bar in figure.data} - set(STEP_KINDS) == set(found["kind"])
+    assert sum(len(bar.x) for bar in lanes) == result.steps_table().height
+    assert sum(np.sum(bar.x) for bar in lanes) == pytest.approx(result.steps_table()["duration_s"].sum())
     nothing = schedule_timeline(requests.head(0), result.steps_table(), result.schedule_table())
     assert nothing.layout.annotations[0].text == "no request ran"
 

@@ -97,8 +97,8 @@ def scaling_of(place: Any) -> str:
     """
     ways = [RECOMMENDED, *(way for way in MEANINGS if way != RECOMMENDED)]
     scaling: str = place.selectbox("scaling", ways, **in_link("scaling", RECOMMENDED, one_of(ways)),
-                                   format_func=lambda way: f"{way}: {MEANINGS[way]}",
-                                   help="Ways to change the traffic's rate.")
+                                   help="Ways to change the traffic's rate: " + "; ".join(
+                                     f"{way}, {meaning}" for way, meaning in MEANINGS.items()) + ".")
     return scaling
 
 

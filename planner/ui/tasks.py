@@ -12,7 +12,6 @@ import polars as pl
 from planner.deployment.deploy import shape_load
 from planner.errors import UsageError
 from planner.files.table_file import columns_of
-from planner.loop.state.engine_settings import Recording
 from planner.measured.accuracy import predict_file
 from planner.measured.runs import is_table
 from planner.measured.validate import errors, metrics_of, predictions_table
@@ -21,15 +20,11 @@ from planner.planning.grid import Sweep
 from planner.planning.study import without_load
 from planner.planning.sweeping import Grid
 from planner.report.figures.accuracy_figures import predicted_over_measured
-from planner.report.figures.schedule_figures import schedule_timeline
 from planner.report.figures.trace_figures import workload_figures
-from planner.run import replay
 from planner.settings.scenario import Scenario
 from planner.traces import Trace, read_trace
 from planner.traces.reading import BadRows
 from planner.traces.shaping.description import describe as describe_traffic
-from planner.traces.shaping.window_and_rate import limit
-from planner.ui.replay_tasks import MOST_STEPS, Asked, as_shaped, check_load
 from planner.ui.uploads import as_file
 
 MOST_CSV_ROWS = 200_000
@@ -51,50 +46,6 @@ def read_upload(name: str, content: bytes, most_rows: int, on_bad_rows: BadRows)
     if trace.num_requests > most_rows:
         raise UsageError(f"{name}: has more than {most_rows:,} requests; use the command line for it")
     return trace
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
-    """Some requests of a replay, with the rows of steps and of the schedule that are about them, and their figure."""
-
-    requests: pl.DataFrame
-    steps: pl.DataFrame
-    schedule: pl.DataFrame
-    figure: Any
-
-
-def window(asked: Asked, first: int, count: int, theme: Any) -> Window:
-    """Replay with the schedule, up to the end of some requests: later arrivals cannot change them.
-
-    Parameters
-    ----------
-    first, count : the requests, in order of arrival.
-
-    Raises
-    ------
-    UsageError : too many steps come before them.
-    PlannerError : as `run.replay`.
-    """
-    trace, study = asked.trace, asked.study
-    check_load(trace, study.scenario)
-    whole = replay(trace, study.scenario, slo=None)
-    chosen = whole.requests.slice(first, count)
-    if chosen.is_empty():
-        raise UsageError(f"from request {first:,}: there are {whole.requests.height:,}")
-    until_s: Any = chosen["finished_at_s"].max()
-    shaped = shape_load(study.scenario, trace)
-    num_before = shaped.num_requests if until_s is None else int((shaped.requests["arrival_s"] <= until_s).sum())
-    num_steps = int(whole.summary["num_steps"]) * num_before // shaped.num_requests
-    if num_steps > MOST_STEPS:
-        raise UsageError(f"from request {first:,}: about {num_steps:,} steps pass before these requests end, and at "
-                         f"most {MOST_STEPS:,} are recorded here; set start_at (Load) to begin closer to them")
-    result = replay(limit(shaped, num_before), as_shaped(study.scenario), slo=None,
-                    recording=Recording(steps=True, schedule=True)).result
-    schedule = result.schedule_table().join(chosen.select("request_id"), on="request_id", how="semi")
-    of_step = [name for name in ("step", "replica") if name in schedule.columns]
-    steps = result.steps_table().join(schedule.select(of_step), on=of_step, how="semi")
-    return Window(requests=chosen, steps=steps, schedule=schedule,
-                  figure=schedule_timeline(chosen, steps, schedule, theme=theme))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -233,7 +233,7 @@ def test_a_report_is_downloaded_and_opens(browser: Any, address: str, tmp_path: 
 
 
 def test_a_click_tells_a_requests_story(browser: Any, address: str) -> None:
-    page = opened(browser, f"{address}/schedule?limit=30&count=20")
+    page = opened(browser, f"{address}/schedule?limit=30&count=20&first=0")
     settle(page)
     page.get_by_text("610 prompt tokens").wait_for()  # of the first request
     bar = page.locator(".js-plotly-plot .barlayer .point path").last

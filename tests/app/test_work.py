@@ -1,6 +1,8 @@
 """Work beside the server: bounded in memory, ended with whoever asked for it, and one sentence where it goes wrong."""
 
 import gc
+import gzip
+import json
 import os
 import pickle
 import re
@@ -25,10 +27,10 @@ from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
 from planner.traces import read_trace
 from planner.ui import kept_replays as results
-from planner.ui import replay_tasks, tasks, work
+from planner.ui import replay_tasks, schedule_tasks, tasks, work
 from planner.ui.plan_page import fleet_name
 from planner.ui.replay_tasks import Asked, Numbers, check_load, numbers, picture
-from planner.ui.tasks import window
+from planner.ui.schedule_tasks import timeline, window
 from planner.ui.waiting import waited_for
 from planner.ui.words import without_paths
 
@@ -112,7 +114,7 @@ def test_a_long_replay_has_the_steps_of_its_first_requests(monkeypatch: pytest.M
     whole = picture([asked()], "queue", "light")
     assert whole.parts == (None,)
     num_steps = numbers(asked()).summary["num_steps"]
-    for module in (replay_tasks, tasks):
+    for module in (replay_tasks, schedule_tasks):
         monkeypatch.setattr(module, "MOST_STEPS", num_steps // 4)
     part = picture([asked()], "queue", "light")
     assert numbers(asked()).summary["completed"] == 300
@@ -124,6 +126,25 @@ def test_a_long_replay_has_the_steps_of_its_first_requests(monkeypatch: pytest.M
     assert "300" in picture([asked()], "ttft_cdf", "light").figure.layout.title.subtitle.text
     with pytest.raises(UsageError, match="steps pass before these requests end"):
         window(asked(), 200, 40, "light")
+
+
+def test_a_window_is_around_the_slowest_request_with_the_steps_beside_it() -> None:
+    requests = replay(read_trace("chat"), asked().study.scenario).requests
+    place = requests["ttft_s"].arg_max()
+    assert place is not None
+    found = window(asked(), "slowest first token", 20, "light")
+    assert found.subject == requests["request_id"][place]
+    assert found.first == max(place - 10, 0)
+    assert found.subject in found.requests["request_id"]
+    lanes = [bar for bar in found.figure.data if bar.name.startswith("step of")]
+    assert {name for bar in lanes for name in bar.y} == {"steps"}
+    assert all(bar.unselected.marker.opacity == 1 for bar in found.figure.data)
+
+
+def test_a_replay_is_a_chrome_trace() -> None:
+    events = json.loads(gzip.decompress(timeline(asked())))["traceEvents"]
+    steps = [event for event in events if event["ph"] == "X"]
+    assert len(steps) == numbers(asked()).summary["num_steps"]
 
 
 def test_what_a_session_keeps_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
