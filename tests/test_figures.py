@@ -16,6 +16,7 @@ from planner.errors import UnknownNameError
 from planner.loop.state.engine_settings import Recording
 from planner.measured.published import Published
 from planner.planning.capacity_answer import CapacityAnswer, Confidence, Probe
+from planner.planning.cheapest_kept import by_choice
 from planner.planning.check_answer import TargetVerdict
 from planner.planning.size_answer import Fleet, Schedule, SchedulePart, SizeAnswer, UnableFleet
 from planner.report import figures
@@ -237,6 +238,14 @@ def test_a_sweep_is_drawn() -> None:
                           "p99_tpot_ms": [3.0, 4.0, None]})
     front = front_scatter(table, ["gpu", "max_num_seqs"], ["p99_ttft_ms", "p99_tpot_ms"])
     assert {trace.name: list(trace.x) for trace in front.data} == {"on the front": [1.0], "beaten": [2.0]}
+    assert (front.layout.xaxis.type, front.layout.yaxis.title.text) == ("log", "TPOT, p99 [ms]")
+    chosen = by_choice(table.with_columns(misses=pl.lit(""), cost_usd_per_million_output_tokens=pl.Series(
+        [3.0, 2.0, None])), None)
+    starred = front_scatter(chosen, ["gpu", "max_num_seqs"], ["p99_ttft_ms", "p99_tpot_ms"],
+                            limits={"p99_ttft_ms": 1.5})
+    star = next(trace for trace in starred.data if trace.name == "cheapest within the targets")
+    assert [chosen.row(place, named=True)["gpu"] for place, _ in star.customdata] == ["b"]
+    assert [shape.x0 for shape in starred.layout.shapes] == [1.5, 1.5]  # the limit, and the region beyond it
     lines = parallel_axes(table, ["gpu", "max_num_seqs"], ["p99_ttft_ms", "p99_tpot_ms"]).data[0]
     assert [list(axis.values) for axis in lines.dimensions] == [[0, 1], [1, 2], [1.0, 2.0], [3.0, 4.0]]
     assert not front_scatter(table.tail(1), ["gpu"], ["p99_ttft_ms", "p99_tpot_ms"]).data

@@ -205,7 +205,7 @@ def test_a_grid_has_a_front(browser: Any, address: str) -> None:
     page.get_by_role("textbox", name="axes:").fill("max_num_seqs=8,32,128\ndata_parallel_size=1,2")
     page.get_by_role("button", name="Replay the grid").click()
     page.get_by_text("Pareto front").wait_for()
-    page.get_by_text("6 configurations", exact=True).wait_for()
+    page.get_by_text("6 configurations; labels").wait_for()
     page.wait_for_selector("[data-testid=stDataFrame]")
     shoot(page, "explore")
 

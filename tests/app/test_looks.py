@@ -88,7 +88,7 @@ def fill(page: Any, name: str, folder: Path) -> None:
     elif name == "Explore":
         page.get_by_role("textbox", name="axes:").fill("max_num_seqs=8,32,128\ndata_parallel_size=1,2")
         page.get_by_role("button", name="Replay the grid").click()
-        page.get_by_text("6 configurations", exact=True).wait_for()
+        page.get_by_text("6 configurations; labels").wait_for()
     elif name == "Accuracy":
         write_synthetic(folder / "runs.csv", {}, noise=0.02)
         page.locator(".st-key-measured input[type=file]").set_input_files(folder / "runs.csv")

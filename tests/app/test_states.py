@@ -173,6 +173,20 @@ def test_a_sweep_runs_beside_its_page() -> None:
     assert "--attainment" not in page.code[-1].value
 
 
+def test_an_option_is_added_to_a_sweep_from_a_list_and_a_row_goes_to_the_sidebar() -> None:
+    page = linked("explore", limit="300", axes="max_num_seqs=4,64")
+    page.selectbox(key="new_axis").set_value("data_parallel_size").run()
+    page = press(page, "Add")
+    assert page.text_area[0].value == "max_num_seqs=4,64\ndata_parallel_size=1,2,4"
+    page = until(press(page, "Replay the grid"), lambda page: page.get("plotly_chart"))
+    best = page.success[0].value.replace("\\", "")
+    assert best.startswith("Cheapest within the targets: max_num_seqs 64, data_parallel_size 1,")
+    table = page.dataframe[0].value
+    assert list(table["\N{BLACK STAR}"])[:2] == ["\N{BLACK STAR}", ""]
+    page.number_input(key="max_num_seqs").set_value(64).run()
+    assert not page.warning  # an option that varies does not change the answer
+
+
 def test_a_sweep_that_is_stopped_keeps_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(explore_module, "PART", 1)
     page = opened("explore")
