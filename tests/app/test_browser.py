@@ -269,7 +269,7 @@ def test_two_sessions_do_not_see_each_others_uploads(browser: Any, address: str,
     link = f"{address}/workload?trace=your+file"
     one, two = opened(browser, link), opened(browser, link)
     upload(one, trace)
-    one.get_by_text("trace secret.csv").wait_for()
+    one.get_by_text("2 of 2 rows read").wait_for()
     two.get_by_text("Upload a trace in the sidebar").wait_for()
     two.reload()
     two.get_by_text("Upload a trace in the sidebar").wait_for()
