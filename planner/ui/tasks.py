@@ -1,7 +1,7 @@
 """Jobs that pages run in another process: plain functions, with the figures that they return."""
 
 import tempfile
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,8 @@ import polars as pl
 
 from planner.deployment.deploy import shape_load
 from planner.errors import UsageError
-from planner.files.table_file import columns_of
-from planner.measured.accuracy import predict_file
-from planner.measured.runs import is_table
-from planner.measured.validate import errors, metrics_of, predictions_table
-from planner.measured.validate_answer import ErrorSummary
 from planner.planning.grid import Sweep
-from planner.planning.study import without_load
 from planner.planning.sweeping import Grid
-from planner.report.figures.accuracy_figures import predicted_over_measured
 from planner.report.figures.trace_figures import workload_figures
 from planner.settings.scenario import Scenario
 from planner.traces import Trace, read_trace
@@ -64,32 +57,6 @@ def traffic(trace: Trace, scenario: Scenario, theme: Any) -> Traffic:
     description = describe_traffic(shaped)
     return Traffic(num_requests=shaped.num_requests, description=description,
                    figures=workload_figures(shaped, description, theme=theme), head=shaped.requests.head(200))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """What a page shows of measurements beside their predictions."""
-
-    notes: tuple[str, ...]
-    overall: Mapping[str, ErrorSummary | None]
-    table: pl.DataFrame
-    figures: dict[str, Any]
-
-
-def measured(name: str, content: bytes, scenario: Scenario, theme: Any) -> Measured:
-    """Predict what was measured.
-
-    Raises
-    ------
-    PlannerError : the file cannot be read, or a prediction cannot be made.
-    """
-    with as_file(name, content) as path:
-        taken = Scenario() if is_table(columns_of(path)) else without_load(scenario)
-        predicted = predict_file(path, taken, client=None, jobs=-1)
-        notes = tuple(note.replace(str(path), name) for note in predicted.notes)
-    table, metrics = predictions_table(predicted.predictions), metrics_of(predicted.predictions)
-    return Measured(notes=notes, overall=errors(predicted.predictions).by_metric, table=table,
-                    figures={metric: predicted_over_measured(table, metric, theme=theme) for metric in metrics})
 
 
 def sweep(plan: Sweep, trace: Trace, part: int) -> Generator[tuple[int, int, pl.DataFrame | None], None, pl.DataFrame]:

@@ -26,8 +26,10 @@ from planner.run import replay
 from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
 from planner.traces import read_trace
+from planner.traces.shaping.client_load import client_load
 from planner.ui import kept_replays as results
 from planner.ui import replay_tasks, schedule_tasks, tasks, work
+from planner.ui.accuracy_tasks import measured
 from planner.ui.plan_page import fleet_name
 from planner.ui.replay_tasks import Asked, Numbers, check_load, numbers, picture
 from planner.ui.schedule_tasks import timeline, window
@@ -139,6 +141,25 @@ def test_a_window_is_around_the_slowest_request_with_the_steps_beside_it() -> No
     lanes = [bar for bar in found.figure.data if bar.name.startswith("step of")]
     assert {name for bar in lanes for name in bar.y} == {"steps"}
     assert all(bar.unselected.marker.opacity == 1 for bar in found.figure.data)
+
+
+def test_a_benchmarks_result_has_signed_errors_and_another_model_is_refused() -> None:
+    scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm", max_concurrency=4, num_prompts=40)
+    summary = replay(client_load(scenario), scenario).summary
+    keys = ("completed", "duration", "total_input_tokens", "total_output_tokens", "mean_ttft_ms", "median_ttft_ms",
+            "p99_ttft_ms", "mean_tpot_ms", "p99_tpot_ms")
+    run = {"model_id": "meta-llama/Llama-3.1-8B-Instruct", "num_prompts": 40, "request_rate": "inf",
+           "max_concurrency": 4, **{key: summary[key] for key in keys}, "p99_tpot_ms": 2 * summary["p99_tpot_ms"]}
+    own = Scenario(model="llama-3.1-8b", gpu="h100-sxm")
+    found = measured("bench.json", json.dumps(run).encode(), own, "light")
+    error_of = dict(found.table.select("metric", "error").iter_rows())
+    assert error_of["p99_ttft_ms"] == pytest.approx(0.0, abs=1e-6)
+    assert error_of["p99_tpot_ms"] == pytest.approx(-0.5, rel=1e-6)
+    (figure,) = found.figures.values()
+    assert [line.name for line in figure.data] == ["TTFT, measured", "TTFT, predicted", "TPOT, measured",
+                                                   "TPOT, predicted"]
+    with pytest.raises(UsageError, match=r"was measured with the model llama-3.1-8b, and the sidebar has qwen3-32b"):
+        measured("bench.json", json.dumps(run).encode(), replace(own, model="qwen3-32b"), "light")
 
 
 def test_a_replay_is_a_chrome_trace() -> None:
