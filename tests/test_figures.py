@@ -321,6 +321,15 @@ def test_published_figures_are_drawn_against_their_targets() -> None:
     assert drawn["target met"].y[0] == "a metric of a name that is<br>long"
 
 
+def test_the_rows_of_a_figure_over_time_have_one_cursor(result: SavedResult) -> None:
+    """They have one x axis, and the hover names the row of each number."""
+    figure = figures.step_composition(result)
+    assert {trace.xaxis for trace in figure.data} == {"x3"}
+    assert figure.layout.hoversubplots == "axis"
+    assert {trace.hovertemplate.partition(" ")[2] for trace in figure.data} == {"prompt tokens", "decodes",
+                                                                               "step time [ms]"}
+
+
 def test_a_colour_means_one_thing() -> None:
     """No phase, span or term shares a colour with another, or with a result."""
     for colors in (PHASE_COLORS, TERM_COLORS):

@@ -119,6 +119,8 @@ def finish(figure: Any, title: str, note: str, theme: Theme, *, hovermode: str =
         legend={"orientation": "h", "x": 0, "xanchor": "left", "y": 0, "yanchor": "bottom", "yref": "container",
                 "traceorder": "normal"},
     )
+    if hovermode == "x unified":
+        _share_cursor(figure)
     if theme == "dark":
         figure = go.Figure(_on_dark(figure.to_dict()))
     if not figure.data:
@@ -128,6 +130,17 @@ def finish(figure: Any, title: str, note: str, theme: Theme, *, hovermode: str =
         figure.add_annotation(text=note, x=0.5, y=0.5, xref="paper", yref="paper",
                               showarrow=False)
     return figure
+
+
+def _share_cursor(figure: Any) -> None:
+    """Put the rows of a figure on one x axis, so that the cursor is at the same place in all of them."""
+    axes = list(figure.select_xaxes())
+    if len(axes) > 1:
+        last = f"x{len(axes)}"
+        figure.update_traces(xaxis=last)
+        figure.update_yaxes(anchor=last)
+        figure.update_layout(hoversubplots="axis", **{axis.plotly_name: None for axis in axes[:-1]})
+        figure.update_xaxes(matches=None)
 
 
 def _on_dark(part: Any) -> Any:

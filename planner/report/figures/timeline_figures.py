@@ -139,6 +139,7 @@ def _timeline(results: Results, rows: Sequence[str], series: Any, title: str, no
             continue
         for row, drawn in enumerate(series(bin_steps(result, bins), result), 1):
             _add_series(figure, row, drawn, bins, place, plot_text(label), len(found) > 1)
+            figure.update_traces(hovertemplate=f"%{{y:,.4g}} {rows[row - 1]}", row=row, col=1)
     return finish(figure, title, f"{note} {bins}" if bins.count else NO_STEPS, theme)
 
 
@@ -148,9 +149,9 @@ def _add_series(figure: Any, row: int, drawn: Series, bins: TimeBins, place: int
     common = {"x0": 0.5 * bins.width_s, "dx": bins.width_s, "mode": "lines", "legendgroup": label, "row": row, "col": 1}
     if drawn.peak is not None:
         figure.add_scatter(y=drawn.peak, name=f"{prefix}peak", showlegend=False, opacity=0.8,
-                           line={**style, "dash": "dot", "width": 1}, hovertemplate="%{y:,.4g}", **common)
+                           line={**style, "dash": "dot", "width": 1}, **common)
     figure.add_scatter(y=drawn.mean, name=label if is_named else "mean", showlegend=is_named and row == 1, line=style,
-                       hovertemplate="%{y:,.4g}", **common)
+                       **common)
 
 
 def _add_terms(figure: Any, row: int, result: SavedResult, bins: TimeBins) -> None:
