@@ -96,12 +96,13 @@ def test_a_links_scenario_and_an_upload_stay_on_every_page(browser: Any, address
         assert page.get_by_text("Upload a trace in the sidebar").count() == 0
     assert metric(page, "Served") == "all 50"
     go(page, "Capacity")
-    page.get_by_label("bootstrap replicates").fill("0")
+    page.get_by_text("More: method, confidence").click()
+    page.get_by_label("bootstrap replicates", exact=True).fill("0")
     page.keyboard.press("Enter")
     page.wait_for_url(re.compile("replicates=0"))
     go(page, "Replay")
     go(page, "Capacity")
-    assert page.get_by_label("bootstrap replicates").input_value() == "0"
+    assert page.get_by_label("bootstrap replicates", exact=True).input_value() == "0"
     assert "replicates=0" in page.url
 
 
