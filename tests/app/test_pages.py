@@ -75,7 +75,7 @@ def test_a_slider_changes_the_numbers_and_a_pinned_result_stays() -> None:
     after = {metric.label: metric for metric in page.metric}["Time to first token"]
     assert after.value != before
     assert after.delta.endswith(f"; pinned {before}")
-    assert "**rate_scale 6 against rate_scale 1**: a request takes" in said(page).replace("\\", "")
+    assert "**load ×6 against load ×1**: a request takes" in said(page).replace("\\", "")
     assert "Unpin" not in [button.label for button in page.button]
     page.slider(key="rate_scale").set_value(1.0).run()
     assert "pinned" not in {metric.label: metric for metric in page.metric}["Time to first token"].delta
@@ -111,7 +111,7 @@ def test_a_change_is_found_and_applied_and_can_be_taken_back() -> None:
     press(page, "Find what to change")
     page = until(page, lambda page: "Apply" in [button.label for button in page.button])
     assert not page.exception
-    count = int(re.search(r"\*\*(\d+) × l40s", said(page).replace("\\", ""))[1])  # type: ignore[index]
+    count = int(re.search(r"\*\*(\d+) × L40S", said(page).replace("\\", ""))[1])  # type: ignore[index]
     [button for button in page.button if button.label == "Apply"][-1].click()
     page.run()
     assert page.number_input(key="data_parallel_size").value == count
