@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import CHROMIUM, REASON, metric, opened, settle
+from browsing import CHROMIUM, REASON, metric, opened, set_option, settle
 from measured_runs import write_synthetic
 
 pytest.importorskip("playwright.sync_api")
@@ -45,6 +45,10 @@ class User:
         place.press("Enter")
         settle(self.page)
 
+    def set(self, label: str, text: str) -> None:
+        self.clicks += 3  # the dialog, its field, and out of it
+        set_option(self.page, label, text)
+
     def go(self, name: str) -> None:
         self.clicks += 1
         self.page.get_by_test_id("stSidebarNav").get_by_role("link", name=name).click()
@@ -76,33 +80,34 @@ def test_chunk_sizes_are_compared(browser: Any, address: str) -> None:
     own = user(browser, f"{address}/replay?limit=2000&rate_scale=2.0&max_num_batched_tokens=512")
     own.press("Pin to compare")
     own.page.get_by_role("button", name="Unpin").wait_for()
-    own.fill("max_num_batched_tokens", "8192")
+    own.set("Chunk size", "8192")
     own.go("Compare")
-    own.page.get_by_role("columnheader", name="max_num_batched_tokens 8,192").wait_for()
+    own.page.get_by_role("columnheader", name="chunk size 8,192 tokens").wait_for()
     own.page.get_by_text(re.compile("a request takes .* (more|less) on average")).first.wait_for()
-    own.tell("chunk sizes compared", 3)
+    own.tell("chunk sizes compared", 5)
 
 
 def test_two_gpus_are_compared(browser: Any, address: str) -> None:
     own = user(browser, f"{address}/replay?limit=2000")
     own.press("Pin to compare")
     own.page.get_by_role("button", name="Unpin").wait_for()
-    own.choose("gpu", "l40s")
+    own.choose("GPU", "L40S")
     own.go("Compare")
-    own.page.get_by_role("columnheader", name="gpu l40s").wait_for()
+    own.page.get_by_role("columnheader", name="GPU L40S").wait_for()
     own.page.get_by_role("cell", name="USD per million output tokens").wait_for()
     own.tell("two GPUs compared", 4)
 
 
 def test_the_capacity_within_percentiles(browser: Any, address: str) -> None:
     own = user(browser, f"{address}/capacity?limit=1000")
-    own.fill("slo", "p99_ttft:500 p99_tpot:40")
+    own.choose("Targets [ms] for", "p99 of all requests")
+    own.fill("TPOT", "40")
     own.press("Find the capacity")
     own.page.get_by_role("heading", name="requests per second").wait_for()
     own.page.get_by_text("Use of each limit").wait_for()
     own.fill("limit 2 [ms]", "30")
     own.page.get_by_text("These targets are kept up to").wait_for()
-    own.tell("capacity within percentiles", 3)
+    own.tell("capacity within percentiles", 5)
 
 
 def test_a_grid_has_its_cheapest(browser: Any, address: str) -> None:
@@ -136,10 +141,8 @@ def test_prefill_and_decode_apart(browser: Any, address: str) -> None:
     own = user(browser, f"{address}/replay?limit=1000&rate_scale=4.0&data_parallel_size=4")
     own.press("Pin to compare")
     own.page.get_by_role("button", name="Unpin").wait_for()
-    own.clicks += 1
-    own.page.get_by_text("More: fleet").click()
-    own.fill("prefill_replicas", "2")
-    own.page.get_by_text("prefill_replicas 2 against prefill_replicas 0").wait_for()
+    own.set("Replicas that only prefill", "2")
+    own.page.get_by_text("replicas that only prefill 2 against replicas that only prefill 0").wait_for()
     assert "pinned" in own.page.locator("[data-testid=stMetric]").first.inner_text()
     assert metric(own.page, "Served") == "all 1,000"
-    own.tell("prefill and decode apart", 3)
+    own.tell("prefill and decode apart", 4)
