@@ -102,7 +102,7 @@ def _engines(deployment: Deployment, trace: Trace) -> list[str]:
     if "adapter" in columns and not settings.max_loras:
         lines.append("the trace's LoRA adapters are ignored; --max-loras replays them")
     lines += window_memory(deployment, trace) + graph_memory(deployment)
-    lines += _kv_cache(deployment) + _kernels(deployment)
+    lines += _kv_cache(deployment) + _encoders(deployment) + _kernels(deployment)
     return lines + _context(deployment) + _release(deployment) + _calibration(deployment)
 
 
@@ -118,6 +118,16 @@ def _kv_cache(deployment: Deployment) -> list[str]:
                 f"unless --kv-cache-dtype is given"]
     return [f"the checkpoint states a KV cache in {arch.kv_cache_dtype}, but {engine} keeps it in 16 bit on this GPU "
             f"or in this release; --kv-cache-dtype {arch.kv_cache_dtype} changes it"]
+
+
+def _encoders(deployment: Deployment) -> list[str]:
+    """Say which encoders of a multimodal model are not in the prediction."""
+    arch = deployment.architecture
+    remedies = {"vision": "a config.json with the sizes of its vision_config as --model adds them",
+                "audio": "a lower --gpu-memory-utilization makes room for its weights"}
+    return [] if arch is None else [
+        f"the {name} encoder of {arch.name} is left out: its sizes are not known, so its weights and its time are not "
+        f"in the prediction; {remedies[name]}" for name in arch.encoders_left_out]
 
 
 def _images(deployment: Deployment) -> str:
