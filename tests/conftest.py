@@ -27,8 +27,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 # Files whose tests take the longest: at the end of a run they would leave all processes but one idle.
 FIRST = ("test_packaging.py", "test_gate_integrations.py", "test_documents.py", "test_looks.py", "test_browser.py",
-         "test_laws.py", "test_uncompiled.py", "test_notebook.py", "test_fuzz.py", "test_calibrate.py",
-         "test_sweep.py", "test_tiers.py", "test_tier_pools.py", "test_queueing.py")
+         "test_clicks.py", "test_laws.py", "test_uncompiled.py", "test_notebook.py", "test_fuzz.py",
+         "test_calibrate.py", "test_sweep.py", "test_tiers.py", "test_tier_pools.py", "test_queueing.py")
 
 # Files that take ten seconds and more; `make quick` leaves them out, as tests of two seconds that are marked so.
 SLOW = {*FIRST, "test_fleet_laws.py", "test_overload_laws.py", "test_lockstep_laws.py", "test_rules.py", "test_cli.py",

@@ -24,7 +24,7 @@ from planner.report.plan_tables import capacity_table
 from planner.run import replay
 from planner.settings.objectives import Objectives, Verdict, judge, parse_objectives
 from planner.settings.scenario import Scenario
-from planner.settings.statistic import Statistic
+from planner.settings.statistic import Statistic, statistics_ms
 from planner.traces import Trace, read_trace
 
 ONE_SLOT = Scenario(step_time="linear:0.1,1e-9", num_gpu_blocks=4000, max_num_seqs=1, async_scheduling=False)
@@ -273,7 +273,7 @@ def test_the_command_prints_and_writes_the_capacity(tmp_path: Path) -> None:
     assert {"capacity_rps", "capacity_rps_per_gpu", "rate_scale", "attainment", "attainment_at_capacity",
             "limiting_metric", "bracket", "confidence", "stationary", "probes"} <= result.keys()
     assert {"p10", "p50", "p90"} == result["confidence"].keys()
-    assert {"rate_rps", "attainment", "is_met", "limiting_metric"} == result["probes"][0].keys()
+    assert {"rate_rps", "attainment", "is_met", "limiting_metric", "statistics_ms"} == result["probes"][0].keys()
     assert {row["scaling"] for row in result["scalings"]} == {"thin", "compress", "resample", "poisson"}
     assert (result["scaling"], result["router"], result["routers"]) == ("thin", None, [])
     assert "requests/s by scaling: thin" in run.stdout
@@ -316,3 +316,18 @@ def test_the_spread_over_ways_of_scaling_is_stated_with_the_answer() -> None:
     text = capacity_table(found)
     assert f"poisson {rates['poisson']:.4g}" in text
     assert "compress –" in text
+
+
+def test_a_tried_load_has_the_statistics_of_its_replay() -> None:
+    """By name, of all requests, and the objective's own percentile; one without an end is null."""
+    trace, scenario = read_trace("chat"), Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=1000)
+    objectives = parse_objectives("p97.5_ttft:300")
+    found = capacity(trace, scenario, objectives, Search(replicates=0, horizon="trace", scaling="compress"))
+    probe = found.probes[0]
+    summary = replay(trace, replace(scenario, request_rate=probe.rate_rps), slo=objectives).summary
+    assert probe.statistics_ms is not None
+    for name in ("mean_ttft", "p90_tpot", "p99_e2el"):
+        assert probe.statistics_ms[name] == pytest.approx(summary[f"{name}_ms"], rel=1e-6)
+    assert probe.statistics_ms["p97.5_ttft"] == pytest.approx(summary["objectives"][0]["value"], rel=1e-6)
+    unanswered = {name: np.array([1.0, math.nan]) for name in ("ttft", "tpot", "e2el")}
+    assert statistics_ms(unanswered)["p99_ttft"] is None

@@ -16,6 +16,7 @@ from planner.errors import UnknownNameError
 from planner.loop.state.engine_settings import Recording
 from planner.measured.published import Published
 from planner.planning.capacity_answer import CapacityAnswer, Confidence, Probe
+from planner.planning.cheapest_kept import by_choice
 from planner.planning.check_answer import TargetVerdict
 from planner.planning.size_answer import Fleet, Schedule, SchedulePart, SizeAnswer, UnableFleet
 from planner.report import figures
@@ -24,13 +25,17 @@ from planner.report.figures.answer_figures import attainment_over_load, fleet_co
 from planner.report.figures.bins import MOST_BINS, bin_steps, num_replicas, time_bins
 from planner.report.figures.fleet_figures import fleet_load
 from planner.report.figures.latency_figures import latency_cdf, time_by_phase
+from planner.report.figures.limit_figures import capacity_figure
+from planner.report.figures.phase_colors import PHASE_COLORS, SPAN_COLORS, TERM_COLORS
 from planner.report.figures.rate_figures import arrivals, lengths
-from planner.report.figures.schedule_figures import KINDS, schedule_timeline
+from planner.report.figures.schedule_figures import STEP_KINDS, schedule_timeline
+from planner.report.figures.style import LINE_COLORS, PAPER
 from planner.report.figures.sweep_figures import front_scatter, parallel_axes
 from planner.results.phases import PHASES
 from planner.results.saved import SavedResult, load_result, save_result
 from planner.results.spans import spans
 from planner.run import replay
+from planner.settings.objectives import Required
 from planner.steptime.by_term import TERMS
 
 
@@ -195,7 +200,7 @@ def test_spans_are_a_requests_whole_time_and_all_its_tokens(options: dict[str, A
     result = play([(0.01 * k, 12 + 5 * k % 20, 3 + k % 6) for k in range(9)], max_model_len=64, **options)
     requests = result.requests_table()
     found = spans(requests, result.steps_table(), result.schedule_table())
-    assert set(found["kind"]) <= set(KINDS)
+    assert set(found["kind"]) <= set(SPAN_COLORS)
     for row in requests.iter_rows(named=True):
         own = found.filter(request_id=row["request_id"])
         assert own["start_s"][0] == row["arrival_s"]
@@ -205,7 +210,10 @@ def test_spans_are_a_requests_whole_time_and_all_its_tokens(options: dict[str, A
         waited = own.filter(kind="waiting")
         assert (waited["end_s"] - waited["start_s"]).sum() == pytest.approx(row["queue_s"] + row["frontend_s"])
     figure = schedule_timeline(requests, result.steps_table(), result.schedule_table())
-    assert {bar.name for bar in figure.data} == set(found["kind"])
+    lanes = [bar for bar in figure.data if bar.name in STEP_KINDS]
+    assert {bar.name for bar in figure.data} - set(STEP_KINDS) == set(found["kind"])
+    assert sum(len(bar.x) for bar in lanes) == result.steps_table().height
+    assert sum(np.sum(bar.x) for bar in lanes) == pytest.approx(result.steps_table()["duration_s"].sum())
     nothing = schedule_timeline(requests.head(0), result.steps_table(), result.schedule_table())
     assert nothing.layout.annotations[0].text == "no request ran"
 
@@ -230,6 +238,14 @@ def test_a_sweep_is_drawn() -> None:
                           "p99_tpot_ms": [3.0, 4.0, None]})
     front = front_scatter(table, ["gpu", "max_num_seqs"], ["p99_ttft_ms", "p99_tpot_ms"])
     assert {trace.name: list(trace.x) for trace in front.data} == {"on the front": [1.0], "beaten": [2.0]}
+    assert (front.layout.xaxis.type, front.layout.yaxis.title.text) == ("log", "TPOT, p99 [ms]")
+    chosen = by_choice(table.with_columns(misses=pl.lit(""), cost_usd_per_million_output_tokens=pl.Series(
+        [3.0, 2.0, None])), None)
+    starred = front_scatter(chosen, ["gpu", "max_num_seqs"], ["p99_ttft_ms", "p99_tpot_ms"],
+                            limits={"p99_ttft_ms": 1.5})
+    star = next(trace for trace in starred.data if trace.name == "cheapest within the targets")
+    assert [chosen.row(place, named=True)["gpu"] for place, _ in star.customdata] == ["b"]
+    assert [shape.x0 for shape in starred.layout.shapes] == [1.5, 1.5]  # the limit, and the region beyond it
     lines = parallel_axes(table, ["gpu", "max_num_seqs"], ["p99_ttft_ms", "p99_tpot_ms"]).data[0]
     assert [list(axis.values) for axis in lines.dimensions] == [[0, 1], [1, 2], [1.0, 2.0], [3.0, 4.0]]
     assert not front_scatter(table.tail(1), ["gpu"], ["p99_ttft_ms", "p99_tpot_ms"]).data
@@ -303,3 +319,59 @@ def test_published_figures_are_drawn_against_their_targets() -> None:
     assert {name: list(trace.x) for name, trace in drawn.items()} == {
         "target met": [10.0], "target missed": [30.0], "no target": [40.0], "target": [20.0, 20.0]}
     assert drawn["target met"].y[0] == "a metric of a name that is<br>long"
+
+
+def test_the_rows_of_a_figure_over_time_have_one_cursor(result: SavedResult) -> None:
+    """They have one x axis, and the hover names the row of each number."""
+    figure = figures.step_composition(result)
+    assert {trace.xaxis for trace in figure.data} == {"x3"}
+    assert figure.layout.hoversubplots == "axis"
+    assert {trace.hovertemplate.partition(" ")[2] for trace in figure.data} == {"prompt tokens", "decodes",
+                                                                               "step time [ms]"}
+
+
+def test_a_colour_means_one_thing() -> None:
+    """No phase, span or term shares a colour with another, or with a result."""
+    for colors in (PHASE_COLORS, TERM_COLORS):
+        assert len(set(colors.values())) == len(colors)
+        assert not set(colors.values()) & set(LINE_COLORS)
+    assert set(PHASE_COLORS) == set(PHASES)
+    assert set(TERM_COLORS) == set(TERMS)
+    assert set(SPAN_COLORS.values()) <= set(PHASE_COLORS.values())
+
+
+def test_a_dark_figure_has_lines_that_can_be_read(result: SavedResult) -> None:
+    """At least 4.5 : 1 against the page, WCAG 2.1."""
+    second = replace(result, name="second")
+    for figure in figures.all_figures([result, second], theme="dark").values():
+        colors = {trace.line.color for trace in figure.data if trace.type == "scatter" and trace.line.width}
+        assert all(contrast(color, PAPER["dark"][0]) >= 4.5 for color in colors)
+
+
+def contrast(color: str, paper: str) -> float:
+    """Return the contrast ratio of two colours, WCAG 2.1."""
+    def luminance(text: str) -> float:
+        parts = [int(text[place:place + 2], 16) / 255 for place in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
+
+    light, dark = sorted((luminance(color), luminance(paper)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("attainment", [None, 0.9])
+def test_each_limit_has_a_line_that_is_1_at_its_edge(attainment: float | None) -> None:
+    probes = tuple(Probe(rate_rps=rate, attainment=1 - rate / 40, is_met=rate < 3, limiting_metric="p99_ttft",
+                         statistics_ms={"p99_ttft": 100 * rate, "p50_tpot": None if rate > 3 else 10.0})
+                   for rate in (1.0, 2.0, 3.0, 4.0))
+    found = filled(CapacityAnswer, probes=probes, attainment=attainment, capacity_rps=3.0, confidence=None,
+                   slo=Required(text="", limits_s={"p99_ttft": 0.3, "p50_tpot": 0.02}, attainment=attainment))
+    figure = capacity_figure(found)
+    lines = {trace.name: list(trace.y) for trace in figure.data}
+    assert lines["p99 TTFT ÷ 300 ms"] == pytest.approx([1 / 3, 2 / 3, 1.0, 4 / 3])
+    assert lines["p50 TPOT ÷ 20 ms"] == [0.5, 0.5, 0.5, None]
+    shares = [line for name, line in lines.items() if name.startswith("requests outside")]
+    assert len(shares) == (attainment is not None)
+    if shares:
+        assert shares[0] == pytest.approx([0.25, 0.5, 0.75, 1.0])
+    assert figure.layout.shapes[0].y0 == 1

@@ -54,6 +54,28 @@ FILES: dict[str, tuple[str, str, dict[str, Any]]] = {
                 env: [{name: TP, value: "4"}]
                 resources: {requests: {amd.com/gpu: 4}}
         """, {"engine": "sglang", "model": "acme/chat-7b", "tensor_parallel_size": 4, "max_num_seqs": 64}),
+    "a StatefulSet whose pods are the ranks of two engines": ("r.yml", """
+        kind: StatefulSet
+        spec:
+          replicas: 4
+          template:
+            spec:
+              containers:
+              - command: [bash, -c]
+                args: ["python3 -m sglang.launch_server --model acme/chat-7b --tp 16 --nnodes 2 --node-rank ${I##*-}"]
+                resources: {limits: {nvidia.com/gpu: "8"}}
+        """, {"engine": "sglang", "model": "acme/chat-7b", "tensor_parallel_size": 16, "data_parallel_size": 2}),
+    "a pod for each rank": ("p.yml", """
+        kind: Pod
+        spec:
+          containers:
+          - command: [vllm, serve, acme/chat-7b, -tp, "16", --nnodes, "2", --node-rank, "0"]
+        ---
+        kind: Pod
+        spec:
+          containers:
+          - command: [vllm, serve, acme/chat-7b, -tp, "16", --nnodes, "2", --node-rank, "1", --headless]
+        """, CHAT | {"tensor_parallel_size": 16}),
     "a LeaderWorkerSet": ("l.yaml", """
         apiVersion: leaderworkerset.x-k8s.io/v1
         kind: LeaderWorkerSet

@@ -100,7 +100,7 @@ def test_it_says_why(result: SavedResult) -> None:
     for shown in (page, text.replace("\\", "")):
         assert f"first: {why['sentence']}".replace("'", "&#x27;" if shown is page else "'") in shown
         assert "second: change nothing" in shown
-        assert "second against the first: mean time of a request +0.0 ms" in shown
+        assert "second against the first: a request takes as long on average" in shown
     assert "explanation" not in text
 
 

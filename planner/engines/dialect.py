@@ -101,7 +101,7 @@ class Dialect:
     ----------
     launch : the words that a written command begins with, up to the model.
     commands : the words that a launch begins with, up to the arguments.
-    images : names of container images, whose tag is a release.
+    images : patterns of names of container images, whose tag has the release.
     model : flags that name the model, if it is not the first word without a flag.
     entries : flags and switches that set options.
     file_entries : those that are keys of a file only.

@@ -142,7 +142,8 @@ DRAFTS = ({name: name for name in ("mtp", "deepseek_mtp", "eagle", "eagle3", "df
           | dict.fromkeys(MTPS, "mtp"))
 
 DIALECT = Dialect(  # vllm/engine/arg_utils.py
-    launch=("vllm", "serve"), model=("--model",), files=("--config",), images=("vllm-openai",),
+    launch=("vllm", "serve"), model=("--model",), files=("--config",),
+    images=("(?<!lmcache/)vllm-openai", "rocm/vllm(?:-dev)?"),
     commands=(re.compile(r"(?:\S*/)?vllm serve"), re.compile(r"\S*python\S* -m vllm\.entrypoints\.openai\.api_server"),
               re.compile(r"\S*python\S* -m dynamo\.vllm"),
               re.compile(r"(?:\S*/)?vllm-openai(?::\S+|@\S+)?")),  # the image, whose arguments follow it
@@ -232,6 +233,8 @@ DIALECT = Dialect(  # vllm/engine/arg_utils.py
     variables={
         "VLLM_MXFP4_USE_MARLIN": choice((), "moe_backend", dict.fromkeys(ON, "marlin") | dict.fromkeys(OFF, "auto")),
         "VLLM_FLOAT32_MATMUL_PRECISION": choice((), "fp32_matmul", MATMULS),
+        "VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE": choice(
+            (), "chunks_free_blocks", dict.fromkeys(ON, True) | dict.fromkeys(OFF, False)),
         "LMCACHE_MAX_LOCAL_CPU_SIZE": Flag(names=(), option="lmcache_gib", read=number),
     },
     unmodelled_variables=VARIABLES)

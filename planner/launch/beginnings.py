@@ -12,8 +12,10 @@ from planner.errors import UsageError
 # The words that a launch begins with; of the words before them (docker run) only variables and an image's tag are read.
 BEGINNINGS = tuple((pattern, name) for name, engine in ENGINES.items() for pattern in engine.dialect.commands)
 IMAGES = "|".join(image for engine in ENGINES.values() for image in engine.dialect.images)
-IMAGE = re.compile(rf"(?:\S*/)?(?:{IMAGES}):v?([^-@\s]+)\S*")  # its tag, up to a dash
+IMAGE = re.compile(rf"(?:\S*/)?(?:{IMAGES}):(?:\S*_vllm_)?v?([^-@_\s]+)\S*")  # the release in its tag
 VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*=")
+QUOTED = r"""\\.|'[^']*'|"(?:\\.|[^"\\])*\""""
+WORD_OR_COMMENT = re.compile(rf"""(?P<word>(?:{QUOTED}|[^\s'"\\#])(?:{QUOTED}|[^\s'"\\])*)|#[^\n]*""", re.DOTALL)
 SUBSTITUTION = re.compile(r"\$\((?:[^()'\"]|\([^()'\"]*\))*\)")  # of a command or a sum, without quotes
 ENDS = (";", "&", "&&", "|", "||", ">", ">>", "2>", "2>&1")
 OF_A_SHELL = re.compile(r"-[a-z]*c")
@@ -50,6 +52,8 @@ def image_release(image: str) -> str | None:
 
     >>> image_release("vllm/vllm-openai:v0.11.0-x86_64"), image_release("lmsysorg/sglang:latest")
     ('0.11.0', None)
+    >>> image_release("rocm/vllm:rocm7.0.0_vllm_0.11.1_20251103"), image_release("lmcache/vllm-openai:v0.3.9")
+    ('0.11.1', None)
     """
     match = IMAGE.fullmatch(image)
     return stated_release(match[1]) if match else None
@@ -107,7 +111,20 @@ def shell_words(line: str) -> list[str]:
     ------
     ValueError : a quote is open.
     """
-    return shlex.split(SUBSTITUTION.sub(lambda match: re.sub(r"(\s)", r"\\\1", match[0]), line), comments=True)
+    return bare_words(SUBSTITUTION.sub(lambda match: re.sub(r"(\s)", r"\\\1", match[0]), line))
+
+
+def bare_words(text: str) -> list[str]:
+    """Return the words of a text without its comments; within a word `#` is a character, as in a shell.
+
+    >>> bare_words("--api-key a#b --seed 1 # --seed 2")
+    ['--api-key', 'a#b', '--seed', '1']
+
+    Raises
+    ------
+    ValueError : a quote is open.
+    """
+    return shlex.split(WORD_OR_COMMENT.sub(lambda match: match["word"] or " ", text))
 
 
 def _goes_on(words: Sequence[str], start: int, length: int) -> bool:

@@ -47,6 +47,8 @@ def settle(taken: Taken) -> dict[str, Any]:
         found["all2all_backend"] = mode
     _settle_overlap(taken)
     _settle_images(taken)
+    if not found.pop("chunks_free_blocks", True) and load_model(found["model"]).model_type == "llama4_text":
+        found["disable_hybrid_kv_cache_manager"] = True  # VllmConfig.__post_init__ of vllm/config/vllm.py
     return _settle_tier(taken, _settle_sizes(read_ranks(found)))
 
 

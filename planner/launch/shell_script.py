@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from planner.errors import UsageError
-from planner.launch.beginnings import BEGINNINGS, find_launch, shell_words
+from planner.launch.beginnings import BEGINNINGS, bare_words, find_launch, shell_words
 
 ASSIGNED = re.compile(r"^(?:(?:export|local|readonly|declare|typeset)\s+(?:-\w+\s+)*)?([A-Za-z_]\w*)(\+?)=(.*)$", re.S)
 ARRAY = re.compile(r"^\s*(?:(?:export|local|declare)\s+(?:-\w+\s+)*)?\w+\+?=\(")
@@ -141,7 +141,7 @@ def _assigns(known: Variables, line: str, is_certain: bool) -> bool:
     name, plus, value = match.groups()
     is_array = value.startswith("(")
     try:
-        words = shlex.split(known.put_in(value.strip()[1:].rpartition(")")[0] if is_array else value), comments=True)
+        words = bare_words(known.put_in(value.strip()[1:].rpartition(")")[0] if is_array else value))
     except ValueError:  # a quote is open
         return True
     if is_array:
@@ -170,7 +170,7 @@ def _launching(known: Variables, line: str) -> list[str]:
 def _is_open(line: str) -> bool:
     """Tell whether a quote is open in a line that launches an engine, as in JSON over several lines."""
     try:
-        shlex.split(line, comments=True)
+        bare_words(line)
     except ValueError:
         return any(pattern.search(line) for pattern, _ in BEGINNINGS)
     return False

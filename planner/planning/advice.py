@@ -1,6 +1,6 @@
 """The first setting to change: settings are changed one at a time, replayed and ranked by their gain."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -57,8 +57,7 @@ def advise(trace: Trace, scenario: Scenario, deployment: Deployment, summary: Ma
         advice.append(row | {"num_gpus": other["deployment"]["num_gpus"], "value": other[metric],
                              "gain": sign * (other[metric] - value) if known else None})
     advice.sort(key=lambda row: -(row.get("gain") or 0.0))
-    least = LEAST_GAIN if metric == "slo_attainment" else LEAST_GAIN * (value or 0.0)
-    helpful = [row for row in advice if (row.get("gain") or 0.0) > least]
+    helpful = helpful_changes(metric, value, advice)
     same_gpus = sorted((row for row in helpful if row["num_gpus"] <= num_gpus), key=lambda row: row["setting"] in LOSSY)
     first = next(iter(same_gpus), None)
     with_gpus = next((row for row in helpful if row["num_gpus"] > num_gpus), None)
@@ -67,6 +66,12 @@ def advise(trace: Trace, scenario: Scenario, deployment: Deployment, summary: Ma
             chosen.update(describe_launch(_changed(scenario, chosen)))
     return {"metric": metric, "value": value, "changes": advice, "first": first, "first_with_more_gpus": with_gpus,
             "sentence": _sentence(metric, value, first, with_gpus)}
+
+
+def helpful_changes(metric: str, value: float | None, changes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the changes that gain enough to be advised, in their order; all as `advise` returns them."""
+    least = LEAST_GAIN if metric == "slo_attainment" else LEAST_GAIN * (value or 0.0)
+    return [row for row in changes if (row.get("gain") or 0.0) > least]
 
 
 def _metric(summary: Mapping[str, Any]) -> str:

@@ -35,6 +35,7 @@ from planner.settings.load_options import CLOSED_LOOP
 from planner.settings.objectives import Objectives, Verdict, judge, required_of
 from planner.settings.rate_scaling import MEANINGS
 from planner.settings.scenario import Scenario
+from planner.settings.statistic import statistics_ms
 from planner.traces import Trace
 from planner.traces.shaping.client_load import at_client_rate
 from planner.traces.shaping.rescaling import (
@@ -73,7 +74,8 @@ class Load:
     def judged(self, trace: Trace) -> tuple[Verdict, Mapping[str, Floats]]:
         """Replay a trace and judge it; return the times that it was judged by, too."""
         times_s = serve(trace, self.deployment).times_s
-        return judge(self.objectives, times_s, tenants_of(trace) if self.search.by_tenant else None), times_s
+        verdict = judge(self.objectives, times_s, tenants_of(trace) if self.search.by_tenant else None)
+        return replace(verdict, statistics_ms=statistics_ms(times_s)), times_s
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -242,7 +244,8 @@ def _feasible(load: Load, asked: CapacityAnswer, found: Settled, recorded: float
         horizon=tuple(Horizon(num_requests=count, capacity_rps=rate) for count, rate in found.lengths),
         kept_above_rps=bracket.kept_above, missed_below_rps=bracket.missed_below,
         probes=tuple(Probe(rate_rps=rate, is_met=verdict.is_met, attainment=verdict.attainment,
-                           limiting_metric=verdict.limiting_metric) for rate, verdict in bracket.probes))
+                           limiting_metric=verdict.limiting_metric, statistics_ms=verdict.values)
+                     for rate, verdict in bracket.probes))
 
 
 def _compared(load: Load, rate_rps: float,

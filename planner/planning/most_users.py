@@ -35,6 +35,7 @@ from planner.results.resolved import describe_deployment
 from planner.results.summary import summarize
 from planner.settings.objectives import Objectives, Verdict, judge, required_of
 from planner.settings.scenario import Scenario
+from planner.settings.statistic import statistics_ms
 from planner.traces import Trace
 from planner.traces.shaping.closed_load import in_turn, pausing
 from planner.traces.shaping.rescaling import repeated, windows
@@ -81,7 +82,8 @@ class Users:
 
     def judged(self, result: ReplayResult) -> Verdict:
         """Judge a replay."""
-        return judge(self.objectives, result.times_s, tenants_of(result.trace) if self.search.by_tenant else None)
+        verdict = judge(self.objectives, result.times_s, tenants_of(result.trace) if self.search.by_tenant else None)
+        return replace(verdict, statistics_ms=statistics_ms(result.times_s))
 
     def verdict(self, load: float) -> Verdict:
         """Replay so many users and judge them."""
@@ -192,7 +194,8 @@ def _feasible(users: Users, asked: UsersAnswer, found: Settled) -> UsersAnswer:
         stationary=found.is_stationary,
         horizon=tuple(UserHorizon(num_requests=count, users=round(load)) for count, load in found.lengths),
         probes=tuple(UserProbe(users=round(load), is_met=verdict.is_met, attainment=verdict.attainment,
-                               limiting_metric=verdict.limiting_metric) for load, verdict in bracket.probes))
+                               limiting_metric=verdict.limiting_metric, statistics_ms=verdict.values)
+                     for load, verdict in bracket.probes))
 
 
 def _behind_routers(users: Users, most: float) -> tuple[RouterUsers, ...]:

@@ -1,4 +1,4 @@
-"""Results of a sweep on disk: those of an earlier output, and those in the journal beside it."""
+"""Results of a sweep on disk: rows of an earlier output, and rows in the journal beside it."""
 
 import contextlib
 import json

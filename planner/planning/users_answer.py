@@ -28,6 +28,9 @@ class UserProbe:
     attainment: Annotated[float, Key("1", "Share of requests within their own limits, of the worst tenant with "
                                      "--by-tenant")]
     limiting_metric: Annotated[str, Key("", "Objective that is met worst")]
+    statistics_ms: Annotated[Mapping[str, float | None] | None, Key("ms", "Mean, percentiles and objectives by name "
+                                                                    "(`p99_ttft`). Null if requests without an answer "
+                                                                    "leave it without an end")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

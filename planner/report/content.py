@@ -7,7 +7,8 @@ from typing import Any
 from planner.report import summary_tables as tables
 from planner.report.figures.style import clean, labels
 from planner.report.tenant_tables import SHOWN_TENANTS
-from planner.report.verdicts import NO_TENANT, missed_in
+from planner.report.verdict_line import verdict_line
+from planner.report.verdicts import NO_TENANT, tenants_missed_in
 from planner.results.causes import difference, explain
 from planner.results.saturation import saturation_sentence
 from planner.results.saved import SavedResult
@@ -107,10 +108,12 @@ def reasons(results: Sequence[SavedResult]) -> list[str]:
     for name, result in zip(labels(results), results, strict=True):
         lead = f"{name}: " if len(results) > 1 else ""
         why = explain(result.requests, result.steps, _num_replicas(result))
-        missed = missed_in(result.summary)
+        if "failed" in result.summary:  # else it has no requests
+            sentences.append(lead + verdict_line(result.summary).sentence)
+        missed = tenants_missed_in(result.summary)
         sentences += [f"{lead}objectives missed: {missed}"] if missed else []
-        verdict = saturation_sentence(result.summary)
-        sentences += [lead + verdict] if verdict else []
+        saturated = saturation_sentence(result.summary)
+        sentences += [lead + saturated] if saturated else []
         sentences.append(lead + why["sentence"])
         advice = _part(result, "explanation").get("advice")
         sentences += [lead + advice["sentence"]] if advice and why["phases"] else []

@@ -17,8 +17,9 @@ from planner.planning.users_answer import UsersAnswer
 from planner.report import content
 from planner.report import plan_tables as plans
 from planner.report.content import Listing, Row, Table
-from planner.report.figures.answer_figures import attainment_over_load, fleet_costs, target_margins
+from planner.report.figures.answer_figures import fleet_costs, target_margins
 from planner.report.figures.fleet_figures import fleet_load
+from planner.report.figures.limit_figures import capacity_figure
 from planner.report.figures.sensitivity_figures import tornado
 from planner.report.figures.style import clean, labels
 from planner.report.figures.summary_figures import latency_levels, mean_phases
@@ -93,9 +94,7 @@ def _findings(saved: SavedAnswer) -> Findings:
 
 def _comparison(summaries: Sequence[dict[str, Any]], name: str) -> Findings:
     """Of summaries alone: their requests and steps are in the folders of `--save`."""
-    empty = pl.DataFrame()
-    results = [SavedResult(name=str(each.get("name", name)), summary=each, requests=empty, steps=empty)
-               for each in summaries]
+    results = [SavedResult.of_summary(str(each.get("name", name)), each) for each in summaries]
     names = labels(results)
     explained = [(name, each["explanation"]) for name, each in zip(names, summaries, strict=True)
                  if (each.get("explanation") or {}).get("phases")]
@@ -140,7 +139,7 @@ def _capacity(found: CapacityAnswer) -> Findings:
         lead=f"{load.num_requests:,} requests of {load.source} on {deployment.get('model') or 'an unnamed model'}, at "
              f"rates by {load.scaling}",
         names=("",), headline=_numbers("Capacity", rows),
-        figures={"attainment": attainment_over_load(found)} if found.probes else {},
+        figures={"attainment": capacity_figure(found)} if found.probes else {},
         words=[*plans.capacity_words(found), *found.notes],
         listings=[*_missed(found.missed), *_rests_on("capacity_rps", found.routers, found.scalings),
                   _listing("Rates that were tried", ("rate_rps", "attainment", "limiting_metric", "is_met"),
@@ -167,7 +166,7 @@ def _users(found: UsersAnswer) -> Findings:
         title=f"Capacity of {deployment.get('num_gpus')} × {deployment.get('gpu') or 'GPU'}, in {unit}",
         lead=f"{load.num_requests:,} requests of {load.source} on {deployment.get('model') or 'an unnamed model'}, in "
              f"a closed loop", names=("",), headline=_numbers("Capacity", rows),
-        figures={"attainment": attainment_over_load(found)} if found.probes else {},
+        figures={"attainment": capacity_figure(found)} if found.probes else {},
         words=[*plans.capacity_words(found), *found.notes],
         listings=[*_missed(found.missed), *_rests_on("users", found.routers, ()),
                   _listing("Numbers that were tried", ("users", "attainment", "limiting_metric", "is_met"),

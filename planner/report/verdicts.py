@@ -21,11 +21,14 @@ def objective_lines(summary: Mapping[str, Any]) -> list[str]:
 
 def missed_in(summary: Mapping[str, Any]) -> str:
     """Return in one sentence which objectives a replay misses, and by how much; empty where none."""
-    found = [_missed(summary, summary.get("workload", {}))]
-    for tenant, figures in (summary.get("tenants") or {}).items():
-        missed = _missed(figures, figures)
-        found += [f"tenant {tenant or NO_TENANT}: {missed}"] if missed else []
+    found = (_missed(summary, summary.get("workload", {})), tenants_missed_in(summary))
     return "; ".join(text for text in found if text)
+
+
+def tenants_missed_in(summary: Mapping[str, Any]) -> str:
+    """Return in one sentence which tenants' objectives a replay misses; empty where none."""
+    found = [(tenant, _missed(figures, figures)) for tenant, figures in (summary.get("tenants") or {}).items()]
+    return "; ".join(f"tenant {tenant or NO_TENANT}: {missed}" for tenant, missed in found if missed)
 
 
 def missed_lines(summaries: Mapping[str, Mapping[str, Any]]) -> list[str]:

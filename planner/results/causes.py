@@ -11,6 +11,7 @@ import polars as pl
 from planner.results.conservation import little, work
 from planner.results.limits import QUEUE_LIMITS, limits
 from planner.results.phases import PHASES, phases
+from planner.results.short_times import time_text
 
 BINDING = {  # by limit: its words
     "max_num_seqs": "max_num_seqs was reached",
@@ -23,6 +24,11 @@ BINDING = {  # by limit: its words
     "communication": "GPU-to-GPU communication",
     "host": "host work (CPU)",
     "other_ranks": "waiting for slower ranks",
+}
+
+LIMITS = {  # by binding limit: its noun
+    **BINDING, "max_num_seqs": "max_num_seqs", "token_budget": "max_num_batched_tokens", "kv_cache": "the KV cache",
+    "max_loras": "max_loras", "policy": "the policy", "arrivals": "arrivals", "arrival_bursts": "bursts of arrivals",
 }
 
 
@@ -61,11 +67,16 @@ def difference(explanation: Mapping[str, Any], first: Mapping[str, Any]) -> dict
     total = sum(by_phase.values())
     differences = {"mean_ms": by_phase, "e2el_ms": total}
     largest = sorted((name for name in PHASES if abs(by_phase[name]) >= 0.1), key=lambda name: -abs(by_phase[name]))
-    parts = ", ".join(f"{PHASES[name]} {by_phase[name]:+,.1f} ms" for name in largest[:4])
+    parts = ", ".join(f"{_more(by_phase[name])} in {PHASES[name]}" for name in largest[:4])
     before, after = first["limits"]["binding"], explanation["limits"]["binding"]
-    shift = f"; the limit is {after} (was {before})" if before != after else f"; the limit is still {after}"
-    return differences | {"sentence": f"mean time of a request {total:+,.1f} ms"
-                                f"{': ' + parts if parts else ''}{shift}"}
+    shift = (f"; the limit is {LIMITS[after]} (was {LIMITS[before]})" if before != after else
+             f"; the limit is still {LIMITS[after]}")
+    taken = f"a request takes {_more(total)} on average" if parts else "a request takes as long on average"
+    return differences | {"sentence": f"{taken}{': ' + parts if parts else ''}{shift}"}
+
+
+def _more(change_ms: float) -> str:
+    return f"{time_text(abs(change_ms))} {'more' if change_ms > 0 else 'less'}"
 
 
 def _sentence(found: Mapping[str, Any]) -> str:
@@ -73,20 +84,25 @@ def _sentence(found: Mapping[str, Any]) -> str:
         return "no request was completed"
     share = found["phases"]["all"]["share"]
     most = sorted((name for name in PHASES if share[name] >= 0.01), key=lambda name: -share[name])[:3]
-    spent = ", ".join(f"{share[name]:.0%} {PHASES[name]}" for name in most)
+    spent = ", ".join(f"{_share(share[name])} {PHASES[name]}" for name in most)
     mean_ms = sum(found["phases"]["all"]["mean_ms"].values())
-    return f"a request takes {mean_ms:,.1f} ms on average ({spent}); {_binding(found['limits'])}"
+    return f"a request takes {time_text(mean_ms)} on average ({spent}); {_binding(found['limits'])}"
+
+
+def _share(share: float) -> str:
+    return f"{100 * share:.0f} %"
 
 
 def _binding(found: Mapping[str, Any]) -> str:
     name, busy = found["binding"], found["busy_share"]
     if name == "arrivals":
-        return f"no limit was reached: the engine is busy {busy:.0%} of the time"
+        return f"no limit was reached: the engine is busy {_share(busy)} of the time"
     if name in found["steps"]:
-        return f"{BINDING[name]} limits {found['steps'][name]['share']:.0%} of the busy time, and queues are short"
+        return f"{BINDING[name]} limits {_share(found['steps'][name]['share'])} of the busy time, and queues are short"
     worst = max(QUEUE_LIMITS, key=lambda each: found["queue"][each]["share"])
-    said = f"requests spent {found['queue'][worst]['share']:.0%} of their time in the queue because {BINDING[worst]}"
+    waited = _share(found["queue"][worst]["share"])
+    said = f"requests spent {waited} of their time in the queue because {BINDING[worst]}"
     if name == "arrival_bursts":
-        return (f"{said}, in bursts: in {found['waiting_share']:.0%} of the time, when they arrive "
+        return (f"{said}, in bursts: in {_share(found['waiting_share'])} of the time, when they arrive "
                 f"{found['burst']:.1f} times as fast as on average")
     return said

@@ -24,6 +24,11 @@ class SavedResult:
     requests: pl.DataFrame
     steps: pl.DataFrame
 
+    @classmethod
+    def of_summary(cls, name: str, summary: dict[str, Any]) -> "SavedResult":
+        """Return a result without tables of requests and steps."""
+        return cls(name=name, summary=summary, requests=pl.DataFrame(), steps=pl.DataFrame())
+
 
 def save_result(result: ReplayResult, summary: dict[str, Any], folder: Path) -> None:
     """Write a result's folder, the summary last, so that a folder with a summary is whole.

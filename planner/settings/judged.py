@@ -52,7 +52,7 @@ def shares(judged: Sequence[Judged]) -> list[str]:
     >>> shares([Judged(name="ttft", limit=500.0, value=0.998, unit="1", is_met=None)])
     ['99.8 % of the requests meet ttft:500']
     """
-    return [f"{_percent(each.value or 0.0, 1.0)} of the requests meet {_limits([each])}"
+    return [f"{share_text(each.value or 0.0, 1.0)} of the requests meet {_limits([each])}"
             for each in _of_requests(judged)]
 
 
@@ -75,13 +75,13 @@ def missed_sentence(judged: Sequence[Judged], unanswered: float) -> str:
     missed = "; ".join(text for text, is_met in sentences(judged) if is_met is False)
     if not missed or unanswered == 0:
         return missed
-    return (f"{missed}; {_percent(unanswered, 0.0)} of the requests are never answered: too long for --max-model-len "
+    return (f"{missed}; {share_text(unanswered, 0.0)} of the requests are never answered: too long for --max-model-len "
             f"or the KV cache, turned away, cancelled or unfinished")
 
 
 def _share_sentence(own: Sequence[Judged], asked: Judged) -> str:
     value, required = asked.value or 0.0, asked.limit or 1.0
-    text = f"{_percent(value, required)} of the requests meet {_limits(own)}, {_percent(required, value)} required"
+    text = f"{share_text(value, required)} of the requests meet {_limits(own)}, {share_text(required, value)} required"
     worst = min(own, key=lambda each: each.value or 0.0)
     return text if len(own) == 1 or value == 1 else f"{text}; {LABELS[worst.name]} is missed most"
 
@@ -116,10 +116,10 @@ def _number(value: float, other: float | None) -> str:
     return f"{value:,.{digits_apart(value, other, 0 if value >= 100 else 1)}f}"
 
 
-def _percent(share: float, other: float) -> str:
+def share_text(share: float, other: float) -> str:
     """Write a share in per cent with as many digits as set it apart from another.
 
-    >>> _percent(0.931, 0.99), _percent(0.98999, 0.99), _percent(0.99, 0.931)
+    >>> share_text(0.931, 0.99), share_text(0.98999, 0.99), share_text(0.99, 0.931)
     ('93.1 %', '98.999 %', '99 %')
     """
     value = 100.0 * share

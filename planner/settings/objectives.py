@@ -179,6 +179,7 @@ class Verdict:
     strain : what is used of what is allowed, of the misses or of the worst statistic's limit; 1 is the edge [1].
     unanswered : share of requests that were rejected, or not through when the replay ended [1].
     judged : each objective with its value, in the worst group.
+    statistics_ms : of all requests, as `statistic.statistics_ms`; empty where a search does not ask for them [ms].
     """
 
     is_met: bool
@@ -187,6 +188,12 @@ class Verdict:
     strain: float = math.nan
     unanswered: float = 0.0
     judged: tuple[Judged, ...] = ()
+    statistics_ms: Mapping[str, float | None] = field(default_factory=dict)
+
+    @property
+    def values(self) -> dict[str, float | None]:
+        """The statistics of all requests and of the objectives by name [ms]."""
+        return {**self.statistics_ms, **{each.name: each.value for each in self.judged if each.unit == "ms"}}
 
     @property
     def shortfall(self) -> str:

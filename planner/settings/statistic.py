@@ -13,6 +13,8 @@ from planner.errors import UsageError
 from planner.settings.slo import METRICS
 
 LABELS = {"ttft": "TTFT", "tpot": "TPOT", "e2el": "end-to-end latency", "deadline": "the deadline"}
+LATENCIES = ("ttft", "tpot", "e2el")
+TOLD = (50.0, 90.0, 95.0, 99.0)  # percentiles of every load that a search tries
 _STATISTIC = re.compile(r"(?:mean|median|p(\d+(?:\.\d+)?))_(\w+)")
 
 
@@ -63,8 +65,13 @@ class Statistic:
         ----------
         times : by metric, "ttft", "tpot", "e2el", shape [num_requests]; NaN where a request has none.
         """
-        values, answered = times[self.metric], ~np.isnan(times["e2el"])
-        return self.of(np.where(answered, values, math.inf)[~(answered & np.isnan(values))])
+        return self.of(counted_s(self.metric, times))
+
+
+def counted_s(metric: str, times: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Return the values of a metric that count, as `Statistic.over`: infinite for requests without an answer [s]."""
+    values, answered = times[metric], ~np.isnan(times["e2el"])
+    return np.where(answered, values, math.inf)[~(answered & np.isnan(values))]
 
 
 def parse_statistic(name: str) -> Statistic | None:
@@ -84,6 +91,22 @@ def parse_statistic(name: str) -> Statistic | None:
     if percentile is not None and not 0 < percentile <= 100:
         raise UsageError(f"{name}: {match[1]} is no percentile above 0 and up to 100")
     return Statistic(metric=match[2], percentile=percentile)
+
+
+def statistics_ms(times: Mapping[str, NDArray[np.float64]]) -> dict[str, float | None]:
+    """Return the mean and the percentiles `TOLD` of each metric by name [ms]; None where one has no end or no value.
+
+    Parameters
+    ----------
+    times : as `Statistic.over`.
+    """
+    found: dict[str, float | None] = {}
+    for metric in LATENCIES:
+        values = counted_s(metric, times)
+        for statistic in (Statistic(metric=metric, percentile=percentile) for percentile in (None, *TOLD)):
+            value = statistic.of(values)
+            found[statistic.name] = 1e3 * value if math.isfinite(value) else None
+    return found
 
 
 def metric_key(name: str) -> str:

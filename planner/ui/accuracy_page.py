@@ -9,9 +9,9 @@ from planner.planning.fingerprint import scenario_sha256
 from planner.planning.study import Study
 from planner.report.figures.accuracy_figures import published_errors
 from planner.traces import Trace
+from planner.ui.accuracy_tasks import Measured, measured
 from planner.ui.downloads import harmless
 from planner.ui.kept_replays import kept, show, theme
-from planner.ui.tasks import Measured, measured
 from planner.ui.words import plain, without_paths
 
 MOST_MIB = 50
@@ -41,14 +41,20 @@ def _measured(study: Study, name: str, content: bytes) -> None:
     found: Measured = kept(measured, name, content, study.scenario, theme(), key=key, said="Replaying each run …")
     for note in found.notes:
         st.caption(plain(without_paths(note)))
-    with st.container(horizontal=True):
+    if found.num_runs > 1:
         for metric, errors in found.overall.items():
             if errors is not None:
-                st.metric(f"{metric}, mean error", f"{errors.mape:.1%}", f"median {errors.median_ape:.1%}",
-                          delta_color="off", delta_arrow="off", width="content")
-    for metric, figure in found.figures.items():
-        show(figure, key=f"accuracy-{metric}")
-    st.dataframe(harmless(found.table), hide_index=True, alt="predictions and measurements")
+                st.markdown(plain(f"{metric}: {errors.median_ape:.1%} off in the median of {errors.n:,} runs, "
+                                  f"{errors.mape:.1%} on average; predictions are {abs(errors.bias):.1%} too "
+                                  f"{'high' if errors.bias > 0 else 'low'}.".replace("%", " %")))
+    st.dataframe(harmless(found.table), hide_index=True, alt="measured and predicted", column_config={
+        "measured": st.column_config.NumberColumn(format="%.4g"),
+        "predicted": st.column_config.NumberColumn(format="%.4g"),
+        "error": st.column_config.NumberColumn(format="percent", help="predicted ÷ measured − 1")})
+    names = list(found.figures)
+    chosen: str = names[0] if len(names) == 1 else st.radio("figure", names, key="accuracy_figure", horizontal=True,
+                                                            label_visibility="collapsed")
+    show(found.figures[chosen], key=f"accuracy-{chosen}")
 
 
 def _published(rows: list[Published]) -> None:

@@ -1,4 +1,4 @@
-"""The page of capacity: the highest rate or the most users within the objectives, how sure, and attainment."""
+"""The page of capacity: the highest rate or the most users within the objectives, how sure, and other targets."""
 
 from dataclasses import replace
 from typing import Any
@@ -14,7 +14,8 @@ from planner.planning.capacity_of import capacity_of
 from planner.planning.search_options import Search
 from planner.planning.study import Study, command_line, without_rate
 from planner.planning.users_answer import UsersAnswer
-from planner.report.figures.answer_figures import attainment_over_load
+from planner.report.capacity_sentence import capacity_sentence, confidence_sentence
+from planner.report.figures.limit_figures import capacity_figure
 from planner.report.figures.rate_figures import arrivals
 from planner.report.plan_tables import capacity_words
 from planner.settings.objectives import objectives_text
@@ -24,8 +25,9 @@ from planner.ui.downloads import answer_downloads
 from planner.ui.kept_answers import Answer, answer, is_asked, question_of, search
 from planner.ui.kept_replays import show, theme
 from planner.ui.link import in_link, number, one_of
+from planner.ui.other_targets_form import other_targets
 from planner.ui.own_profiles import portable
-from planner.ui.tasks import check_load
+from planner.ui.replay_tasks import check_load
 from planner.ui.words import plain, without_paths
 
 NAME = "capacity"
@@ -38,30 +40,35 @@ def page(trace: Trace, study: Study) -> None:
     if study.objectives is None:
         raise UsageError("slo: a capacity needs objectives; give them in the sidebar, as in 'ttft:500 tpot:50'")
     study = replace(study, scenario=without_rate(study.scenario))
-    columns = st.columns(4)
-    of, think_time = users_of(columns[0], columns[1])
-    scaling = scaling_of(columns[2])
-    counts = number(0, MOST_REPLICATES, is_whole=True, may_be_empty=False)
-    usual = Search().replicates
-    replicates = columns[3].number_input("bootstrap replicates", 0, MOST_REPLICATES, usual,
-                                         **in_link("replicates", usual, counts))
-    form = {**objectives_of(study), "of": of, "think_time": think_time,
-            "scaling": scaling if of == "requests" else None, "replicates": replicates}
+    form = _asked(study)
     question = question_of(trace, study, form)
     if st.button("Find the capacity", type="primary", key="capacity_find"):
         check_load(trace, study.scenario)
         search(NAME, question, _command(study, form), capacity_of, trace, study.scenario, study.objectives,
-               Search(of=of, think_time=think_time, scaling=scaling, replicates=int(replicates)))
+               Search(of=form["of"], think_time=form["think_time"], scaling=form["scaling"] or RECOMMENDED,
+                      replicates=form["replicates"]))
     found = answer(NAME, question, "Searching for the largest load within the objectives")
     if found is not None:
-        _draw(found)
-        is_rate = isinstance(found.value, CapacityAnswer)
-        if is_rate and found.question.key == question.key and found.value.feasible:
-            show(arrivals(shape_load(study.scenario, trace), capacity_rps=found.value.capacity_rps, theme=theme()),
-                 key="capacity-load")
-            st.caption("The capacity is a mean rate of this traffic, with its bursts.")
+        is_current = found.question.key == question.key
+        _draw(found, trace, study, is_current=is_current)
     elif not is_asked(NAME):
         st.info("Find the highest rate of this traffic that the sidebar's deployment serves within the objectives.")
+
+
+def _asked(study: Study) -> dict[str, Any]:
+    """Ask what to count, and, folded away, how to search."""
+    left, right = st.columns(2)
+    of, think_time = users_of(left, right)
+    with st.expander("More: method, confidence"):
+        left, right = st.columns(2)
+        scaling = scaling_of(left)
+        counts = number(0, MOST_REPLICATES, is_whole=True, may_be_empty=False)
+        usual = Search().replicates
+        replicates = right.number_input("bootstrap replicates", 0, MOST_REPLICATES, usual,
+                                        **in_link("replicates", usual, counts),
+                                        help="Searches on other windows of the traffic, for the confidence. 0: none.")
+    return {**objectives_of(study), "of": of, "think_time": think_time,
+            "scaling": scaling if of == "requests" else None, "replicates": int(replicates)}
 
 
 def users_of(place: Any, beside: Any) -> tuple[str, float | None]:
@@ -101,29 +108,37 @@ def objectives_of(study: Study) -> dict[str, Any]:
     return {"slo": objectives_text(study.objectives), "attainment": study.objectives.attainment}
 
 
-def _draw(answer: Answer) -> None:
+def _draw(answer: Answer, trace: Trace, study: Study, *, is_current: bool) -> None:
+    """Draw an answer: its sentence, how sure it is, its figure, other targets, and the rest folded away."""
     capacity: CapacityAnswer | UsersAnswer = answer.value
     words = capacity_words(capacity)
-    if not capacity.feasible:
-        st.warning(plain("\n\n".join(words)), icon=":material/block:")
+    if capacity.feasible:
+        st.subheader(plain(capacity_sentence(capacity)), anchor=False)
+        st.caption(plain(confidence_sentence(capacity)))
     else:
-        number_text, beside = _headline(capacity)
-        st.metric("capacity", number_text, beside, delta_color="off", delta_arrow="off")
-        for line in words:
-            st.caption(plain(line))
+        st.warning(plain("\n\n".join(words)), icon=":material/block:")
     for note in capacity.notes:
-        st.caption(without_paths(note))
+        st.caption(plain(without_paths(note)))
     if capacity.probes:
-        show(attainment_over_load(capacity, theme=theme()), key="capacity-attainment")
-        st.dataframe([asdict(probe) for probe in capacity.probes], hide_index=True, alt="loads that were tried")
+        show(capacity_figure(capacity, theme=theme()), key="capacity-attainment")
+        other_targets(capacity)
+        with st.expander("Details and loads that were tried"):
+            for line in words if capacity.feasible else ():
+                st.caption(plain(line))
+            st.dataframe([_row(probe) for probe in capacity.probes], hide_index=True, alt="loads that were tried")
+    if is_current and isinstance(capacity, CapacityAnswer) and capacity.feasible:
+        with st.expander("Today's traffic beside the capacity"):
+            show(arrivals(shape_load(study.scenario, trace), capacity_rps=capacity.capacity_rps, theme=theme()),
+                 key="capacity-load")
+            st.caption("The capacity is a mean rate of this traffic, with its bursts.")
     answer_downloads("capacity", capacity, answer.about)
 
 
-def _headline(found: CapacityAnswer | UsersAnswer) -> tuple[str, str]:
-    """Return the capacity, and what stands beside it."""
-    if isinstance(found, UsersAnswer):
-        return f"{found.capacity:,} {UNKNOWNS[found.of].unit}", f"{found.request_throughput or 0.0:.4g} requests/s"
-    return f"{found.capacity_rps:.4g} requests/s", f"{found.rate_scale:.3g} times the trace's rate"
+def _row(probe: Any) -> dict[str, Any]:
+    """Return a load that was tried as a row, its statistics as columns."""
+    values = asdict(probe)
+    return {**{name: value for name, value in values.items() if name != "statistics_ms"},
+            **{f"{name}_ms": value for name, value in (values["statistics_ms"] or {}).items()}}
 
 
 def _command(study: Study, form: dict[str, Any]) -> str:

@@ -2,12 +2,10 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import streamlit as st
 
-from planner.catalog.gpu_label import gpu_label
-from planner.settings.option_labels import LABELS
+from planner.report.difference_words import setting_words
 from planner.ui.all_settings import TENANTS
 from planner.ui.kept_settings import changed
 from planner.ui.option_fields import OPTION_SETTINGS
@@ -19,7 +17,7 @@ def chips() -> None:
     """Draw the chips; the log has none, since it stands in the sidebar and in each answer."""
     drawn: list[tuple[str, str, Callable[[], None]]] = []
     for option, value in changed(OPTION_SETTINGS):
-        drawn.append((option, chip_text(option, value), partial(_reset_option, option)))
+        drawn.append((option, setting_words(option, value), partial(_reset_option, option)))
     if [*changed(TARGET_SETTINGS)]:
         drawn.append(("targets", f"targets {text_words()}", _reset_targets))
     if st.session_state["price"]:
@@ -34,17 +32,6 @@ def chips() -> None:
         if len(drawn) > 1:
             st.button("reset all", key="chip_all", type="tertiary", on_click=_reset_all,
                       args=([reset for _, _, reset in drawn],))
-
-
-def chip_text(option: str, value: Any) -> str:
-    """Return an option with its value in words.
-
-    >>> chip_text("rate_scale", 3.0), chip_text("gpu", "l40s"), chip_text("max_num_batched_tokens", 8192)
-    ('load ×3', 'GPU L40S', 'chunk size 8,192 tokens')
-    """
-    if option == "rate_scale":
-        return f"{LABELS[option].words} ×{value:g}"
-    return LABELS[option].value_text(gpu_label(value) if option == "gpu" else value)
 
 
 def _reset_option(option: str) -> None:

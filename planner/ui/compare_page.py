@@ -1,85 +1,145 @@
-"""The page of comparisons: up to four scenarios on the same axes, and why they differ from the first."""
+"""The page of comparisons: pinned scenarios beside the sidebar's, as a table, with reasons and one figure at a time."""
 
-from dataclasses import replace
+from collections.abc import Sequence
 
 import streamlit as st
 
-from planner.errors import UsageError
 from planner.planning.study import Study
-from planner.report.content import value_text
-from planner.results.saved import to_json
+from planner.report.compare_rows import Cell, compared_rows
+from planner.report.content import Table, comparison, difference_text, value_text
+from planner.report.difference_words import differing_settings, setting_label, setting_text
+from planner.report.verdict_line import verdict_line
+from planner.results.saved import SavedResult, to_json
 from planner.traces import Trace
-from planner.ui.kept_replays import replayed, show
-from planner.ui.replay_page import verdicts
-from planner.ui.tasks import Asked, Replays, report
+from planner.ui.figure_choice import shown_figure
+from planner.ui.kept_replays import pictured, replayed, show
+from planner.ui.own_profiles import portable
+from planner.ui.pinned import MOST, can_pin, named, pin, pin_of, pins, unpin
+from planner.ui.replay_tasks import Asked, Numbers, Picture, report
 from planner.ui.waiting import waited_for
 from planner.ui.words import plain
-
-MOST = 4
-MOST_BYTES = 256 * 2**20  # of the traces that are kept to compare
-KEPT = "compared"
 
 
 def page(trace: Trace, study: Study) -> None:
     """Draw the page."""
-    kept: dict[str, Asked] = st.session_state.setdefault(KEPT, {})
-    left, middle, right = st.columns([3, 1, 1], vertical_alignment="bottom")
-    place = len(kept) + 1
-    name = left.text_input("name of the sidebar's scenario", value=f"scenario {place}", key=f"compare_name_{place}")
-    if middle.button("Add it", disabled=len(kept) >= MOST, width="stretch", key="compare_add"):
-        added = Asked(trace=trace, study=replace(study, name=name))
-        replayed([added])  # a scenario that cannot be replayed says why, and is not added
-        _check_bytes([*kept.values(), added])
-        kept[name] = added
+    own = Asked(trace=trace, study=study)
+    if st.button("Pin this scenario", key="compare_pin", disabled=not can_pin(own),
+                 help=f"Keeps the sidebar's scenario, up to {MOST}. Replay has the same button."):
+        replayed(own)  # a scenario that cannot be replayed says why, and is not pinned
+        pin(own)
         st.rerun()
-    if right.button("Clear", disabled=not kept, width="stretch", key="compare_clear"):
-        kept.clear()
-        st.rerun()
-    if not kept:
-        st.info("Set a scenario in the sidebar and add it. Change a setting and add again: up to four side by side.")
+    if not pins():
+        st.info("Pin a scenario here or on Replay. Then change a setting: the pinned and the new one stand side by "
+                "side.")
         return
-    replays = replayed(list(kept.values()))
-    _reasons(replays)
-    columns = st.columns(2)
-    for place, (key, figure) in enumerate(replays.figures.items()):
-        with columns[place % 2]:
-            show(figure, key=f"compare-{key}")
-    for table in replays.tables:
-        st.subheader(table.title)
-        st.dataframe([{"": row.label, **{shown.name: value_text(value, row.unit) for shown, value in
-                                         zip(replays.shown, row.values, strict=True)}} for row in table.rows],
-                     hide_index=True, alt=table.title)
-    _downloads(replays, list(kept.values()))
+    names = _names(own)
+    shown = [each.asked for each in pins()] + ([] if pin_of(own) else [own])
+    scenarios = named(shown, names)
+    found = [replayed(each) for each in scenarios]
+    _warn_of_traces(scenarios)
+    _table(scenarios, found)
+    if len(scenarios) > 1:
+        words = st.container()
+        figure = shown_figure([each.summary for each in found])
+        picture = pictured(scenarios, figure)
+        with words:
+            _reasons(scenarios, picture)
+        show(picture.figure, key=f"compare-{figure}")
+        _all_numbers(scenarios, found)
+    _downloads(scenarios, found)
 
 
-def _check_bytes(asked: list[Asked]) -> None:
-    """Raise UsageError where the traces of scenarios take too much memory to be kept."""
-    sizes = {id(each.trace): each.trace.requests.estimated_size() for each in asked}
-    if sum(sizes.values()) > MOST_BYTES:
-        raise UsageError(f"the traces of these scenarios take more than {MOST_BYTES // 2**20} MiB; clear some, or use "
-                         f"planner compare")
+def _names(own: Asked) -> list[str | None]:
+    """Ask for the names of the pinned scenarios, and offer to remove them; return a name for each scenario shown."""
+    usual = [each.study.name for each in named([*(each.asked for each in pins()), *([] if pin_of(own) else [own])])]
+    given: list[str | None] = []
+    for pinned, name in zip(list(pins()), usual, strict=False):
+        left, right = st.columns([5, 1], vertical_alignment="bottom")
+        text = left.text_input(f"name of {name}", "", placeholder=name, key=f"name_{pinned.key}", max_chars=60,
+                               label_visibility="collapsed")
+        given.append(text.strip() or None)
+        right.button("Remove", key=f"remove_{pinned.key}", width="stretch", on_click=unpin, args=(pinned.key,))
+    return given if pin_of(own) else [*given, None]
 
 
-def _downloads(found: Replays, asked: list[Asked]) -> None:
+def _warn_of_traces(scenarios: Sequence[Asked]) -> None:
+    """Say that the scenarios replay different traces."""
+    sources = dict.fromkeys(each.trace.source for each in scenarios)
+    if len({each.trace.sha256 for each in scenarios}) > 1:
+        st.warning(plain(f"These scenarios replay different traffic ({', '.join(sources)}). The differences come from "
+                         f"the traffic and from the settings."), icon=":material/warning:")
+
+
+def _table(scenarios: Sequence[Asked], found: Sequence[Numbers]) -> None:
+    """Draw the settings that differ, the verdicts and the numbers, a column for each scenario."""
+    settings = differing_settings([portable(each.study) for each in scenarios])
+    lines = ["| | " + " | ".join(f"**{plain(each.study.name)}**" for each in scenarios) + " |",
+             "|:--|" + "--:|" * len(scenarios)]
+    lines += [_line(setting_label(option), [plain(setting_text(value)) for value in values])
+              for option, values in settings.items()]
+    lines.append(_line("verdict", [plain(verdict_line(each.summary).kind.value) for each in found]))
+    lines += [_line(label, [_cell(cell) for cell in cells])
+              for label, cells in compared_rows([each.summary for each in found]).items()]
+    with st.container(key="compared"):
+        st.html("<style>.st-key-compared th, .st-key-compared td { overflow-wrap: anywhere; }</style>")  # on a phone
+        st.markdown("\n".join(lines))
+    st.caption("Bold: the best. In brackets: the difference from the first column.")
+
+
+def _line(label: str, cells: Sequence[str]) -> str:
+    return f"| {plain(label)} | {' | '.join(cells)} |"
+
+
+def _cell(cell: Cell) -> str:
+    text = f"**{plain(cell.text)}**" if cell.is_best else plain(cell.text)
+    if not cell.difference:
+        return text
+    color = {None: "gray", True: "green", False: "red"}[cell.is_better]
+    return f"{text} :{color}[({plain(cell.difference)})]"
+
+
+def _reasons(scenarios: Sequence[Asked], picture: Picture) -> None:
+    """Write the reason of each scenario, and its difference from the first."""
+    first = plain(scenarios[0].study.name)
+    for scenario, difference in zip(scenarios, picture.differences, strict=True):
+        if difference is not None:
+            st.markdown(f"**{plain(scenario.study.name)}** against **{first}**: {plain(difference)}")
+    with st.expander("Where the time goes, scenario by scenario"):
+        for scenario, reason, part in zip(scenarios, picture.reasons, picture.parts, strict=True):
+            st.markdown(f"**{plain(scenario.study.name)}**: {plain(reason)}")
+            if part is not None:
+                st.caption(plain(part))
+
+
+def _all_numbers(scenarios: Sequence[Asked], found: Sequence[Numbers]) -> None:
+    """Draw the tables of a comparison's report."""
+    with st.expander("All numbers"):
+        for table in comparison(_results(scenarios, found)):
+            st.markdown(f"**{plain(table.title)}**")
+            st.dataframe(_rows(table, [each.study.name for each in scenarios]), hide_index=True, alt=table.title,
+                         column_config={each.study.name: st.column_config.TextColumn(alignment="right")
+                                        for each in scenarios})
+
+
+def _rows(table: Table, names: Sequence[str]) -> list[dict[str, str]]:
+    """Return the rows of a table, numbers with their difference from the first."""
+    return [{"": row.label, **{
+        name: f"{value_text(value, row.unit)}  {difference_text(value, row.values[0]) if place else ''}".rstrip()
+        for place, (name, value) in enumerate(zip(names, row.values, strict=True))}} for row in table.rows]
+
+
+def _results(scenarios: Sequence[Asked], found: Sequence[Numbers]) -> list[SavedResult]:
+    return [SavedResult.of_summary(asked.study.name, each.summary)
+            for asked, each in zip(scenarios, found, strict=True)]
+
+
+def _downloads(scenarios: Sequence[Asked], found: Sequence[Numbers]) -> None:
     """Offer the summaries, as compare writes them, and the report of all."""
-    st.subheader("Take it with you")
-    summaries = to_json([{"name": shown.name, **shown.summary} for shown in found.shown])
+    st.subheader("Downloads")
+    summaries = to_json([{"name": asked.study.name, **each.summary}
+                         for asked, each in zip(scenarios, found, strict=True)])
     left, right = st.columns(2)
     left.download_button("Summaries, JSON", summaries, "comparison.json", "application/json", width="stretch",
                          on_click="ignore")
-    right.download_button("Report, HTML", lambda: waited_for(report, asked), "comparison.html", "text/html",
+    right.download_button("Report, HTML", lambda: waited_for(report, scenarios), "comparison.html", "text/html",
                           width="stretch", on_click="ignore")
-
-
-def _reasons(found: Replays) -> None:
-    """Write what came of each scenario, why, and how it differs from the first."""
-    for shown in found.shown:
-        st.markdown(f"**{plain(shown.name)}**: {plain(shown.reason)}")
-        for note in (shown.caption, shown.part):
-            if note is not None:
-                st.caption(plain(note))
-        verdicts(shown)
-    first = found.shown[0]
-    for shown in found.shown[1:]:
-        if shown.difference is not None:
-            st.markdown(f"**{plain(shown.name)} against {plain(first.name)}**: {plain(shown.difference)}")

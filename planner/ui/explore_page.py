@@ -1,34 +1,44 @@
 """The page of sweeps: a grid of what-ifs, its Pareto front, and any configuration back in the sidebar."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import streamlit as st
 
 from planner.errors import UsageError
+from planner.planning.cheapest_kept import CHEAPEST, COST, KEEPS, by_choice
 from planner.planning.grid import DEFAULT_FRONT, Sweep, parse_axis, plan_sweep
 from planner.planning.pareto import is_less_better
 from planner.planning.study import Study, command_line
 from planner.planning.sweeping import describe
-from planner.report.figures.sweep_figures import front_scatter, parallel_axes
+from planner.report.difference_words import setting_words
+from planner.report.figures.sweep_figures import front_scatter, metric_words, parallel_axes
 from planner.results.summary import HEADLINES
 from planner.settings.objectives import objectives_text
+from planner.settings.scenario import Scenario
+from planner.settings.statistic import metric_key, parse_statistic
 from planner.traces import Trace
+from planner.ui.applied import set_options
+from planner.ui.axis_choice import AXES, axis_choice
 from planner.ui.downloads import answer_downloads
 from planner.ui.kept_answers import Answer, answer, is_asked, question_of, search
 from planner.ui.kept_replays import show, theme
 from planner.ui.link import ANY, in_link, one_of
 from planner.ui.named import PROFILES, named
+from planner.ui.option_fields import MOST as MOST_OF
+from planner.ui.option_fields import widget_value
 from planner.ui.own_profiles import portable, profile_of
-from planner.ui.sidebar import MOST as MOST_OF
-from planner.ui.sidebar import widget_value
-from planner.ui.tasks import PART, check_load, sweep
+from planner.ui.replay_tasks import check_load
+from planner.ui.tasks import PART, sweep
+from planner.ui.words import plain
 
 NAME = "sweep"
 MOST = 2_000  # configurations of a page; more are for planner sweep
 EXAMPLE = "max_num_seqs=32,64,128,256\nmax_num_batched_tokens=1024,2048,8192\ndata_parallel_size=1,2"
-KEYS = ("axes", "pareto")  # in the address
+STAR = "★"
+KEYS = (AXES, "pareto")  # in the address
 METRICS = [key for key, _, _ in HEADLINES if is_less_better(key) is not None]
 FRONT = [each for each in DEFAULT_FRONT if each in METRICS][:2]
 
@@ -37,22 +47,30 @@ def page(trace: Trace, study: Study) -> None:
     """Draw the page."""
     left, right = st.columns(2)
     text = left.text_area("axes: an option with its values on each line", EXAMPLE, height=120,
-                          **in_link("axes", EXAMPLE, ANY))
+                          **in_link(AXES, EXAMPLE, ANY))
     front = right.multiselect("the front is over", METRICS, FRONT, max_selections=4,
                               **in_link("pareto", FRONT, one_of(METRICS)))
+    axis_choice()
     form = {"slo": objectives_text(study.objectives), "what varies": " ".join(text.split()), "front": front}
-    question = question_of(trace, study, form)
+    question = question_of(trace, _without_axes(study, text), form)
     if st.button("Replay the grid", type="primary", key="sweep_find"):
         plan = _plan(study, text, front)
         points = plan.points()
         for point in points:
             check_load(trace, point.scenario)
-        search(NAME, question, (plan, _command(study, plan)), sweep, plan, trace, PART, total=len(points))
+        search(NAME, question, (plan, _command(study, plan), study), sweep, plan, trace, PART, total=len(points))
     found = answer(NAME, question, "configurations replayed")
     if found is not None:
         _draw(found)
     elif not is_asked(NAME):
         st.info("Choose the options to vary, and see the Pareto front of the configurations.")
+
+
+def _without_axes(study: Study, text: str) -> Study:
+    """Return a study without the options that vary: their values in the sidebar do not change a sweep."""
+    axes = {line.partition("=")[0].strip().replace("-", "_") for line in text.splitlines()}
+    usual: dict[str, Any] = {f.name: f.default for f in fields(Scenario) if f.name in axes}
+    return replace(study, scenario=replace(study.scenario, **usual))
 
 
 def _plan(study: Study, text: str, front: list[str]) -> Sweep:
@@ -70,18 +88,46 @@ def _plan(study: Study, text: str, front: list[str]) -> Sweep:
 
 
 def _draw(found: Answer) -> None:
-    (plan, command), table = found.about, found.value
+    (plan, command, study), whole = found.about, found.value
     axes = list(plan.axes)
+    table = by_choice(whole, None if study.objectives is None else study.objectives.attainment)
     if found.cut is not None:
         st.warning(f"{found.cut} The front is of the {table.height:,} configurations that were replayed.")
-    show(front_scatter(table, axes, plan.front, theme=theme()), key="front")
-    show(parallel_axes(table, axes, plan.front, theme=theme()), key="parallel")
-    rows = table.sort("is_pareto", descending=True, maintain_order=True).select(*axes, "status", "is_pareto",
-                                                                                *plan.front)
-    st.caption("Choose a row to copy it into the sidebar.")
-    st.dataframe(rows, hide_index=True, key="chosen", on_select=lambda: _load(rows, axes), selection_mode="single-row",
-                 alt="configurations")
-    answer_downloads("sweep", describe(plan, Path("sweep.parquet"), table), command, table)
+    _cheapest(table, axes, study)
+    st.caption("Choose a point or a row to copy its values into the sidebar.")
+    show(front_scatter(table, axes, plan.front, limits=_limits(study), theme=theme()), key="front",
+         on_select=lambda: _load(table, axes, [point["customdata"][0] for point in _selected("front")["points"]]))
+    columns = [*axes, KEEPS, *plan.front, "is_pareto", "status"]
+    st.dataframe(table.select(pl.when(CHEAPEST).then(pl.lit(STAR)).otherwise(pl.lit("")).alias(STAR), *columns),
+                 hide_index=True, key="chosen", selection_mode="single-row", alt="configurations",
+                 on_select=lambda: _load(table, axes, _selected("chosen")["rows"]),
+                 column_config={STAR: st.column_config.TextColumn("", help="the cheapest within the targets"),
+                                KEEPS: "within the targets", "is_pareto": "on the front",
+                                **{metric: metric_words(metric) for metric in plan.front}})
+    with st.expander("All configurations as lines"):
+        show(parallel_axes(table, axes, plan.front, theme=theme()), key="parallel")
+    answer_downloads("sweep", describe(plan, Path("sweep.parquet"), whole), command, whole)
+
+
+def _cheapest(table: pl.DataFrame, axes: list[str], study: Study) -> None:
+    """Say which configuration is the cheapest within the targets."""
+    if study.objectives is None:
+        return
+    rows = table.filter(pl.col(CHEAPEST)).to_dicts()
+    if rows:
+        values = ", ".join(setting_words(axis, widget_value(axis, rows[0][axis])) for axis in axes)
+        st.success(plain(f"Cheapest within the targets: {values}, {rows[0][COST]:,.3g} USD per million output tokens; "
+                         f"{table[KEEPS].sum():,} of {table.height:,} configurations are within."),
+                   icon=":material/star:")
+    elif not table[KEEPS].any():
+        st.warning("No configuration is within the targets.", icon=":material/block:")
+
+
+def _limits(study: Study) -> dict[str, float]:
+    """Return limits by metric of the summary: of statistics, and of the requests' own limits for their p99 [ms]."""
+    limits_s = {} if study.objectives is None else study.objectives.limits_s
+    return {metric_key(name) if parse_statistic(name) else f"p99_{name}_ms": 1e3 * limit
+            for name, limit in limits_s.items()}
 
 
 def _command(study: Study, plan: Sweep) -> str:
@@ -94,10 +140,13 @@ def _command(study: Study, plan: Sweep) -> str:
                                                    "pareto": ",".join(plan.front)})
 
 
-def _load(rows: pl.DataFrame, axes: list[str]) -> None:
+def _selected(key: str) -> Any:
+    """Return the selection of a figure or a table."""
+    return st.session_state[key]["selection"]
+
+
+def _load(table: pl.DataFrame, axes: list[str], places: list[int]) -> None:
     """Set the sidebar's widgets to the configuration that was chosen."""
-    chosen = st.session_state["chosen"]["selection"]["rows"]
-    if chosen:
-        row = rows.row(chosen[0], named=True)
-        for axis in axes:
-            st.session_state[axis] = widget_value(axis, row[axis])
+    if places:
+        row = table.row(places[0], named=True)
+        set_options({axis: row[axis] for axis in axes})

@@ -88,13 +88,14 @@ def search(name: str, question: Question, about: Any, task: Task, *args: Any, to
                                               about=about, began_s=time.monotonic())
 
 
-def answer(name: str, question: Question, said: str) -> Answer | None:
+def answer(name: str, question: Question, said: str, *, keeps_stale: bool = True) -> Answer | None:
     """Draw how far a search is, why it failed, or whether the answer is stale; return the answer, None without one.
 
     Parameters
     ----------
     question : that the page asks now.
     said : what the search does, or of what it counts the parts.
+    keeps_stale : whether the question is stated, and an answer to another one is shown with its changes.
     """
     running: Search | None = st.session_state.get(_running(name))
     if running is not None and running.job.state.is_over.is_set():
@@ -106,6 +107,8 @@ def answer(name: str, question: Question, said: str) -> Answer | None:
     if failed := st.session_state.get(_failed(name)):
         st.error(failed, icon=":material/error:")
     found: Answer | None = st.session_state.get(_found(name))
+    if not keeps_stale:
+        return found if found is not None and found.question.key == question.key else None
     if found is not None:
         _state(found, question)
     return found

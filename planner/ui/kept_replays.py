@@ -9,23 +9,39 @@ import streamlit as st
 from planner.planning.fingerprint import scenario_sha256
 from planner.planning.study import Study
 from planner.traces import Trace
-from planner.ui.tasks import Asked, Replays, replays
+from planner.ui.replay_tasks import Asked, Numbers, Picture, numbers, picture
 from planner.ui.waiting import content_of
 from planner.ui.words import plain
 from planner.ui.work import Task
 
+FONT = '"Source Sans", sans-serif'  # the page's
 KEPT, KEPT_BYTES = "kept", 32 * 2**20  # results of a session, pickled: summaries and figures, no tables of steps
 
 
-def replayed(asked: Sequence[Asked]) -> Replays:
-    """Return replays with their figures, made in another process or as they were kept.
+def replayed(asked: Asked) -> Numbers:
+    """Return the numbers of a replay.
 
     Raises
     ------
     PlannerError : as `run.replay`.
     """
-    found: Replays = kept(replays, tuple(asked), theme(), key="".join(study_key(each.trace, each.study)
-                                                                      for each in asked), said="Replaying …")
+    found: Numbers = kept(numbers, asked, key=study_key(asked.trace, asked.study), said="Replaying …")
+    return found
+
+
+def pictured(asked: Sequence[Asked], figure: str) -> Picture:
+    """Return the reasons of replays and one figure of them, under their names.
+
+    Parameters
+    ----------
+    figure : a name of `FIGURES`.
+
+    Raises
+    ------
+    PlannerError : as `run.replay`.
+    """
+    keys = [f"{each.study.name} {study_key(each.trace, each.study)}" for each in asked]
+    found: Picture = kept(picture, tuple(asked), figure, theme(), key=f"{figure} {keys}", said="Drawing …")
     return found
 
 
@@ -72,6 +88,6 @@ def show(figure: Any, key: str, on_select: Callable[[], None] | None = None) -> 
     title = figure.layout.title
     st.markdown(f"**{plain(title.text)}**")
     st.caption(plain(title.subtitle.text))
-    figure.update_layout(title=None, margin={"t": 10}, height=figure.layout.height - 70)
+    figure.update_layout(title=None, margin={"t": 10}, height=figure.layout.height - 70, font={"family": FONT})
     st.plotly_chart(figure, theme=None, key=key, on_select=on_select or "ignore", selection_mode="points",
                     config={"displaylogo": False, "showSendToCloud": False}, alt=title.text)

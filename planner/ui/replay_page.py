@@ -1,24 +1,27 @@
-"""The page of one replay: its verdict and headlines against a pinned one, why, its figures, and downloads."""
+"""The page of one replay: its verdict, three cards with their limits, the reason, changes that help, and downloads."""
 
 from typing import Any
 
 import streamlit as st
 
+from planner.errors import PlannerError
 from planner.planning.study import Study, command_line, study_toml
-from planner.report.content import value_text
 from planner.results.saturation import NO, saturation_sentence
 from planner.results.saved import to_json
-from planner.results.summary import HEADLINES
-from planner.settings.judged import judged_of, sentences
 from planner.traces import Trace
 from planner.ui.downloads import table_csv
-from planner.ui.kept_replays import replayed, show
+from planner.ui.figure_choice import shown_figure
+from planner.ui.history import draw_history, keep_try
+from planner.ui.kept_replays import pictured, replayed, show
 from planner.ui.own_profiles import portable
-from planner.ui.tasks import MOST_CSV_ROWS, Asked, Shown, report, requests
+from planner.ui.pinned import Pin, can_pin, named, pin, pin_of, pins, unpin
+from planner.ui.replay_tasks import Asked, Numbers, report, requests
+from planner.ui.tasks import MOST_CSV_ROWS
+from planner.ui.verdict_cards import draw_cards, draw_verdict
 from planner.ui.waiting import waited_for
+from planner.ui.what_to_change import what_to_change
 from planner.ui.words import plain, without_paths
 
-PINNED = "pinned"
 REASONS = {  # why a request was not completed, by the table of requests
     "too_long": "prompt longer than max_model_len", "kv_cache": "larger than the KV cache",
     "token_budget": "prompt above max_num_batched_tokens, not split",
@@ -31,70 +34,72 @@ REASONS = {  # why a request was not completed, by the table of requests
 def page(trace: Trace, study: Study) -> None:
     """Draw the page."""
     own = Asked(trace=trace, study=study)
-    pinned: Asked | None = st.session_state.get(PINNED)
-    replays = replayed([own] if pinned is None else [own, pinned])
-    shown, before = replays.shown[0], replays.shown[1] if pinned is not None else None
+    found = replayed(own)
     left, right = st.columns([4, 1], vertical_alignment="center")
-    left.caption(plain(shown.caption))
-    if right.button("Unpin" if pinned else "Pin as baseline", width="stretch"):
-        st.session_state[PINNED] = None if pinned else own
+    left.caption(plain(found.caption))
+    first = _pin_button(right, own)
+    before = None if first is None else replayed(first.asked)
+    draw_verdict(found)
+    _unserved(found)
+    draw_cards(found.summary, None if before is None else before.summary)
+    keep_try(own, found)
+    what_to_change(trace, study)
+    _why(own, found, first)
+    draw_history()
+    downloads(own, found.summary)
+
+
+def _pin_button(place: Any, own: Asked) -> Pin | None:
+    """Draw the button that pins; return the first pin if it is another scenario."""
+    own_pin = pin_of(own)
+    if own_pin is not None:
+        place.button("Unpin", width="stretch", on_click=unpin, args=(own_pin.key,), key="unpin")
+    elif place.button("Pin to compare", width="stretch", disabled=not can_pin(own), key="pin",
+                      help="Keeps this scenario. Change a setting to see both here, or open Compare."):
+        pin(own)
         st.rerun()
-    if before is not None:
-        st.caption(plain(f"Pinned: {before.caption}"))
-    verdicts(shown)
-    headlines(shown.summary, None if before is None else before.summary)
-    st.info(plain(shown.reason), icon=":material/lightbulb:")
-    for note in (*([] if shown.part is None else [shown.part]), *shown.summary["notes"]):
-        st.caption(without_paths(note))
-    columns = st.columns(2)
-    for place, (name, figure) in enumerate(replays.figures.items()):
-        with columns[place % 2]:
-            show(figure, key=f"replay-{name}")
-    downloads(own, shown.summary)
+    return next((each for each in pins() if own_pin is None or each.key != own_pin.key), None)
 
 
-def verdicts(shown: Shown) -> None:
-    """Draw which requests were not served, whether the deployment keeps up, and whether the objectives are met."""
-    if shown.unserved:
-        total = shown.summary["workload"]["num_requests"]
-        count = sum(each for _, _, each in shown.unserved)
-        parts = "; ".join(f"{each:,} {status.replace('_', ' ')}{_because(reason)}"
-                          for status, reason, each in shown.unserved)
-        st.warning(f"{count:,} of {total:,} requests ({count / total:.1%}) were not completed: {parts}. Latencies and "
-                   f"the reason below exclude them.", icon=":material/block:")
-    if shown.summary["saturated"] == NO:
-        st.caption(plain(saturation_sentence(shown.summary)))
-    else:
-        st.warning(plain(saturation_sentence(shown.summary)), icon=":material/trending_up:")
-    for sentence, is_met in sentences(judged_of(shown.summary)):
-        (st.success if is_met else st.warning)(plain(f"{'met' if is_met else 'missed'}: {sentence}"),
-                                               icon=":material/check:" if is_met else ":material/close:")
+def _unserved(found: Numbers) -> None:
+    """Write why requests were not completed, if a summary's words do not tell."""
+    told = [f"{count:,} {status.replace('_', ' ')} ({REASONS[reason]})" for status, reason, count in found.unserved
+            if status != "rejected" and reason is not None]
+    if told:
+        st.caption(plain("Not completed: " + "; ".join(told)))
+    if found.unserved:
+        st.caption("Latencies and the reason exclude requests that were not completed.")
 
 
-def _because(reason: str | None) -> str:
-    return "" if reason is None else f" ({REASONS[reason]})"
-
-
-def headlines(summary: dict[str, Any], pinned: dict[str, Any] | None) -> None:
-    """Draw the headline numbers, with the pinned ones below them."""
-    with st.container(horizontal=True):
-        for key, label, unit in HEADLINES:
-            value = summary[key]
-            if value is not None:
-                st.metric(label, value_text(value, unit), _delta(value, pinned, key, unit), delta_color="off",
-                          delta_arrow="off", width="content")
-
-
-def _delta(value: Any, pinned: dict[str, Any] | None, key: str, unit: str) -> str | None:
-    before = None if pinned is None else pinned[key]
-    if before is None or isinstance(value, str):
-        return None
-    return f"{value_text(before, unit)} pinned"
+def _why(own: Asked, found: Numbers, first: Pin | None) -> None:
+    """Draw the reason, the difference to the first pinned scenario, and the chosen figure."""
+    words = st.container()
+    figure = shown_figure([found.summary])
+    scenarios = [own] if first is None else named([first.asked, own])
+    try:
+        picture = pictured(scenarios, figure)
+    except PlannerError as error:  # the numbers stay
+        st.error(without_paths(str(error)), icon=":material/error:")
+        return
+    words.info(plain(picture.reasons[-1]), icon=":material/lightbulb:")
+    difference, part = picture.differences[-1], picture.parts[-1]
+    if difference is not None:
+        words.markdown(f"**{plain(scenarios[1].study.name)} against {plain(scenarios[0].study.name)}**: "
+                       f"{plain(difference)}")
+    if part is not None:
+        words.caption(plain(part))
+    show(picture.figure, key=f"replay-{figure}")
+    notes = [*([saturation_sentence(found.summary)] if found.summary["saturated"] == NO else []),
+             *found.summary["notes"]]
+    if notes:
+        with st.expander(f"Notes ({len(notes):,})"):
+            for note in notes:
+                st.caption(plain(without_paths(note)))
 
 
 def downloads(own: Asked, summary: dict[str, Any]) -> None:
     """Offer the result's files, and the command line and the file that do the same."""
-    st.subheader("Take it with you")
+    st.subheader("Downloads and command")
     study = portable(own.study)
     st.code(command_line(study), language=None, wrap_lines=True)
     columns = st.columns(4)

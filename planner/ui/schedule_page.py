@@ -1,4 +1,6 @@
-"""The page of the schedule: what the engine did with each of some requests, step by step."""
+"""The page of the schedule: steps around the slowest request, one request's history, and a file for Perfetto."""
+
+from typing import Any
 
 import polars as pl
 import streamlit as st
@@ -7,30 +9,59 @@ from planner.planning.study import Study
 from planner.results.story import tell
 from planner.traces import Trace
 from planner.ui.downloads import harmless
-from planner.ui.kept_replays import kept, show, study_key, theme
-from planner.ui.link import in_link, number
-from planner.ui.tasks import Asked, Window, window
+from planner.ui.kept_replays import kept, replayed, show, study_key, theme
+from planner.ui.link import in_link, number, one_of
+from planner.ui.replay_tasks import Asked
+from planner.ui.schedule_tasks import MOST_TIMELINE_STEPS, SLOWEST, Window, timeline, window
+from planner.ui.waiting import waited_for
 from planner.ui.words import plain
 
 MOST = 200
 STORY = "story"
-KEYS = ("first", "count")  # in the address
+BY_PLACE = "a place in the trace"
+KEYS = ("around", "first", "count")  # in the address
 
 
 def page(trace: Trace, study: Study) -> None:
     """Draw the page."""
-    columns = st.columns(2)
-    last = trace.num_requests - 1
-    first = int(columns[0].number_input("from request", 0, last, 0, 10, **in_link(
-        "first", 0, number(0, last, is_whole=True, may_be_empty=False))))
-    count = int(columns[1].number_input("requests", 1, MOST, 40, 10, **in_link(
-        "count", 40, number(1, MOST, is_whole=True, may_be_empty=False))))
-    shown: Window = kept(window, Asked(trace=trace, study=study), first, count, theme(),
-                         key=f"{study_key(trace, study)} {first} {count}", said="Replaying …")
+    own = Asked(trace=trace, study=study)
+    first, count = _asked(trace)
+    shown: Window = kept(window, own, first, count, theme(), key=f"{study_key(trace, study)} {first} {count}",
+                         said="Replaying …")
+    st.caption(f"Requests {shown.first:,} to {shown.first + shown.requests.height - 1:,} of the trace, in order of "
+               f"arrival.")
     show(shown.figure, key="timeline", on_select=_clicked)
-    st.subheader("A request's own story")
-    picked = st.selectbox("request", shown.requests["request_id"].to_list(), key=STORY,
-                          help="Or click on one of its spans in the figure.")
+    _story(shown)
+    num_steps = int(replayed(own).summary["num_steps"])
+    st.download_button("Whole replay for Perfetto, JSON", lambda: waited_for(timeline, own), "timeline.json.gz",
+                       "application/gzip", on_click="ignore", disabled=num_steps > MOST_TIMELINE_STEPS,
+                       help=f"A Chrome trace of all steps and requests, for Perfetto or chrome://tracing. Up to "
+                            f"{MOST_TIMELINE_STEPS:,} steps; for more, use planner replay --timeline.")
+
+
+def _asked(trace: Trace) -> tuple[int | str, int]:
+    """Ask which requests to show: around a slow one, or from a place on; and how many."""
+    left, middle, right = st.columns(3)
+    ways = [*SLOWEST, BY_PLACE]
+    usual = BY_PLACE if "first" in st.query_params else ways[0]  # a link to a place shows it
+    around: str = left.selectbox("requests around", ways, ways.index(usual),
+                                 **in_link("around", usual, one_of(ways)))
+    last = trace.num_requests - 1
+    first = int(middle.number_input("from request", 0, last, 0, 10, disabled=around != BY_PLACE, **in_link(
+        "first", 0, number(0, last, is_whole=True, may_be_empty=False))))
+    count = int(right.number_input("requests", 1, MOST, 40, 10, **in_link(
+        "count", 40, number(1, MOST, is_whole=True, may_be_empty=False))))
+    return first if around == BY_PLACE else around, count
+
+
+def _story(shown: Window) -> None:
+    """Tell the story of one request, at first of the one that the window is around."""
+    st.subheader("One request's history")
+    names: list[Any] = shown.requests["request_id"].to_list()
+    place = names.index(shown.subject) if shown.subject in names else 0
+    if st.session_state.get(STORY) not in names:
+        st.session_state.pop(STORY, None)
+    picked = st.selectbox("request", names, place, key=STORY, help="Or click on one of its spans in the figure.")
     story = tell(shown.requests, shown.steps, shown.schedule, picked)
     st.info(plain(story.sentence), icon=":material/history:")
     st.dataframe(story.events, hide_index=True, column_config={
@@ -44,5 +75,5 @@ def page(trace: Trace, study: Study) -> None:
 def _clicked() -> None:
     """Tell the story of the request whose span was clicked."""
     points = st.session_state["timeline"]["selection"]["points"]
-    if points:
+    if points and isinstance(points[0]["customdata"][1], str):  # not a step
         st.session_state[STORY] = points[0]["customdata"][1]

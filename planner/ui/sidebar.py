@@ -21,7 +21,6 @@ from planner.ui.named import PROFILES, named
 from planner.ui.option_fields import (
     FIELDS,
     LEFT_OUT,
-    MOST,
     OPTION_SETTINGS,
     check_value,
     option_field,
@@ -32,8 +31,6 @@ from planner.ui.pasted_command import launch_field
 from planner.ui.targets_form import TARGET_SETTINGS, given_targets, targets_form
 from planner.ui.tasks import read_upload
 from planner.ui.waiting import result_of
-
-__all__ = ["MOST", "SETTINGS", "Asked", "sidebar", "widget_value"]
 
 UPLOAD = "your file"
 SAMPLES = {  # as people call their traffic

@@ -1,4 +1,7 @@
-"""The page of the workload: what was read, what the traffic is like, and what is odd about it."""
+"""The page of the workload: its oddities, its rate and peak, its lengths and reuse, and one figure at a time."""
+
+from collections.abc import Mapping
+from typing import Any
 
 import streamlit as st
 
@@ -11,29 +14,47 @@ from planner.ui.kept_replays import theme as page_theme
 from planner.ui.tasks import Traffic, traffic
 from planner.ui.words import plain
 
+MINUTE = "60s"  # of the windows of a description
+FIGURES = {"arrivals": "Arrivals", "lengths": "Lengths", "shape": "Hour of the day", "burstiness": "Burstiness",
+           "hit_rate": "Prefix reuse"}
+
 
 def page(trace: Trace, study: Study) -> None:
     """Draw the page."""
-    st.caption(plain(str(trace.account)))
-    for note in trace.account.notes:
-        st.caption(plain(note))
     found: Traffic = kept(traffic, trace, study.scenario, page_theme(), key=study_key(trace, study),
                           said="Describing the traffic …")
     account = trace.account
-    with st.container(horizontal=True):
-        for label, value in (
-                ("rows read", f"{account.rows_read:,}"), ("rows kept", f"{account.rows_kept:,}"),
-                ("requests replayed", f"{found.num_requests:,}"),
-                ("prompt, p50", f"{account.input_tokens_p50:,.0f} tokens"),
-                ("output, p50", f"{account.output_tokens_p50:,.0f} tokens")):
-            st.metric(label, value, width="content")
+    st.caption(plain(f"{account.source} ({account.format}): {account.rows_kept:,} of {account.rows_read:,} rows read, "
+                     f"{found.num_requests:,} requests replayed over {found.description['span_s']:,.0f} s"))
+    for note in account.notes:
+        st.caption(plain(note))
     for reason, count in account.dropped.items():
         st.warning(f"{count:,} rows dropped: {plain(reason)}")
     for odd in found.description["anomalies"]:
         st.warning(plain(odd["text"]))
-    for name, figure in found.figures.items():
-        show(figure, key=name)
+    with st.container(horizontal=True):
+        for label, value in headlines(found.description).items():
+            st.metric(label, value, width="content")
+    names = [name for name in FIGURES if name in found.figures
+             and (name != "shape" or found.description["shape"]["period"] == "day")]  # else it is as the arrivals
+    chosen: str = st.radio("figure", names, key="workload_figure", format_func=FIGURES.__getitem__, horizontal=True,
+                           label_visibility="collapsed")
+    show(found.figures[chosen], key=chosen)
     with st.expander("In numbers: rates, lengths, sharing, sessions, tenants"):
         st.code(description_table(found.description), language=None)
     st.subheader("First requests")
     st.dataframe(harmless(found.head), hide_index=True)
+
+
+def headlines(description: Mapping[str, Any]) -> dict[str, str]:
+    """Return the numbers of a traffic that one looks at first, as text by label."""
+    rate, lengths = description["rates"]["requests_per_s"], description["lengths"]
+    peak, sharing = description["burstiness"]["peak_over_mean"].get(MINUTE), description["sharing"]
+    return {
+        **({} if rate is None else {"mean rate": f"{rate:,.3g}/s"}),
+        **({} if rate is None or peak is None else {"peak minute": f"{rate * peak:,.3g}/s"}),
+        **{f"{name} p50, p99": f"{lengths[key]['p50']:,.0f}, {lengths[key]['p99']:,.0f} tokens"
+           for name, key in (("prompt", "input_tokens"), ("output", "output_tokens"))},
+        **({} if sharing is None else {"prompt tokens seen before": f"{sharing['infinite_hit_rate']:.1%}".replace(
+            "%", " %")}),
+    }

@@ -68,12 +68,14 @@ def fill(page: Any, name: str, folder: Path) -> None:
         page.get_by_text("Prices", exact=True).click()
         page.get_by_role("button", name="Find the cheapest fleet").click()
         page.get_by_text("What more money buys").wait_for(timeout=120_000)
+    elif name == "Replay":
+        page.get_by_role("button", name="Find what to change").click()
+        page.get_by_role("button", name="Apply").first.wait_for()
     elif name == "Compare":
-        page.get_by_role("button", name="Add it").click()
-        page.get_by_text("Time to first token").first.wait_for()
+        page.get_by_role("button", name="Pin this scenario").click()
+        page.get_by_role("button", name="Remove").wait_for()
         set_option(page, "Running sequences, at most", "32")
-        page.get_by_role("button", name="Add it").click()
-        page.get_by_text("against scenario 1").wait_for()
+        page.get_by_text("against running sequences, at most: default").wait_for()
     elif name == "Capacity":
         page.get_by_role("button", name="Find the capacity").click()
         page.get_by_text("Attainment over the request rate").wait_for()
@@ -89,7 +91,7 @@ def fill(page: Any, name: str, folder: Path) -> None:
     elif name == "Explore":
         page.get_by_role("textbox", name="axes:").fill("max_num_seqs=8,32,128\ndata_parallel_size=1,2")
         page.get_by_role("button", name="Replay the grid").click()
-        page.get_by_text("6 configurations", exact=True).wait_for()
+        page.get_by_text("6 configurations; labels").wait_for()
     elif name == "Accuracy":
         write_synthetic(folder / "runs.csv", {}, noise=0.02)
         page.locator(".st-key-measured input[type=file]").set_input_files(folder / "runs.csv")
@@ -122,11 +124,11 @@ def test_the_keyboard_reaches_everything(browser: Any, address: str) -> None:
         page.keyboard.press("Tab")
         reached.append(str(page.evaluate("() => { const e = document.activeElement; return e.getAttribute('aria-label')"
                                          " || e.innerText || e.tagName }")))
-        if reached[-1] == "Add it":
+        if reached[-1] == "Pin this scenario":
             break
-    assert reached[-1] == "Add it"
+    assert reached[-1] == "Pin this scenario"
     assert {"Workload", "Capacity", "Catalog"} <= {text.split("\n")[-1] for text in reached}
     for label in ("or a sample", "Model", "GPU", "Load", "TTFT", "All settings"):
         assert any(label in text for text in reached), label
     page.keyboard.press("Enter")
-    page.get_by_text("Time to first token").first.wait_for()
+    page.get_by_role("button", name="Remove").wait_for()

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,27 +10,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 from pages import opened as opened_page
+from pages import press, said, until
 from typer.testing import CliRunner
 
 from planner.commands.cli import app as cli
 from planner.errors import UsageError
 from planner.loop.state.engine_settings import Recording
 from planner.planning.study import Study, command_line, read_study, study_toml
-from planner.report.content import value_text
+from planner.report.target_cards import cards
+from planner.report.verdict_line import verdict_line
 from planner.results.causes import explain
-from planner.results.summary import HEADLINES
 from planner.run import replay
 from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
 from planner.traces import read_trace
 from planner.ui.explore_page import _plan
-from planner.ui.sidebar import widget_value
+from planner.ui.option_fields import widget_value
 from planner.ui.words import plain
 
 testing = pytest.importorskip("streamlit.testing.v1")
 
 APP = Path(__file__).resolve().parents[2] / "app.py"
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+
+SEATS = "running sequences, at most"
 
 
 def opened(**values: Any) -> Any:
@@ -49,15 +53,14 @@ def test_the_numbers_are_the_command_lines() -> None:
                                     "--rate-scale", "3", "--max-num-seqs", "32", "--policy", "decode-first", "--slo",
                                     "ttft:500 tpot:50", "--attainment", "0.99", "--json", "-"])
     summary = json.loads(done.stdout)
-    found = [pickle.loads(each).shown[0] for each in page.session_state["kept"].values()]
+    found = [pickle.loads(content) for name, content in page.session_state["kept"].items() if name.startswith("numb")]
     (shown,) = [each for each in found if each.summary["policy"]["max_num_seqs"] == 32]
     own = json.loads(json.dumps(shown.summary))
     for name in ("wall_s", "simulated_requests_per_s"):
         own.pop(name), summary.pop(name)
     assert own == summary
-    labelled = metrics(page)
-    for key, label, unit in HEADLINES:
-        assert summary[key] is None or labelled[label] == value_text(summary[key], unit)
+    assert metrics(page) == {card.title: card.value for card in cards(summary)}
+    assert verdict_line(summary).sentence in said(page).replace("\\", "")
     outcome = replay(read_trace("chat"), Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=1000, rate_scale=3.0,
                                                   max_num_seqs=32, policy="decode-first"),
                      recording=Recording(steps=True))
@@ -66,12 +69,56 @@ def test_the_numbers_are_the_command_lines() -> None:
 
 def test_a_slider_changes_the_numbers_and_a_pinned_result_stays() -> None:
     page = opened()
-    before = metrics(page)["TTFT, p99"]
-    next(button for button in page.button if button.label == "Pin as baseline").click().run()
+    before = metrics(page)["Time to first token"]
+    press(page, "Pin to compare")
     page.slider(key="rate_scale").set_value(6.0).run()
-    after = {metric.label: metric for metric in page.metric}["TTFT, p99"]
+    after = {metric.label: metric for metric in page.metric}["Time to first token"]
     assert after.value != before
-    assert after.delta == f"{before} pinned"
+    assert after.delta.endswith(f"; pinned {before}")
+    assert "**load ×6 against load ×1**: a request takes" in said(page).replace("\\", "")
+    assert "Unpin" not in [button.label for button in page.button]
+    page.slider(key="rate_scale").set_value(1.0).run()
+    assert "pinned" not in {metric.label: metric for metric in page.metric}["Time to first token"].delta
+    press(page, "Unpin")
+    assert not page.session_state["pins"]
+
+
+def test_a_comparison_names_scenarios_by_their_settings_and_marks_the_best() -> None:
+    page = opened_page("compare", limit=1000, rate_scale=4.0)
+    press(page, "Pin this scenario")
+    page.session_state["max_num_seqs"] = 8
+    page.run()
+    press(page, "Pin this scenario")
+    page.session_state["max_num_seqs"] = 64
+    page.run()
+    words = said(page).replace("\\", "")
+    assert f"| | **{SEATS}: default** | **{SEATS} 8** | **{SEATS} 64** |" in words
+    assert f"| {SEATS} | default | 8 | 64 |" in words
+    assert re.search(r"\| TTFT p99 \| \*\*[\d.]+ s\*\* \| .* :red\[", words)
+    against = f"**{SEATS} 8** against **{SEATS}: default**: a request takes"
+    assert re.search(re.escape(against) + ".* more on average: .* more in engine queue", words)
+    assert len(page.get("plotly_chart")) == 1
+    next(field for field in page.text_input if field.placeholder == f"{SEATS} 8").set_value("few seats").run()
+    assert "**few seats**" in said(page)
+    press(page, "Remove")
+    assert len(page.session_state["pins"]) == 1
+    page.selectbox(key="trace").set_value("code").run()
+    assert "These scenarios replay different traffic" in page.warning[0].value
+
+
+def test_a_change_is_found_and_applied_and_can_be_taken_back() -> None:
+    page = opened(gpu="l40s", rate_scale=3.0)
+    press(page, "Find what to change")
+    page = until(page, lambda page: "Apply" in [button.label for button in page.button])
+    assert not page.exception
+    count = int(re.search(r"\*\*(\d+) × L40S", said(page).replace("\\", ""))[1])  # type: ignore[index]
+    [button for button in page.button if button.label == "Apply"][-1].click()
+    page.run()
+    assert page.number_input(key="data_parallel_size").value == count
+    assert page.success[0].value.startswith("Keeps its targets")
+    assert len(page.session_state["pins"]) == 1
+    tried = page.dataframe[0].value
+    assert [text.split(":")[0] for text in tried["verdict"]] == ["Keeps its targets", "Overloaded", "Keeps its targets"]
 
 
 @pytest.mark.parametrize(("values", "said"), [

@@ -21,7 +21,7 @@ from planner.traces.source import decompressed
 from planner.ui import sidebar as sidebar_module
 from planner.ui import uploads
 from planner.ui.downloads import harmless, table_csv
-from planner.ui.tasks import Asked, report, requests
+from planner.ui.replay_tasks import Asked, report, requests
 from planner.ui.uploads import as_file, check_size
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
@@ -148,12 +148,13 @@ def test_only_text_is_quoted() -> None:
 def test_sessions_do_not_see_each_others_data() -> None:
     secret = b"arrival_s,input_tokens,output_tokens\n0,777,3\n1,778,3\n"
     one = uploaded("replay", "secret.csv", secret)
-    press(one, "Pin as baseline")
+    press(one, "Pin to compare")
     two = opened("replay", trace="your file")
     assert "Upload a trace in the sidebar" in two.info[0].value
     assert not two.metric
     assert "upload" not in two.session_state
-    assert "pinned" not in two.session_state
+    assert not two.session_state["pins"] if "pins" in two.session_state else True
+    assert len(one.session_state["pins"]) == 1
     assert one.session_state["upload"].requests["input_tokens"].to_list() == [777, 778]
 
 

@@ -1,6 +1,8 @@
 """Work beside the server: bounded in memory, ended with whoever asked for it, and one sentence where it goes wrong."""
 
 import gc
+import gzip
+import json
 import os
 import pickle
 import re
@@ -24,10 +26,13 @@ from planner.run import replay
 from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
 from planner.traces import read_trace
-from planner.ui import fleet_form, tasks, work
+from planner.traces.shaping.client_load import client_load
+from planner.ui import fleet_form, replay_tasks, schedule_tasks, tasks, work
 from planner.ui import kept_replays as results
+from planner.ui.accuracy_tasks import measured
 from planner.ui.fleet_answer import fleet_name
-from planner.ui.tasks import Asked, check_load, replays, window
+from planner.ui.replay_tasks import Asked, Numbers, check_load, numbers, picture
+from planner.ui.schedule_tasks import timeline, window
 from planner.ui.waiting import waited_for
 from planner.ui.words import without_paths
 
@@ -85,7 +90,7 @@ def test_no_page_shows_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> None:
         raise ValueError("/srv/planner/secret.py")
 
-    monkeypatch.setattr("planner.ui.replay_page.headlines", fail)
+    monkeypatch.setattr("planner.ui.replay_page.draw_cards", fail)
     page = opened("replay")
     assert not page.exception
     assert page.error[-1].value.startswith("This page ended with an internal error")
@@ -108,31 +113,71 @@ def test_too_many_replicas_for_so_many_requests_are_refused() -> None:
 
 def test_a_long_replay_has_the_steps_of_its_first_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     """The numbers are of all requests; figures over time are of a part, which is said."""
-    whole = replays([asked()], "light")
-    assert whole.shown[0].part is None
-    num_steps = whole.shown[0].summary["num_steps"]
-    monkeypatch.setattr(tasks, "MOST_STEPS", num_steps // 4)
-    part = replays([asked()], "light")
-    assert part.shown[0].summary["completed"] == 300
-    said_of = re.search(rf"of the first (\d+) of 300 requests: the replay has {num_steps:,} steps",
-                        str(part.shown[0].part))
+    whole = picture([asked()], "queue", "light")
+    assert whole.parts == (None,)
+    num_steps = numbers(asked()).summary["num_steps"]
+    for module in (replay_tasks, schedule_tasks):
+        monkeypatch.setattr(module, "MOST_STEPS", num_steps // 4)
+    part = picture([asked()], "queue", "light")
+    assert numbers(asked()).summary["completed"] == 300
+    said_of = re.search(rf"of the first (\d+) of 300 requests: the replay has {num_steps:,} steps", str(part.parts[0]))
     assert said_of
     assert 70 <= int(said_of[1]) <= 80  # a quarter of the steps
-    ends = [found.figures["queue"].data[0].dx * len(found.figures["queue"].data[0].y) for found in (whole, part)]
+    ends = [found.figure.data[0].dx * len(found.figure.data[0].y) for found in (whole, part)]
     assert ends[1] < ends[0]
-    assert "300" in part.figures["ttft_cdf"].layout.title.subtitle.text
+    assert "300" in picture([asked()], "ttft_cdf", "light").figure.layout.title.subtitle.text
     with pytest.raises(UsageError, match="steps pass before these requests end"):
         window(asked(), 200, 40, "light")
 
 
+def test_a_window_is_around_the_slowest_request_with_the_steps_beside_it() -> None:
+    requests = replay(read_trace("chat"), asked().study.scenario).requests
+    place = requests["ttft_s"].arg_max()
+    assert place is not None
+    found = window(asked(), "slowest first token", 20, "light")
+    assert found.subject == requests["request_id"][place]
+    assert found.first == max(place - 10, 0)
+    assert found.subject in found.requests["request_id"]
+    lanes = [bar for bar in found.figure.data if bar.name.startswith("step of")]
+    assert {name for bar in lanes for name in bar.y} == {"steps"}
+    assert all(bar.unselected.marker.opacity == 1 for bar in found.figure.data)
+
+
+def test_a_benchmarks_result_has_signed_errors_and_another_model_is_refused() -> None:
+    scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm", max_concurrency=4, num_prompts=40)
+    summary = replay(client_load(scenario), scenario).summary
+    keys = ("completed", "duration", "total_input_tokens", "total_output_tokens", "mean_ttft_ms", "median_ttft_ms",
+            "p99_ttft_ms", "mean_tpot_ms", "p99_tpot_ms")
+    run = {"model_id": "meta-llama/Llama-3.1-8B-Instruct", "num_prompts": 40, "request_rate": "inf",
+           "max_concurrency": 4, **{key: summary[key] for key in keys}, "p99_tpot_ms": 2 * summary["p99_tpot_ms"]}
+    own = Scenario(model="llama-3.1-8b", gpu="h100-sxm")
+    found = measured("bench.json", json.dumps(run).encode(), own, "light")
+    error_of = dict(found.table.select("metric", "error").iter_rows())
+    assert error_of["p99_ttft_ms"] == pytest.approx(0.0, abs=1e-6)
+    assert error_of["p99_tpot_ms"] == pytest.approx(-0.5, rel=1e-6)
+    (figure,) = found.figures.values()
+    assert [line.name for line in figure.data] == ["TTFT, measured", "TTFT, predicted", "TPOT, measured",
+                                                   "TPOT, predicted"]
+    with pytest.raises(UsageError, match=r"was measured with the model llama-3.1-8b, and the sidebar has qwen3-32b"):
+        measured("bench.json", json.dumps(run).encode(), replace(own, model="qwen3-32b"), "light")
+
+
+def test_a_replay_is_a_chrome_trace() -> None:
+    events = json.loads(gzip.decompress(timeline(asked())))["traceEvents"]
+    steps = [event for event in events if event["ph"] == "X"]
+    assert len(steps) == numbers(asked()).summary["num_steps"]
+
+
 def test_what_a_session_keeps_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     page = linked("replay", limit="300")
-    (one,) = page.session_state["kept"].values()
-    monkeypatch.setattr(results, "KEPT_BYTES", 2 * len(one) + 1000)
+    one, figure = page.session_state["kept"].values()
+    most = 2 * len(one) + 2 * len(figure)
+    monkeypatch.setattr(results, "KEPT_BYTES", most)
     for rate in (2.0, 3.0, 4.0, 5.0):
         page.slider(key="rate_scale").set_value(rate).run()
-        assert sum(map(len, page.session_state["kept"].values())) <= 2 * len(one) + 1000
-    assert "steps" not in {name for name in vars(type(pickle.loads(one).shown[0])) if not name.startswith("_")}
+        assert sum(map(len, page.session_state["kept"].values())) <= most
+    assert isinstance(pickle.loads(one), Numbers)
+    assert "steps" not in {name for name in vars(Numbers) if not name.startswith("_")}
 
 
 def test_requests_that_are_not_served_are_said() -> None:
@@ -140,10 +185,13 @@ def test_requests_that_are_not_served_are_said() -> None:
     scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=3000, rate_scale=20.0, max_queued_requests=10)
     rejected = replay(read_trace("chat"), scenario).summary["rejected"]
     assert rejected > 1000
-    assert (f"{rejected:,} of 3,000 requests ({rejected / 3000:.1%}) were not completed: {rejected:,} rejected (the "
-            "queue was full)") in said(page)
+    assert (f"{3000 - rejected:,} of 3,000 requests served; {rejected:,} rejected: the queue was full"
+            ) in said(page).replace("\\", "")
     page = linked("replay", limit="300", max_model_len="500")
-    assert "262 rejected (prompt longer than max_model_len)" in said(page)
+    assert "38 of 300 requests served; 262 rejected: longer than the context of 500 tokens" in said(page).replace(
+        "\\", "")
+    page = linked("replay", limit="300", request_timeout="0.5")
+    assert re.search(r"[\d]+ timed out \(the client's time-out ended it\)", said(page).replace("\\", ""))
     assert "not completed" not in said(linked("replay", limit="300"))
 
 

@@ -1,11 +1,11 @@
 """Files of docker compose: services whose command serves, with the variables that compose puts in."""
 
 import re
-import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from planner.launch.beginnings import bare_words
 from planner.launch.described import Described
 from planner.launch.manifests.containers import Around, count_of, engines_of, environment_of, text_of, words_of
 
@@ -38,7 +38,7 @@ def of_compose(document: Mapping[str, Any], folder: Path) -> Iterator[Described]
 
 
 def _words(value: Any) -> list[str]:
-    return shlex.split(value, comments=True) if isinstance(value, str) else words_of(value)
+    return bare_words(value) if isinstance(value, str) else words_of(value)
 
 
 def _put_in(text: str, values: Mapping[str, str]) -> str:

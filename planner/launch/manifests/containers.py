@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.launch.beginnings import OF_A_SHELL, find_launch
@@ -37,17 +37,42 @@ def engines_of(container: Mapping[str, Any], around: Around, *, command: Sequenc
     image = text_of(container.get("image"))
     own = [*words_of(container.get("command")), *words_of(container.get("args"))]
     words = [_with(word, environment) for word in (own if command is None else command)]
-    gpus = gpus_of(container.get("resources"))
-    common: dict[str, Any] = {"variables": environment, "image": image, "replicas": around.replicas,
-                              "role": around.role, "gpus": None if gpus is None else gpus * around.nodes}
+    launches: list[tuple[Sequence[str], str, Mapping[str, str]]] = []
     if (script := _script(words)) is not None:
-        for launch in script_launches(script, environment):
-            yield Described(words=launch.words, place=f"line {launch.line} of {around.place}", files=launch.files,
-                            **common)
+        launches = [(launch.words, f"line {launch.line} of {around.place}", launch.files)
+                    for launch in script_launches(script, environment)]
     elif find_launch(words) is not None:
-        yield Described(words=words, place=around.place, **common)
+        launches = [(words, around.place, {})]
     elif image is not None and find_launch([image, *words]) is not None:
-        yield Described(words=[image, *words], place=around.place, **common)
+        launches = [([image, *words], around.place, {})]
+    gpus = gpus_of(container.get("resources"))
+    for launch_words, place, files in launches:
+        own_around = _with_ranks(around, launch_words)
+        if own_around is not None:
+            yield Described(words=launch_words, place=place, files=files, variables=environment, image=image,
+                            replicas=own_around.replicas, role=around.role,
+                            gpus=None if gpus is None else gpus * own_around.nodes)
+
+
+def _with_ranks(around: Around, words: Sequence[str]) -> Around | None:
+    """Return what surrounds a launch if pods are the ranks of one engine (`--nnodes`); None for a later rank alone."""
+    counts = [_number_after(name, words) for name in ("--nnodes", "--node-rank")]
+    nodes, rank = counts[0] or 1, counts[1] or 0
+    if nodes > 1 and rank > 0:
+        return None
+    if around.nodes > 1 or around.replicas % nodes:
+        return around
+    return replace(around, nodes=nodes, replicas=around.replicas // nodes)
+
+
+def _number_after(name: str, words: Sequence[str]) -> int | None:
+    """Return the whole number that a flag has; None if it has none, or a variable."""
+    for word, after in zip(words, [*words[1:], ""], strict=True):
+        flag, _, value = word.partition("=")
+        text = value if flag == name and value else after if word == name else ""
+        if text.isdigit():
+            return int(text)
+    return None
 
 
 def environment_of(entries: Any) -> dict[str, str]:

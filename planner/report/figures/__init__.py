@@ -1,5 +1,7 @@
 """Figures of saved results; reports and the dashboard draw the same ones."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from planner.report.figures.latency_figures import latency_cdf, time_by_phase
@@ -7,8 +9,20 @@ from planner.report.figures.scaling_figures import is_autoscaled, replicas
 from planner.report.figures.style import Results, Theme, as_list, labels, template
 from planner.report.figures.timeline_figures import kv_use, queue, step_composition, step_terms, throughput
 
-__all__ = ["Theme", "all_figures", "kv_use", "labels", "latency_cdf", "queue", "replicas", "step_composition",
-           "step_terms", "template", "throughput", "time_by_phase"]
+__all__ = ["FIGURES", "FIGURE_WORDS", "Theme", "all_figures", "kv_use", "labels", "latency_cdf", "queue", "replicas",
+           "step_composition", "step_terms", "template", "throughput", "time_by_phase"]
+
+FIGURES: dict[str, Callable[..., Any]] = {  # by name, in the order in which a report shows them
+    "replicas": replicas,
+    **{f"{metric}_cdf": partial(latency_cdf, metric=metric) for metric in ("ttft", "tpot", "e2el")},
+    "time_by_phase": time_by_phase, "throughput": throughput, "queue": queue, "kv_use": kv_use,
+    "step_terms": step_terms, "step_composition": step_composition,
+}
+FIGURE_WORDS = {  # short names
+    "replicas": "Replicas", "ttft_cdf": "TTFT", "tpot_cdf": "TPOT", "e2el_cdf": "End to end",
+    "time_by_phase": "Phases", "throughput": "Throughput", "queue": "Queue", "kv_use": "KV cache",
+    "step_terms": "GPU time", "step_composition": "Steps",
+}
 
 
 def all_figures(results: Results, *, theme: Theme = "light") -> dict[str, Any]:
@@ -20,13 +34,5 @@ def all_figures(results: Results, *, theme: Theme = "light") -> dict[str, Any]:
     theme : "light" or "dark".
     """
     found = as_list(results)
-    return {
-        **({"replicas": replicas(found, theme=theme)} if any(map(is_autoscaled, found)) else {}),
-        **{f"{metric}_cdf": latency_cdf(found, metric, theme=theme) for metric in ("ttft", "tpot", "e2el")},
-        "time_by_phase": time_by_phase(found, theme=theme),
-        "throughput": throughput(found, theme=theme),
-        "queue": queue(found, theme=theme),
-        "kv_use": kv_use(found, theme=theme),
-        "step_terms": step_terms(found, theme=theme),
-        "step_composition": step_composition(found, theme=theme),
-    }
+    return {name: draw(found, theme=theme) for name, draw in FIGURES.items()
+            if name != "replicas" or any(map(is_autoscaled, found))}

@@ -1,13 +1,24 @@
 """Accuracy drawn: predictions over measurements, and the project's own errors against their targets."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
 import polars as pl
 
 from planner.measured.published import Published
-from planner.report.figures.style import BLUE, GREY, VERMILLION, Theme, figure_of_rows, finish, plot_text, wrapped
+from planner.report.figures.style import (
+    BLUE,
+    GREY,
+    LINE_COLORS,
+    VERMILLION,
+    Theme,
+    figure_of_rows,
+    finish,
+    plot_text,
+    wrapped,
+)
+from planner.settings.statistic import LABELS, parse_statistic
 
 LABEL_CHARS = 26  # of a line of a bar's name: a phone has room for it
 
@@ -36,6 +47,34 @@ def predicted_over_measured(table: pl.DataFrame, metric: str, *, theme: Theme = 
         figure.update_yaxes(type="log")
     note = f"{rows.height:,} runs; on the line, predicted equals measured" if rows.height else "no run has both values"
     return finish(figure, f"{metric}: predicted over measured", note, theme, hovermode="closest")
+
+
+def measured_percentiles(row: Mapping[str, Any], metrics: Sequence[str], *, theme: Theme = "light") -> Any:
+    """Draw the percentiles of one run, measured and predicted: the two distributions on the same axes.
+
+    Parameters
+    ----------
+    row : of `validate.predictions_table`.
+    metrics : names of what was measured; only percentiles are drawn, as "median_ttft_ms" and "p99_tpot_ms".
+    theme : "light" or "dark".
+    """
+    figure = figure_of_rows(["requests"], "latency [ms]", row_px=320)
+    levels: dict[str, list[tuple[float, str]]] = {}
+    for name in metrics:
+        statistic = parse_statistic(name)
+        if statistic is not None and statistic.percentile is not None:
+            levels.setdefault(statistic.metric, []).append((statistic.percentile, name))
+    for place, (metric, names) in enumerate(levels.items()):
+        ordered = sorted(names)
+        for kind, dash in (("measured", "solid"), ("predicted", "dash")):
+            figure.add_scatter(x=[row[f"{kind}_{name}"] for _, name in ordered], y=[level for level, _ in ordered],
+                               mode="lines+markers", name=f"{LABELS[metric]}, {kind}",
+                               line={"color": LINE_COLORS[place % len(LINE_COLORS)], "dash": dash, "width": 2},
+                               hovertemplate="p%{y:g}: %{x:,.4g} ms<extra>%{fullData.name}</extra>")
+    figure.update_xaxes(type="log", dtick="D2")
+    figure.update_yaxes(range=[0, 101], ticksuffix=" %")
+    note = "share of requests that are at least as fast" if figure.data else "the file has no percentiles"
+    return finish(figure, "Measured and predicted", note, theme, hovermode="closest")
 
 
 def published_errors(rows: Sequence[Published], *, theme: Theme = "light") -> Any:

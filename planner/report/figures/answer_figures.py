@@ -21,7 +21,7 @@ def attainment_over_load(found: CapacityAnswer | UsersAnswer, *, theme: Theme = 
     found : as `capacity_of.capacity_of`.
     theme : "light" or "dark".
     """
-    loads, capacity, axis, unit = _tried(found)
+    loads, (capacity, axis, unit) = _tried(found), load_axis(found)
     figure = figure_of_rows(["requests within objectives"], axis, row_px=300)
     probes = [probe for _, probe in loads]
     figure.add_scatter(x=[load for load, _ in loads], y=[100 * probe.attainment for probe in probes],
@@ -48,12 +48,19 @@ def attainment_over_load(found: CapacityAnswer | UsersAnswer, *, theme: Theme = 
                   hovermode="closest")
 
 
-def _tried(found: CapacityAnswer | UsersAnswer) -> tuple[list[tuple[float, Probe | UserProbe]], float, str, str]:
-    """Return the loads that were tried and what came of them, the capacity, its axis and its unit."""
+def _tried(found: CapacityAnswer | UsersAnswer) -> list[tuple[float, Probe | UserProbe]]:
+    """Return the loads that were tried and what came of them."""
     if isinstance(found, CapacityAnswer):
-        return [(probe.rate_rps, probe) for probe in found.probes], found.capacity_rps, "request rate [1/s]", "/s"
+        return [(probe.rate_rps, probe) for probe in found.probes]
+    return [(probe.users, probe) for probe in found.probes]
+
+
+def load_axis(found: CapacityAnswer | UsersAnswer) -> tuple[float, str, str]:
+    """Return the capacity, the name of its axis and its unit."""
+    if isinstance(found, CapacityAnswer):
+        return found.capacity_rps, "request rate [1/s]", "/s"
     of = unknown_of(found.of)
-    return [(probe.users, probe) for probe in found.probes], found.capacity, of.name, f" {of.unit}"
+    return found.capacity, of.name, f" {of.unit}"
 
 
 def fleet_costs(found: SizeAnswer, *, theme: Theme = "light") -> Any:

@@ -11,19 +11,11 @@ from numpy.typing import NDArray
 
 from planner.errors import UnknownNameError
 from planner.report.figures.bins import numbers
+from planner.report.figures.phase_colors import PHASE_COLORS
 from planner.report.figures.style import (
-    BLUE,
-    GREEN,
     GREY,
-    INDIGO,
-    OLIVE,
     ORANGE,
     PURPLE,
-    SKY,
-    TEAL,
-    VERMILLION,
-    WINE,
-    YELLOW,
     Results,
     Theme,
     as_list,
@@ -35,6 +27,7 @@ from planner.report.figures.style import (
 )
 from planner.results.phases import PHASES, request_phases
 from planner.results.saved import SavedResult
+from planner.results.short_times import time_text
 
 METRICS = {  # column, title
     "ttft": ("ttft_s", "Time to first token"),
@@ -44,9 +37,6 @@ METRICS = {  # column, title
 MARKED = (50, 90, 99)  # percentiles that carry a marker
 SLO_COLORS = (GREY, ORANGE, PURPLE)
 
-PHASE_COLORS = {"retry": WINE, "gateway": TEAL, "frontend": GREY, "queue": SKY, "load": INDIGO, "prefill": ORANGE,
-                "handover": OLIVE, "decode": BLUE, "interference": VERMILLION, "transfer": YELLOW, "preemption": GREEN,
-                "recompute": PURPLE}
 GROUPS = (("all", 1.0), ("slowest 10 %", 0.1), ("slowest 1 %", 0.01))
 
 
@@ -160,16 +150,7 @@ def _percentiles_text(results: Sequence[SavedResult], column: str) -> str:
     if len(values_ms) == 0:
         return ""
     p50, p99 = np.percentile(values_ms, (50, 99))
-    return f": p50 {_short(p50)} ms, p99 {_short(p99)} ms"
-
-
-def _short(value: float) -> str:
-    """Return four digits of a number, or all before the point.
-
-    >>> _short(12180.76), _short(40.102)
-    ('12,181', '40.1')
-    """
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+    return f": p50 {time_text(p50)}, p99 {time_text(p99)}"
 
 
 def _phase_means(results: Sequence[SavedResult]) -> tuple[list[str], dict[str, NDArray[np.float64]], list[int]]:

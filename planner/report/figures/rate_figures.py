@@ -4,10 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from planner.report.figures.style import BLUE, GREEN, ORANGE, Theme, figure_of_rows, finish
+from planner.report.figures.phase_colors import PHASE_COLORS
+from planner.report.figures.style import BLUE, GREEN, Theme, figure_of_rows, finish
 from planner.traces import Trace
 
 MOST_BINS = 240
+PROMPT, OUTPUT = PHASE_COLORS["prefill"], PHASE_COLORS["decode"]
 LEVELS = np.concatenate([np.linspace(0, 99, 199), np.linspace(99, 100, 51)[1:]])
 
 
@@ -32,7 +34,7 @@ def arrivals(trace: Trace, *, capacity_rps: float | None = None, theme: Theme = 
     if capacity_rps is not None:
         figure.add_scatter(x=[middles[0], middles[-1]], y=[capacity_rps] * 2, mode="lines", name="capacity, mean rate",
                            line={"color": GREEN, "width": 2, "dash": "dash"}, row=1, col=1)
-    for column, name, color in (("input_tokens", "prompt", BLUE), ("output_tokens", "output", ORANGE)):
+    for column, name, color in (("input_tokens", "prompt", PROMPT), ("output_tokens", "output", OUTPUT)):
         tokens, _ = np.histogram(times, edges, weights=trace.requests[column].to_numpy().astype(float))
         figure.add_scatter(x=middles, y=tokens / width_s, mode="lines", name=f"{name} tokens",
                            line={"color": color, "width": 2}, row=2, col=1)
@@ -50,13 +52,13 @@ def lengths(trace: Trace, *, theme: Theme = "light") -> Any:
     theme : "light" or "dark".
     """
     figure = figure_of_rows(["requests"], "tokens", row_px=280)
-    for column, name, color in (("input_tokens", "prompt", BLUE), ("output_tokens", "output", ORANGE)):
+    for column, name, color in (("input_tokens", "prompt", PROMPT), ("output_tokens", "output", OUTPUT)):
         values = trace.requests[column].to_numpy()
         p50, p99 = np.percentile(values, (50, 99))
         figure.add_scatter(x=np.percentile(values, LEVELS), y=LEVELS, mode="lines", line={"color": color, "width": 2},
                            name=f"{name}: p50 {p50:,.0f}, p99 {p99:,.0f}",
                            hovertemplate="p%{y:.4g}: %{x:,.0f} tokens<extra></extra>")
-    figure.update_xaxes(type="log")
+    figure.update_xaxes(type="log", dtick="D2")
     figure.update_yaxes(range=[0, 101], ticksuffix=" %")
     return finish(figure, "Lengths of prompts and outputs", f"of {trace.num_requests:,} requests", theme,
                   hovermode="closest")

@@ -17,8 +17,10 @@ Results = SavedResult | Sequence[SavedResult]
 # Okabe and Ito's palette for colour-blind readers, its black replaced by a grey that shows on light and dark.
 BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 ORANGE, SKY, YELLOW, GREY, OLIVE, INDIGO = "#E69F00", "#56B4E9", "#F0E442", "#8C8C8C", "#999933", "#6A51A3"
-WINE, TEAL, BROWN = "#882255", "#44AA99", "#5C3B1E"
-LINE_COLORS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, GREY)  # yellow is too pale for a line on white
+WINE, TEAL, BROWN, SALMON, SAND, ROSE = "#882255", "#44AA99", "#5C3B1E", "#F2786B", "#C9B36B", "#EE99AA"
+LINE_COLORS = (BLUE, VERMILLION, GREEN, PURPLE)  # of results; no phase has one of them
+ON_DARK = {BLUE: "#4DA6E8", VERMILLION: "#FF8A3D", GREEN: "#2BC79A", INDIGO: "#A58BEA", WINE: "#D46A9C",
+           BROWN: "#B98B5E", OLIVE: "#BDBD4A"}  # in place of colours that are dim on a dark page
 DASHES = ("solid", "dash", "dashdot", "longdash")  # a second cue once the colours are used up
 
 PAPER = {"light": ("#ffffff", "#1f2328", "#d8dee4"), "dark": ("#0d1117", "#e6edf3", "#30363d")}  # paper, ink, grid
@@ -117,6 +119,10 @@ def finish(figure: Any, title: str, note: str, theme: Theme, *, hovermode: str =
         legend={"orientation": "h", "x": 0, "xanchor": "left", "y": 0, "yanchor": "bottom", "yref": "container",
                 "traceorder": "normal"},
     )
+    if hovermode == "x unified":
+        _share_cursor(figure)
+    if theme == "dark":
+        figure = go.Figure(_on_dark(figure.to_dict()))
     if not figure.data:
         figure.update_xaxes(visible=False)
         figure.update_yaxes(visible=False)
@@ -124,3 +130,23 @@ def finish(figure: Any, title: str, note: str, theme: Theme, *, hovermode: str =
         figure.add_annotation(text=note, x=0.5, y=0.5, xref="paper", yref="paper",
                               showarrow=False)
     return figure
+
+
+def _share_cursor(figure: Any) -> None:
+    """Put the rows of a figure on one x axis, so that the cursor is at the same place in all of them."""
+    axes = list(figure.select_xaxes())
+    if len(axes) > 1:
+        last = f"x{len(axes)}"
+        figure.update_traces(xaxis=last)
+        figure.update_yaxes(anchor=last)
+        figure.update_layout(hoversubplots="axis", **{axis.plotly_name: None for axis in axes[:-1]})
+        figure.update_xaxes(matches=None)
+
+
+def _on_dark(part: Any) -> Any:
+    """Return a part of a figure with colours that stand out on a dark page."""
+    if isinstance(part, dict):
+        return {key: _on_dark(value) for key, value in part.items()}
+    if isinstance(part, list | tuple):
+        return [_on_dark(value) for value in part]
+    return ON_DARK.get(part, part) if isinstance(part, str) else part

@@ -5,7 +5,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from planner.report.figures.latency_figures import PHASE_COLORS
+from planner.report.figures.phase_colors import PHASE_COLORS
 from planner.report.figures.style import Theme, figure_of_rows, finish, line_style, plot_text
 from planner.results.phases import PHASES
 

@@ -8,20 +8,9 @@ import numpy as np
 import polars as pl
 
 from planner.report.figures.bins import BinnedSteps, TimeBins, Values, bin_steps, num_replicas, time_bins
+from planner.report.figures.phase_colors import TERM_COLORS
 from planner.report.figures.style import (
-    BLUE,
-    BROWN,
-    GREEN,
     GREY,
-    INDIGO,
-    OLIVE,
-    ORANGE,
-    PURPLE,
-    SKY,
-    TEAL,
-    VERMILLION,
-    WINE,
-    YELLOW,
     Results,
     Theme,
     as_list,
@@ -32,12 +21,9 @@ from planner.report.figures.style import (
     plot_text,
 )
 from planner.results.saved import SavedResult
-from planner.steptime.by_term import TERMS
 
 TIME_AXIS = "time since the first arrival [s]"
 NO_STEPS = "no steps were recorded"
-TERM_COLORS = dict(zip(TERMS, (BLUE, PURPLE, GREY, ORANGE, SKY, YELLOW, GREEN, VERMILLION, BROWN, TEAL, WINE,
-                               INDIGO, OLIVE), strict=True))
 
 
 class Series(NamedTuple):
@@ -153,6 +139,7 @@ def _timeline(results: Results, rows: Sequence[str], series: Any, title: str, no
             continue
         for row, drawn in enumerate(series(bin_steps(result, bins), result), 1):
             _add_series(figure, row, drawn, bins, place, plot_text(label), len(found) > 1)
+            figure.update_traces(hovertemplate=f"%{{y:,.4g}} {rows[row - 1]}", row=row, col=1)
     return finish(figure, title, f"{note} {bins}" if bins.count else NO_STEPS, theme)
 
 
@@ -162,9 +149,9 @@ def _add_series(figure: Any, row: int, drawn: Series, bins: TimeBins, place: int
     common = {"x0": 0.5 * bins.width_s, "dx": bins.width_s, "mode": "lines", "legendgroup": label, "row": row, "col": 1}
     if drawn.peak is not None:
         figure.add_scatter(y=drawn.peak, name=f"{prefix}peak", showlegend=False, opacity=0.8,
-                           line={**style, "dash": "dot", "width": 1}, hovertemplate="%{y:,.4g}", **common)
+                           line={**style, "dash": "dot", "width": 1}, **common)
     figure.add_scatter(y=drawn.mean, name=label if is_named else "mean", showlegend=is_named and row == 1, line=style,
-                       hovertemplate="%{y:,.4g}", **common)
+                       **common)
 
 
 def _add_terms(figure: Any, row: int, result: SavedResult, bins: TimeBins) -> None:

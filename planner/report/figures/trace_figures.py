@@ -33,8 +33,8 @@ def burstiness(found: Mapping[str, Any], *, theme: Theme = "light") -> Any:
         figure.add_scatter(x=windows, y=list(found[name].values()), mode="lines+markers", name=label,
                            line={"color": color, "width": 2}, hovertemplate="%{y:.4g}<extra></extra>")
     figure.add_hline(y=1, line={"color": GREY, "dash": "dot"})
-    figure.update_xaxes(type="log")
-    figure.update_yaxes(type="log")
+    figure.update_xaxes(type="log", dtick=1)
+    figure.update_yaxes(type="log", dtick="D2")
     cv = "none" if found["gap_cv"] is None else f"{found['gap_cv']:.3g}"
     note = f"a Poisson process has a variance over mean of 1; variation of gaps {cv}"
     return finish(figure, "Burstiness by window", note, theme, hovermode="closest")

@@ -1,0 +1,97 @@
+"""The three numbers that one looks at first: TTFT, TPOT and served requests, each against its limit."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from planner.results.short_times import time_text
+from planner.settings.judged import ATTAINMENT, Judged, judged_of, share_text
+from planner.settings.statistic import parse_statistic
+
+METRICS = {"ttft": "Time to first token", "tpot": "Time per output token", "e2el": "End to end"}
+ALWAYS = ("ttft", "tpot")
+MOST_PERCENT = 200  # of a limit; above it the number of times is shown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """One number with its limit.
+
+    Parameters
+    ----------
+    title : its name.
+    value : the number as text, with its name.
+    beside : the number that belongs to it, as text.
+    used : share of the limit that is used [1]; None without a limit.
+    limit : the limit in words; empty without one.
+    is_met : None without a limit.
+    """
+
+    title: str
+    value: str
+    beside: str
+    used: float | None = None
+    limit: str = ""
+    is_met: bool | None = None
+
+
+def cards(summary: Mapping[str, Any]) -> list[Card]:
+    """Return the cards of a replay: TTFT, TPOT, end to end if it has a target, and the served requests."""
+    judged = judged_of(summary)
+    own = {metric: [each for each in judged if _metric(each) == metric] for metric in METRICS}
+    shown = [metric for metric in METRICS if metric in ALWAYS or own[metric]]
+    return [*(_latency(summary, metric, own[metric]) for metric in shown), _served(summary, judged)]
+
+
+def _metric(judged: Judged) -> str:
+    statistic = parse_statistic(judged.name)
+    return judged.name if statistic is None else statistic.metric
+
+
+def _latency(summary: Mapping[str, Any], metric: str, judged: list[Judged]) -> Card:
+    """Return the card of a latency: the statistic nearest to its limit, else p99 against the requests' limit."""
+    p50, p99 = summary[f"median_{metric}_ms"], summary[f"p99_{metric}_ms"]
+    title, beside = METRICS[metric], f"p50 {time_text(p50)}"
+    of_statistics = [(_used(each.value, each.limit), each.limit, each) for each in judged
+                     if each.unit == "ms" and each.limit]
+    if of_statistics:
+        _, allowed, worst = max(of_statistics, key=lambda row: row[0])
+        name = worst.name.partition("_")[0]
+        return _limited(title, name, worst.value, allowed, beside if name == "p99" else
+                        f"p50 {time_text(p50)}, p99 {time_text(p99)}", worst.is_met)
+    limit = next((each.limit for each in judged if each.unit == "1"), None)
+    if limit is None:
+        return Card(title=title, value=f"p99 {time_text(p99)}", beside=beside)
+    return _limited(title, "p99", p99, limit, beside, None if p99 is None else p99 <= limit)
+
+
+def _used(value: float | None, limit: float) -> float:
+    return float("inf") if value is None else value / limit
+
+
+def _limited(title: str, name: str, value: float | None, limit: float, beside: str, is_met: bool | None) -> Card:
+    if value is None:
+        return Card(title=title, value=f"{name} {time_text(None)}", beside=beside, limit=f"limit {time_text(limit)}",
+                    is_met=is_met)
+    return Card(title=title, value=f"{name} {time_text(value)}", beside=beside, used=value / limit, is_met=is_met,
+                limit=f"{_times(value / limit)} the limit of {time_text(limit)}")
+
+
+def _times(used: float) -> str:
+    if used < MOST_PERCENT / 100:
+        return f"{share_text(used, 1.0)} of"
+    return f"{used:,.0f} ×" if used >= 10 else f"{used:.1f} ×"
+
+
+def _served(summary: Mapping[str, Any], judged: list[Judged]) -> Card:
+    """Return the card of the served requests: the share within all limits, where one is asked for."""
+    count, total = summary["completed"], summary["workload"]["num_requests"]
+    rate = f"{summary['request_throughput']:,.3g} requests/s, {summary['output_throughput']:,.0f} tokens/s"
+    title, value = "Served", f"{count:,} of {total:,}" if count < total else f"all {total:,}"
+    asked = next((each for each in judged if each.name == ATTAINMENT), None)
+    if asked is None:
+        return Card(title=title, value=value, beside=rate, used=count / total if total else None,
+                    limit="" if count == total else f"{share_text(count / total, 1.0)} of the requests")
+    reached, required = asked.value or 0.0, asked.limit or 1.0
+    return Card(title=title, value=value, beside=rate, used=reached, is_met=asked.is_met,
+                limit=f"{share_text(reached, required)} within all limits, {share_text(required, reached)} required")

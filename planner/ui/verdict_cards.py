@@ -1,0 +1,62 @@
+"""The verdict on a replay, its three cards with their limits, and its other numbers in one line."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import streamlit as st
+
+from planner.report.content import value_text
+from planner.report.target_cards import Card, cards
+from planner.report.verdict_line import Kind, verdict_line
+from planner.results.saturation import NO, saturation_sentence
+from planner.results.short_times import time_text
+from planner.ui.replay_tasks import Numbers
+from planner.ui.words import plain
+
+BOXES = {Kind.KEPT: (st.success, ":material/check_circle:"), Kind.MISSED: (st.error, ":material/cancel:"),
+         Kind.OVERLOADED: (st.error, ":material/trending_up:"), Kind.UNSERVED: (st.warning, ":material/block:"),
+         Kind.NO_TARGETS: (st.info, ":material/info:")}
+QUIET = (("p99_e2el_ms", "end to end p99", "ms"), ("mean_queue_ms", "mean queue", "ms"),
+         ("kv_cache_usage_peak", "KV cache peak", "%"), ("gpu_busy_fraction", "GPU busy", "%"),
+         ("cost_usd_per_million_output_tokens", "USD per million output tokens", ""))
+
+
+def draw_verdict(numbers: Numbers) -> None:
+    """Draw the verdict as one coloured line."""
+    verdict = verdict_line(numbers.summary)
+    box, icon = BOXES[verdict.kind]
+    box(plain(verdict.sentence), icon=icon)
+
+
+def draw_cards(summary: Mapping[str, Any], pinned: Mapping[str, Any] | None) -> None:
+    """Draw the cards, each with the pinned result's number if there is one; then the other numbers."""
+    shown = cards(summary)
+    before = [] if pinned is None else cards(pinned)
+    for place, (column, card) in enumerate(zip(st.columns(len(shown)), shown, strict=True)):
+        same = next((each for each in before if each.title == card.title), None)
+        with column.container(border=True, key=f"card_{place}", height="stretch"):
+            _draw(card, same)
+    st.caption(plain(" · ".join(quiet_numbers(summary))))
+    if summary["saturated"] != NO:
+        st.caption(plain(saturation_sentence(summary)))
+
+
+def _draw(card: Card, before: Card | None) -> None:
+    beside = card.beside if before is None else f"{card.beside}; pinned {before.value}"
+    st.metric(card.title, card.value, beside, delta_color="off", delta_arrow="off")
+    if card.used is not None:
+        st.progress(min(1.0, max(0.0, card.used)))
+    if card.limit:
+        icon = {None: "", True: ":material/check: ", False: ":material/close: "}[card.is_met]
+        st.caption(f"{icon}{plain(card.limit)}")
+
+
+def quiet_numbers(summary: Mapping[str, Any]) -> list[str]:
+    """Return the numbers of less weight as texts."""
+    return [f"{name} {_short(summary[key], unit)}" for key, name, unit in QUIET if summary[key] is not None]
+
+
+def _short(value: float, unit: str) -> str:
+    if unit == "ms":
+        return time_text(value)
+    return f"{value:.0%}".replace("%", " %") if unit == "%" else value_text(round(value, 2))
