@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers import trace_of
@@ -171,7 +172,18 @@ def test_variants_change_their_keys_only() -> None:
     ("someone/DeepSeek-R1-NVFP4", "deepseek-v3", ("nvfp4", "bf16", None)),
     ("someone/DeepSeek-V3-0324-AWQ", "deepseek-v3", ("awq", None, None)),
     ("someone/DeepSeek-V4-Pro-NVFP4-FP8", "deepseek-v4-pro", ("fp8_block", None, None)),  # its experts in NVFP4
-    ("nvidia/Gemma-4-31B-IT-NVFP4", "gemma-4-31b", ("nvfp4", None, None)),  # dense
+    ("nvidia/Gemma-4-31B-IT-NVFP4", "gemma-4-31b", ("nvfp4", "bf16", None)),
+    ("nvidia/Gemma-4-E4B-it-NVFP4", "gemma-4-e4b", ("nvfp4", "bf16", None)),
+    ("RedHatAI/gemma-4-31B-it-NVFP4", "gemma-4-31b", ("nvfp4", None, None)),
+    ("nvidia/Qwen3-8B-FP8", "qwen3-8b", ("fp8", None, None)),  # not Qwen's, which is in blocks
+    ("nvidia/Qwen3.6-27B-NVFP4", "qwen3.5-27b", ("nvfp4", "fp8", None)),
+    ("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4", "nemotron-3-super-120b-a12b", ("fp8", "bf16", "fp8")),
+    ("nvidia/Nemotron-3-Super-120B-A12B-NVFP4", "nemotron-3-super-120b-a12b", ("fp8", "bf16", "fp8")),
+    ("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-FP8", "nemotron-3-super-120b-a12b", ("fp8", "bf16", "fp8")),
+    ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-NVFP4", "nemotron-3-nano-30b-a3b", ("nvfp4", "bf16", "nvfp4")),
+    ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-FP8", "nemotron-3-nano-30b-a3b", ("fp8", "bf16", "fp8")),
+    ("nvidia/Llama-3_3-Nemotron-Super-49B-v1_5-FP8", "llama-3.3-nemotron-super-49b", ("fp8", None, None)),
+    ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B", "nemotron-3-nano-30b-a3b", (None, None, None)),
     ("nvidia/Gemma-4-26B-A4B-it-NVFP4", "gemma-4-26b-a4b", ("nvfp4", "bf16", None)),
     ("amd/Llama-3.3-70B-Instruct-MXFP4-Preview", "llama-3.1-70b", ("mxfp4", None, None)),
 ])
@@ -181,7 +193,24 @@ def test_a_checkpoint_is_a_known_model_in_the_format_that_its_name_says(
     assert arch.name == base
     assert (arch.quantization, arch.attention_quantization, arch.linear_quantization) == formats
     assert describe_model(name)["name"] == base
-    assert arch.kv_cache_dtype == ("fp8" if name.endswith("KV") else load_model(base).kv_cache_dtype)
+    has_scales = name.endswith("KV") or (name.startswith("nvidia/") and formats[0] is not None)
+    assert arch.kv_cache_dtype == ("fp8" if has_scales else load_model(base).kv_cache_dtype)
+
+
+@pytest.mark.parametrize(("name", "expected"), [
+    ("nvidia/Llama-3.3-70B-Instruct-FP8", "fp8"), ("nvidia/Llama-3.3-70B-Instruct-FP4", "fp8"),
+    ("nvidia/Llama-3.3-70B-Instruct-NVFP4", "fp8"), ("nvidia/Llama-4-Scout-17B-16E-Instruct-FP8", "fp8"),
+    ("nvidia/Qwen3-235B-A22B-FP4", "fp8"), ("nvidia/Qwen3-Next-80B-A3B-Instruct-NVFP4", "fp8"),
+    ("nvidia/Qwen3-32B-NVFP4", "fp8"), ("nvidia/phi-4-FP8", "fp8"), ("nvidia/Gemma-4-31B-IT-NVFP4", "fp8"),
+    ("nvidia/Qwen3.5-397B-A17B-NVFP4", "fp8"),
+    ("nvidia/DeepSeek-V3-0324-NVFP4", None), ("nvidia/Llama-3.1-8B-Instruct-FP8", None),  # which state none
+    ("RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic", None), ("RedHatAI/Qwen3-32B-NVFP4", None),
+    ("Qwen/Qwen3-32B-FP8", None),
+    ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", None),
+])
+def test_nvidias_checkpoints_state_the_format_of_their_kv_cache(name: str, expected: str | None) -> None:
+    """`kv_cache_quant_algo` of their hf_quant_config.json."""
+    assert load_model(name).kv_cache_dtype == expected
 
 
 @pytest.mark.parametrize("name", ["someone/Qwen3-8B-uncensored", "someone/Qwen3-8B-GGUF", "someone/Qwen3-8B-v2",
@@ -253,6 +282,19 @@ def test_kernels_of_another_gpu_are_found_by_any_of_its_names(tmp_path: Path, gi
     (tmp_path / "own.toml").write_text(content.replace("vendor = ", f"{line}vendor = "))
     gpu = load_gpu(str(tmp_path / "own.toml"))
     assert (gpu.kernels_of, gpu.collectives_of) == (expected, "l4")  # the A100s are joined by NVLink, these are not
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    ({}, "the KV cache is in fp8: the checkpoint states this format, and vLLM follows it unless --kv-cache-dtype"),
+    ({"engine_version": "0.12.0"}, "states a KV cache in fp8, but vLLM keeps it in 16 bit"),
+    ({"kv_cache_dtype": "bf16"}, None), ({"model": "qwen3-32b"}, None)])
+def test_a_note_says_where_the_format_of_the_kv_cache_comes_from(options: dict[str, Any], said: str | None) -> None:
+    trace = trace_of([(0.0, 10, 1)])
+    given = {"model": "nvidia/Qwen3-32B-NVFP4", "gpu": "rtx-pro-6000", "max_model_len": 8192, **options}
+    lines = [note for note in notes(resolve(Scenario(**given), trace), trace) if "KV cache in" in note or
+             "KV cache is in" in note]
+    assert len(lines) == (said is not None)
+    assert said is None or said in lines[0]
 
 
 def test_a_result_and_the_catalog_say_whose_kernels_they_are() -> None:

@@ -391,7 +391,7 @@ def test_a_note_says_how_many_sequences_sglang_has_states_for(engine: str, cachi
                                                               seats: int | None) -> None:
     """Weights of 65 GiB leave half a GiB for the states of 8 of 2,048 sequences, of one with those of prefixes."""
     outcome = replay(trace_of([(0.0, 8, 6)]), Scenario(model="qwen3.5-35b-a3b", gpu="h100-sxm", engine=engine,
-                                                       enable_prefix_caching=caching,
+                                                       enable_prefix_caching=caching, language_model_only=True,
                                                        max_num_seqs=None if seats else 128,
                                                        gpu_memory_utilization=None if seats else 0.95),
                      slo=None, recording=Recording())

@@ -19,7 +19,7 @@ from planner.catalog.parameters import attention_gemms, num_active_parameters, n
 from planner.deployment.memory import layers_bytes
 from planner.errors import CatalogError
 from planner.model.layout import Layout
-from planner.model.precision import attention_format, expert_format, kv_cache_type, weight_format
+from planner.model.precision import attention_format, expert_format, kv_cache_type, linear_format, weight_format
 
 LLAMA = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4,
          "num_attention_heads": 8, "num_key_value_heads": 2, "vocab_size": 100, "max_position_embeddings": 512}
@@ -762,11 +762,12 @@ def test_formats_of_checkpoints_as_they_state_them(given: dict[str, object], wei
 @pytest.mark.parametrize(("modules", "expected"), [
     ({"layers.0.self_attn.q_proj": "FP8", "layers.0.mlp.up_proj": "NVFP4", "lm_head": "W4A16_NVFP4",
       "mtp.layers.0.mlp.up_proj": "FP8"}, ("nvfp4", "fp8", None)),
-    ({"layers.0.linear_attn.out_proj": "FP8", "layers.0.mlp.experts": "W4A16_NVFP4",
-      "layers.0.mlp.shared_expert.up_proj": "W4A16_NVFP4"}, ("w4a16_nvfp4", "fp8", None)),
+    ({"layers.0.linear_attn.out_proj": "FP8", "layers.3.self_attn.q_proj": "FP8",
+      "layers.0.mlp.experts": "W4A16_NVFP4", "layers.0.mlp.shared_expert.up_proj": "W4A16_NVFP4"},
+     ("w4a16_nvfp4", "fp8", None)),
     ({"backbone.layers.0.mixer.in_proj": "FP8", "backbone.layers.1.mixer.experts.0.up_proj": "NVFP4",
       "backbone.layers.1.mixer.experts.1.up_proj": "NVFP4", "backbone.layers.1.mixer.shared_experts.up_proj": "FP8"},
-     ("fp8", None, "nvfp4")),
+     ("fp8", "bf16", "nvfp4")),  # attention is not listed, Mamba-2 is
     ({"layers.0.mlp.experts": "FP8_BLOCK_SCALES"}, (None, None, "fp8_block")),
 ])
 def test_mixed_precision_has_a_format_for_each_part(modules: dict[str, str], expected: tuple[str | None, ...]) -> None:
@@ -776,6 +777,18 @@ def test_mixed_precision_has_a_format_for_each_part(modules: dict[str, str], exp
     assert (arch.quantization, arch.attention_quantization, arch.expert_quantization) == expected
     assert attention_format(arch, None) == (expected[1] or expected[0] or "bf16")
     assert attention_format(arch, "bf16") == "bf16"
+    is_mamba = any("mixer" in name for name in modules)
+    assert linear_format(arch, None) == ("fp8" if is_mamba else attention_format(arch, None))
+
+
+@pytest.mark.parametrize(("engine", "version", "expected"), [
+    ("vllm", None, "fp8"), ("vllm", "0.13", "fp8"), ("vllm", "0.12.0", "auto"), ("sglang", "0.5.5", "fp8"),
+    ("trtllm", "1.0.0", "fp8")])
+def test_vllm_takes_the_checkpoints_kv_cache_since_0_13(engine: str, version: str | None, expected: str) -> None:
+    """vllm-project/vllm#29980."""
+    arch = load_model("nvidia/Llama-3.3-70B-Instruct-NVFP4")
+    assert kv_cache_type(arch, "auto", engine, version=version) == expected
+    assert kv_cache_type(arch, "bf16", engine, version=version) == "bf16"
 
 
 def test_a_null_key_takes_what_the_class_fills_in() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as some
 from steps import stack_of
 
 from planner.catalog.catalog_files import load_model
+from planner.catalog.hf_config import architecture_from_config
 from planner.catalog.vision import Vision, vision_of
 from planner.deployment.memory import vision_weight_bytes, weight_bytes
 from planner.errors import CatalogError
@@ -139,5 +140,70 @@ def test_servers_without_the_encoder_are_read(command: str) -> None:
 
 def test_parameters_of_an_encoder() -> None:
     own = Vision(num_layers=2, hidden_size=8, mlp_width=32, num_heads=2, num_matrices=3, patches_per_token=4,
-                 tile_tokens=0, num_full_layers=2)
+                 tile_tokens=0, num_full_layers=2, has_videos=False)
     assert own.parameters == 2 * 8 * (4 * 8 + 3 * 32)
+
+
+@pytest.mark.parametrize(("name", "published"), [
+    ("Qwen/Qwen2-VL-2B-Instruct", 629e6), ("Qwen/Qwen2-VL-72B-Instruct", 629e6),
+    ("Qwen/Qwen2.5-VL-3B-Instruct", 630e6), ("Qwen/Qwen2.5-VL-7B-Instruct", 630e6),
+    ("Qwen/Qwen2.5-VL-32B-Instruct", 634e6), ("Qwen/Qwen2.5-VL-72B-Instruct-AWQ", 634e6),
+    ("Qwen/Qwen3-VL-4B-Instruct", 302e6), ("Qwen/Qwen3-VL-8B-Instruct-FP8", 411e6),
+    ("Qwen/Qwen3-VL-30B-A3B-Instruct", 411e6), ("Qwen/Qwen3-VL-235B-A22B-Instruct", 411e6),
+    ("OpenGVLab/InternVL3-8B", 0.30e9), ("OpenGVLab/InternVL3-14B", 0.30e9), ("OpenGVLab/InternVL2_5-38B", 5.54e9),
+    ("OpenGVLab/InternVL3-78B", 5.54e9), ("mistralai/Pixtral-12B-2409", 0.4e9),
+    ("mistralai/Mistral-Small-3.2-24B-Instruct-2506", 0.4e9), ("mistralai/Ministral-3-8B-Base-2512", 0.4e9),
+    ("mistralai/Mistral-Large-3-675B-Instruct-2512", 2.5e9), ("google/gemma-4-31B-it", 0.55e9),
+    ("google/gemma-4-E2B-it", 0.15e9), ("Qwen/Qwen3.5-397B-A17B", 411e6),
+])
+def test_bundled_encoders_have_their_published_parameters(name: str, published: float) -> None:
+    """Without patches' embedding and projector; of InternViT the published 300 million and 5.54e9."""
+    vision = load_model(name).vision
+    assert vision is not None
+    assert vision.parameters == pytest.approx(published, rel=0.01)
+
+
+def test_the_loaded_weights_of_gemma_4_are_those_of_a_start_up_log() -> None:
+    """31.04 GiB of nvidia/Gemma-4-31B-IT-NVFP4 (vllm-project/vllm#40291 fails on a card of 31.35 GiB)."""
+    arch = load_model("nvidia/Gemma-4-31B-IT-NVFP4")
+    loaded = weight_bytes(arch, None, Layout()) + vision_weight_bytes(arch, Layout())
+    assert loaded / 2**30 == pytest.approx(31.04, rel=0.03)
+
+
+@pytest.mark.parametrize(("name", "encoders"), [
+    ("Qwen/Qwen2.5-7B-Instruct", ()), ("Qwen/Qwen2.5-VL-7B-Instruct", ()), ("Qwen/Qwen2.5-Omni-7B", ("audio",)),
+    ("google/gemma-3n-E4B-it", ("vision", "audio")), ("stepfun-ai/Step-3.5-Flash", ()),
+    ("stepfun-ai/Step-3.7-Flash", ("vision",)), ("MiniMaxAI/MiniMax-M3", ("vision",))])
+def test_a_note_names_encoders_that_are_not_known(name: str, encoders: tuple[str, ...]) -> None:
+    assert load_model(name).encoders_left_out == encoders
+    if name != "Qwen/Qwen2.5-Omni-7B":
+        return
+    trace = trace_of([(0.0, 10, 2)])
+    for is_text in (False, True):
+        found = replay(trace, Scenario(**OPTIONS | {"model": name, "language_model_only": is_text})).summary["notes"]
+        assert any(note.startswith("the audio encoder of qwen2.5-7b is left out") for note in found) is not is_text
+
+
+def test_an_encoder_inside_a_thinker_is_read() -> None:
+    """As Qwen2.5-Omni's config.json has it."""
+    text = {"model_type": "qwen2_5_omni_text", "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28,
+            "num_attention_heads": 28, "num_key_value_heads": 4, "vocab_size": 152064, "max_position_embeddings": 32768}
+    arch = architecture_from_config({"model_type": "qwen2_5_omni", "thinker_config": {
+        "text_config": text, "vision_config": {**QWEN3, "model_type": "qwen2_5_omni_vision_encoder"},
+        "audio_config": {"d_model": 1280}}}, name="omni", where="config.json")
+    assert arch.vision is not None
+    assert arch.vision.num_matrices == 3
+    assert arch.encoders_left_out == ("audio",)
+
+
+@pytest.mark.parametrize(("model", "limit", "left_out"), [
+    ("Qwen/Qwen2.5-VL-7B-Instruct", '{"image":0,"video":0}', True),
+    ("Qwen/Qwen2.5-VL-7B-Instruct", '{"image":0}', False),  # videos need the encoder
+    ("google/gemma-3-27b-it", '{"image":0}', True), ("google/gemma-4-31B-it", '{"image":0,"audio":0}', False),
+    ("google/gemma-3-27b-it", "image=0", True), ("google/gemma-3-27b-it", '{"image":{"count":2}}', False),
+    ("someone/unknown-vl", '{"image":0}', False), ("someone/unknown-vl", '{"image":0,"video":0}', True)])
+def test_prompts_without_images_leave_the_encoder_out(model: str, limit: str, left_out: bool) -> None:
+    """vllm-project/vllm#22299."""
+    described = read_launch(f"vllm serve {model} --limit-mm-per-prompt '{limit}'")
+    assert described.options.get("language_model_only", False) is left_out
+    assert (described.left_aside == ("--limit-mm-per-prompt",)) is not left_out

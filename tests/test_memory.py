@@ -223,6 +223,8 @@ def test_16_bit_weights_are_two_bytes_a_parameter() -> None:
     ("llama-3.1-70b", "fp8", 72.7e9), ("llama-3.1-70b", "awq", 39.8e9), ("llama-3.1-8b", "int4", 5.73e9),
     ("nvidia/Llama-3.3-70B-Instruct-FP4", None, 42.7e9), ("moonshotai/Kimi-K2.5", None, 594e9),
     ("nvidia/Qwen3.5-397B-A17B-NVFP4", None, 233e9),  # experts only
+    ("nvidia/Qwen3.6-27B-NVFP4", None, 21.9e9),  # noonghunna/club-3090#603
+    ("nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-NVFP4", None, 331e9),  # NVIDIA-NeMo/Nemotron#257
 ])
 def test_quantized_checkpoints_have_their_published_size(name: str, quantization: str | None, published: float,
                                                          monkeypatch: pytest.MonkeyPatch) -> None:

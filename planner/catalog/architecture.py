@@ -41,6 +41,7 @@ class Architecture:
     attention_quantization : of its attention, None where it is the same; "bf16" in gpt-oss.
     linear_quantization : of its linear attention, None where it is the attention's.
     vision : encoder of images; None where the model has none, or the config does not describe it.
+    encoders_left_out : "vision" or "audio" if the model has such an encoder whose sizes are not known.
     kv_cache_dtype : of the KV cache that the published checkpoint has scales for, None where it names none.
 
     Raises
@@ -68,6 +69,7 @@ class Architecture:
     linear_quantization: str | None = None
     kv_cache_dtype: str | None
     vision: Vision | None = None
+    encoders_left_out: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         faults = (*(group.attention.fault(group) for group in self.layers), *(group.mlp.fault() for group in self.mlps))

@@ -19,7 +19,10 @@ _SAY_NOTHING = frozenset((
     "hybrid"))
 _EIGHT = ("int8", "8bit", "w8a16")
 _BLOCK_SCALED = ("qwen", "deepseek-ai", "minimaxai", "xiaomimimo")  # whose own FP8 checkpoints have scales of blocks
-_NVIDIA = ("nvidia",)
+_NVIDIA = "nvidia"
+_QUANTIZERS = (_NVIDIA, "redhatai", "neuralmagic", "amd")  # whose checkpoints are no copies of others' of that name
+_WITH_KV_SCALES = ("fp8", "nvfp4", "w4a16_nvfp4")  # formats of NVIDIA's checkpoints that state an FP8 KV cache, too
+_NVIDIAS_MLP_ONLY = ("gemma4_text",)  # dense models of which NVIDIA's NVFP4 checkpoints quantise the MLPs alone
 
 _STATED: Mapping[str, Mapping[str, Any]] = {  # a format -> the keys that such a checkpoint's config states
     "awq": {"quant_method": "awq", "bits": 4}, "gptq": {"quant_method": "gptq", "bits": 4},
@@ -42,7 +45,7 @@ class Checkpoint(NamedTuple):
     base : the known model's name, as a key of the catalog.
     format : of its weights, None for the known model's own.
     owner : who published it, in small letters; empty where the name has none.
-    has_kv_scales : whether the name says that its KV cache is in FP8.
+    has_kv_scales : whether its KV cache is in FP8: the name says so, or it is one of NVIDIA's in FP8 or NVFP4.
     """
 
     base: str
@@ -68,13 +71,17 @@ def checkpoint_of(key: str, known: Container[str]) -> Checkpoint | None:
     """
     owner, _, name = key.rpartition("/")
     owner = owner.rpartition("/")[2]
-    words = name.split("-")
-    for cut in (len(words), *range(1, len(words))):  # the whole name, then the fewest words that are a model's
+    words = name.removeprefix(f"{_NVIDIA}-").split("-")  # nvidia/NVIDIA-Nemotron-…
+    whole, parts = (len(words),), range(1, len(words))
+    is_own = owner in _QUANTIZERS and f"{_NVIDIA}/{_NVIDIA}-{'-'.join(words)}" not in known
+    # The whole name, then the fewest words that are a model's; those first if the owner quantises by its own recipes.
+    for cut in (*parts, *whole) if is_own else (*whole, *parts):
         base, tail = "-".join(words[:cut]), words[cut:]
         if base in known and all(word in _SAY or word in _SAY_NOTHING for word in tail):
             found = _format_of(tail, owner)
             if found is not None or not tail:
-                return Checkpoint(base, found, owner, bool({"kv", "fp8kv"} & {*tail}))
+                has_scales = bool({"kv", "fp8kv"} & {*tail}) or (owner == _NVIDIA and found in _WITH_KV_SCALES)
+                return Checkpoint(base, found, owner, has_scales)
     return None
 
 
@@ -106,8 +113,12 @@ def as_published(config: Mapping[str, object], checkpoint: Checkpoint) -> dict[s
     """Return a model's config with the keys that a checkpoint of another format states.
 
     What publishers leave in 16 bit: linear attention in all formats; attention in all of Llama 4's, in NVFP4 beside
-    latent attention, and in NVIDIA's NVFP4 of any mixture of experts. Of DeepSeek-V4 NVFP4 has the experts alone.
-    Embeddings, LM head and routers always are 16-bit.
+    latent attention, and in NVIDIA's NVFP4 of any mixture of experts and of Gemma 4. Of DeepSeek-V4 NVFP4 has the
+    experts alone. NVIDIA's NVFP4 of other dense models (Llama 3, Qwen3) leaves out the LM head alone. Embeddings, LM
+    head and routers always are 16-bit.
+
+    NVIDIA's checkpoints in FP8 and NVFP4 state `kv_cache_quant_algo` = FP8, which is the default of ModelOpt's
+    examples/llm_ptq/hf_ptq.py. Entries of the catalog have those that state none.
 
     Source: the `ignore` lists of llm-compressor's examples and of NVIDIA's hf_quant_config.json files.
     """
@@ -123,8 +134,9 @@ def as_published(config: Mapping[str, object], checkpoint: Checkpoint) -> dict[s
     if model_type in (*families.DELTA_NET, *families.KDA, *families.MAMBA):
         ignored.append("re:.*linear_attn.*")
     is_fp4, is_moe = checkpoint.format in ("nvfp4", "w4a16_nvfp4"), _has_experts(config, model_type)
-    latent, nvidias = "kv_lora_rank" in config, checkpoint.owner in _NVIDIA
-    if model_type == "llama4_text" or (is_fp4 and (latent or (nvidias and is_moe))):
+    latent, is_nvidias = "kv_lora_rank" in config, checkpoint.owner == _NVIDIA
+    is_mlp_only = is_nvidias and (is_moe or model_type in _NVIDIAS_MLP_ONLY)
+    if model_type == "llama4_text" or (is_fp4 and (latent or is_mlp_only)):
         ignored.append("re:.*self_attn.*")
     stated = {**_STATED[checkpoint.format], "ignore": ignored}
     if checkpoint.has_kv_scales:

@@ -10,7 +10,7 @@ from planner.catalog.hf_attention import layer_groups
 from planner.catalog.hf_keys import Keys, block_counts
 from planner.catalog.hf_mlps import mlps_of
 from planner.catalog.hf_quantization import formats, kv_cache_dtype
-from planner.catalog.vision import vision_of
+from planner.catalog.vision import left_out, vision_of
 from planner.errors import CatalogError
 
 
@@ -43,6 +43,7 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
     keys = Keys({**filled, **given}, where, usual)
     num_layers, num_mlp_layers = _layers(keys, model_type)
     max_model_len = _max_model_len(keys, model_type)
+    vision = vision_of(merged, where)
     stored, (mlps, dense_mlp) = formats(keys.config, where), mlps_of(keys, model_type, num_layers, num_mlp_layers)
     return Architecture(
         name=name, model_type=model_type, hidden_size=keys.integer("hidden_size"),
@@ -55,7 +56,8 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
         adds_up_once=_adds_up_once(keys, model_type), quantization=stored.quantization,
         attention_quantization=stored.attention_quantization, expert_quantization=stored.expert_quantization,
         linear_quantization=stored.linear_quantization,
-        kv_cache_dtype=kv_cache_dtype(keys.config, model_type, where), vision=vision_of(config, where))
+        kv_cache_dtype=kv_cache_dtype(keys.config, model_type, where), vision=vision,
+        encoders_left_out=left_out(merged, vision))
 
 
 _MULTIPLE = 256  # of which a Nemotron-NAS's MLPs are as wide

@@ -126,17 +126,17 @@ def _quark_attention(given: Mapping[str, Any]) -> str | None:
 
 
 def _mixed(given: Mapping[str, object], where: str) -> Formats:
-    """The formats of ModelOpt's mixed precision: of attention, experts and the rest, what most of its modules have.
+    """The formats of ModelOpt's mixed precision: of each part of a layer, what most of its modules have.
 
     A part that is not listed stays as the checkpoint was, 16-bit, or FP8 in DeepSeek-V4's; a list without experts is
-    that of a dense model.
+    that of a dense model, and one without linear attention gives it the attention's format.
     """
     before = "fp8_block" if given.get("weight_block_size") else "bf16"
     listed = given.get("quantized_layers")
     if not isinstance(listed, Mapping) or not listed:
         raise CatalogError(f"{where}: quantization_config.quant_algo = 'MIXED_PRECISION' without quantized_layers, "
                            f"which lists the format of each module; copy it from hf_quant_config.json, or {REMEDY}")
-    counts: dict[str, Counter[str]] = {"attention": Counter(), "experts": Counter(), "mlp": Counter()}
+    counts: dict[str, Counter[str]] = {part: Counter() for part in ("attention", "experts", "mlp", "linear")}
     for name, module in listed.items():
         algorithm = str(module.get("quant_algo") if isinstance(module, Mapping) else module)
         if algorithm not in ALGORITHMS:
@@ -144,10 +144,13 @@ def _mixed(given: Mapping[str, object], where: str) -> Formats:
                                f"must be one of {', '.join(ALGORITHMS)}; or {REMEDY}")
         part = _part(name)
         if part is not None:
-            counts[part][ALGORITHMS[algorithm]] += 1
-    attention, experts, mlp = (counts[part].most_common(1)[0][0] if counts[part] else before for part in counts)
+            is_linear = part == "attention" and _LINEAR.search(name) is not None
+            counts["linear" if is_linear else part][ALGORITHMS[algorithm]] += 1
+    attention, experts, mlp, linear = (counts[part].most_common(1)[0][0] if counts[part] else before
+                                       for part in counts)
     return Formats(None if mlp == "bf16" else mlp, None if attention == mlp else attention,
-                   experts if counts["experts"] and experts != mlp else None)
+                   experts if counts["experts"] and experts != mlp else None,
+                   linear if counts["linear"] and linear != attention else None)
 
 
 def _part(module: str) -> str | None:

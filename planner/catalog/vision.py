@@ -10,10 +10,11 @@ LAYERS = ("depth", "num_hidden_layers", "vt_num_hidden_layers")
 WIDTHS = ("embed_dim", "vt_hidden_size", "hidden_size")  # Qwen2-VL's hidden_size is the language model's
 MLPS = ("intermediate_size", "vt_intermediate_size")
 HEADS = ("num_heads", "num_attention_heads", "vt_num_attention_heads")
-MERGES = ("spatial_merge_size", "merge_kernel_size")
+MERGES = ("spatial_merge_size", "merge_kernel_size", "pooling_kernel_size")
 MLP_RATIO = "mlp_ratio"  # Qwen2-VL gives the MLP's width over the hidden size
 FULL_LAYERS = "fullatt_block_indexes"  # of Qwen2.5-VL
-GATED = ("qwen2_5_vl", "pixtral")  # model types whose MLP has three matrices
+GATED = ("qwen2_5", "pixtral", "gemma4_vision")  # model types whose MLP has three matrices
+WITH_VIDEOS = ("gemma4_vision", "intern")  # model types that encode videos, too; so do all with patches over time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,7 @@ class Vision:
     tile_tokens : tokens of an image or of a tile of it, where all have one size (SigLIP, CLIP, Llama 4); 0 where images
         keep theirs [tokens].
     num_full_layers : layers whose attention is over all patches of an image or tile; the others have small windows [1].
+    has_videos : whether engines encode videos with it.
 
     Source: Dosovitskiy et al., An Image is Worth 16x16 Words, 2021.
     """
@@ -40,6 +42,7 @@ class Vision:
     patches_per_token: int
     tile_tokens: int
     num_full_layers: int
+    has_videos: bool
 
     @property
     def parameters(self) -> int:
@@ -70,8 +73,15 @@ def vision_of(config: Mapping[str, object], where: str) -> Vision | None:
     layers, merged, full = _size(stated, LAYERS, where), _merged(config, stated, where), stated.get(FULL_LAYERS)
     tile = _patches(stated, where) // merged if _has_tiles(stated) else 0
     return Vision(num_layers=layers, hidden_size=hidden, mlp_width=width, num_heads=_size(stated, HEADS, where),
-                  num_matrices=3 if _is_gated(stated) else 2, patches_per_token=merged, tile_tokens=tile,
-                  num_full_layers=min(len(full), layers) if isinstance(full, list) and full else layers)
+                  num_matrices=3 if _is_one_of(stated, GATED) else 2, patches_per_token=merged, tile_tokens=tile,
+                  num_full_layers=min(len(full), layers) if isinstance(full, list) and full else layers,
+                  has_videos="temporal_patch_size" in stated or _is_one_of(stated, WITH_VIDEOS))
+
+
+def left_out(config: Mapping[str, object], vision: Vision | None) -> tuple[str, ...]:
+    """Return the encoders that a config names and nobody can compute: "vision" without its sizes, and "audio"."""
+    named = {"vision": vision is None and config.get("vision_config"), "audio": config.get("audio_config")}
+    return tuple(name for name, stated in named.items() if isinstance(stated, Mapping) and stated)
 
 
 def _has_tiles(stated: Mapping[str, object]) -> bool:
@@ -87,8 +97,8 @@ def _patches(stated: Mapping[str, object], where: str) -> int:
     return (_size(stated, ("image_size",), where) // _size(stated, ("patch_size",), where)) ** 2
 
 
-def _is_gated(stated: Mapping[str, object]) -> bool:
-    return any(str(stated.get("model_type", "")).startswith(name) for name in GATED)
+def _is_one_of(stated: Mapping[str, object], model_types: tuple[str, ...]) -> bool:
+    return str(stated.get("model_type", "")).startswith(model_types)
 
 
 def _merged(config: Mapping[str, object], stated: Mapping[str, object], where: str) -> int:

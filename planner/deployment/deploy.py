@@ -261,7 +261,8 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
     given = frozenset(given_options(scenario))
     scenario = replace(scenario, **ENGINES[scenario.engine].options_before(scenario.engine_version, scenario))
     limits = limits_of(scenario, gpu, architecture)
-    kv_cache_dtype = kv_cache_type(architecture, scenario.kv_cache_dtype, scenario.engine, gpu)
+    kv_cache_dtype = kv_cache_type(architecture, scenario.kv_cache_dtype, scenario.engine, gpu,
+                                   scenario.engine_version)
     scenario = replace(scenario, **asdict(limits), kv_cache_dtype=kv_cache_dtype)
     policy = load_policy(limits.policy)
     is_linear = scenario.step_time != "roofline"

@@ -97,6 +97,18 @@ def table(flag: str, value: Any) -> dict[str, Any]:
     return found
 
 
+def limits(flag: str, value: Any) -> dict[str, int]:
+    """Return how many items of each kind a prompt may have: a JSON object, or vLLM's older `image=1,video=0`.
+
+    >>> limits("--limit-mm-per-prompt", '{"image": 0, "video": {"count": 1}}'), limits("", "image=2")
+    ({'image': 0, 'video': 1}, {'image': 2})
+    """
+    pairs = re.findall(r"(\w+)=(\d+)", value) if isinstance(value, str) else []
+    given = dict(pairs) or table(flag, value)
+    counts = {name: part.get("count", 1) if isinstance(part, dict) else part for name, part in given.items()}
+    return {name: whole(f"{flag}.{name}", count) for name, count in counts.items()}
+
+
 def _refused(flag: str, value: Any, wanted: str) -> UsageError:
     hint = "; put the variable's value in its place" if "$" in str(value) else ""
     return UsageError(f"{flag} {value}: must be {wanted}{hint}")

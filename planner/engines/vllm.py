@@ -34,7 +34,7 @@ from planner.engines.engine import Activations, Engine, EngineDefaults, Occupied
 from planner.engines.kv_groups import logs_pool, tokens_in_flight, window_pages
 from planner.engines.log_lines import TOGETHER, Found, Lines, LogReader, Look, between
 from planner.engines.releases import Default, is_before
-from planner.engines.values import largest, listed_json, number, text, whole_or_auto
+from planner.engines.values import largest, limits, listed_json, number, text, whole_or_auto
 from planner.engines.vllm_flags import FLAGS, VARIABLES
 
 SAMPLER_BYTES_PER_LOGIT = 20  # logits in 16 bit and FP32, and the working memory of the Triton sampler
@@ -161,6 +161,7 @@ DIALECT = Dialect(  # vllm/engine/arg_utils.py
         Flag(names=("--data-parallel-size", "-dp"), option=REPLICAS),
         Switch(names=("--enable-expert-parallel", "-ep"), option="expert_parallel", otherwise=False),
         Switch(names=("--language-model-only",), option="language_model_only", otherwise=False),
+        Flag(names=("--limit-mm-per-prompt",), option="limits_per_prompt", read=limits, write=unwritten),
         Switch(names=("--enable-eplb",), option="enable_eplb", otherwise=False),
         Flag(names=("--eplb-config.num-redundant-experts", "--num-redundant-experts"), option="num_redundant_experts"),
         choice(("--quantization", "-q"), "quantization", QUANTIZATIONS),

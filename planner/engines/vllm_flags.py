@@ -30,7 +30,7 @@ NO_EFFECT = flags("""
     --data-parallel-backend|-dpb= --enable-ep-weight-filter --enable-shm-tensor-arena
     --disable-nccl-for-dp-synchronization --max-parallel-loading-workers= --ray-workers-use-nsight
     --worker-extension-cls= --enable-fault-tolerance --fault-tolerance-config= --prefix-caching-hash-algo=
-    --limit-mm-per-prompt= --enable-mm-embeds --media-io-kwargs= --mm-processor-kwargs=
+    --enable-mm-embeds --media-io-kwargs= --mm-processor-kwargs=
     --mm-processor-cache-gb= --mm-processor-cache-type= --mm-hasher-algorithm= --mm-shm-cache-max-object-size-mb=
     --mm-encoder-tp-mode= --mm-encoder-attn-backend= --mm-encoder-attn-dtype= --mm-encoder-fp8-scale-path=
     --mm-encoder-fp8-scale-save-path= --mm-encoder-fp8-scale-save-margin= --interleave-mm-strings --skip-mm-profiling

@@ -7,7 +7,7 @@ from planner.catalog.catalog_files import load_model
 from planner.catalog.layers.mlps import Experts
 from planner.engines import ENGINES
 from planner.engines.dialect import Tree
-from planner.errors import UsageError
+from planner.errors import PlannerError, UsageError
 from planner.launch.rank_flags import read_ranks
 from planner.launch.taken import Taken
 from planner.model.drafting import BLOCKS
@@ -46,6 +46,7 @@ def settle(taken: Taken) -> dict[str, Any]:
     if found.get("all2all_backend") == "deepep":
         found["all2all_backend"] = mode
     _settle_overlap(taken)
+    _settle_images(taken)
     if not found.pop("chunks_free_blocks", True) and load_model(found["model"]).model_type == "llama4_text":
         found["disable_hybrid_kv_cache_manager"] = True  # VllmConfig.__post_init__ of vllm/config/vllm.py
     return _settle_tier(taken, _settle_sizes(read_ranks(found)))
@@ -77,6 +78,27 @@ def _settle_copies(taken: Taken) -> None:
     if copies and not found.get("enable_eplb"):
         del found["num_redundant_experts"]
         taken.unmodelled.append((f"--ep-num-redundant-experts {copies}", UNPLACED))
+
+
+def _settle_images(taken: Taken) -> None:
+    """Leave the vision encoder out if prompts may have neither images nor videos, as vLLM does since 0.10.1.
+
+    An encoder that takes videos is loaded unless these are 0, too.
+
+    Source: vllm-project/vllm#22299, `_mark_tower_model` in vllm/model_executor/models/interfaces.py.
+    """
+    limits = taken.found.pop("limits_per_prompt", None)
+    if limits is None:
+        return
+    try:
+        vision = load_model(taken.found["model"]).vision
+    except (KeyError, PlannerError):
+        vision = None
+    kinds = ("image", "video") if vision is None or vision.has_videos else ("image",)
+    if all(limits.get(kind) == 0 for kind in kinds):
+        taken.found["language_model_only"] = True
+    else:
+        taken.no_effect.append("--limit-mm-per-prompt")
 
 
 def _settle_overlap(taken: Taken) -> None:

@@ -17,4 +17,6 @@ def loaded_model(scenario: Scenario) -> Architecture | None:
     if scenario.model is None:
         return None
     architecture = load_model(scenario.model)
-    return replace(architecture, vision=None) if scenario.language_model_only else architecture
+    if scenario.language_model_only:
+        return replace(architecture, vision=None, encoders_left_out=())
+    return architecture

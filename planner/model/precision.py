@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from planner.catalog.architecture import Architecture
+from planner.catalog.families import COMPRESSED
 from planner.catalog.gpus import Gpu
 from planner.catalog.layers.latent import Mla
 from planner.engines import ENGINES
+from planner.engines.releases import is_before
 from planner.errors import CatalogError, UnknownNameError
 
 # What kernels that widen weights to 16 bit as they multiply them (Marlin, in vLLM and SGLang) reach of the arithmetic
@@ -181,11 +183,17 @@ def usable_kernels(choices: tuple[str, ...], gpu: Gpu) -> tuple[str, ...]:
     return found
 
 
-def kv_cache_type(arch: Architecture | None, given: str, engine: str = "vllm", gpu: Gpu | None = None) -> str:
-    """Return the type of the KV cache: for "auto" the one that the checkpoint has scales for, as engines take it.
+def kv_cache_type(arch: Architecture | None, given: str, engine: str = "vllm", gpu: Gpu | None = None,
+                  version: str | None = None) -> str:
+    """Return the type of the KV cache: for "auto" the one that the checkpoint states, as engines take it.
 
     vLLM does from 0.13 on (pull request 29980), SGLang and TensorRT-LLM for ModelOpt's checkpoints. With DeepSeek's
     sparse attention an engine may go by the GPU (`Engine.sparse_kv_cache_type`).
+
+    >>> from planner.catalog.catalog_files import load_model
+    >>> arch = load_model("nvidia/Llama-3.3-70B-Instruct-NVFP4")
+    >>> kv_cache_type(arch, "auto"), kv_cache_type(arch, "auto", version="0.12")
+    ('fp8', 'auto')
     """
     if given != "auto" or arch is None:
         return given
@@ -193,6 +201,8 @@ def kv_cache_type(arch: Architecture | None, given: str, engine: str = "vllm", g
     own = ENGINES[engine].sparse_kv_cache_type
     if own is not None and is_dsa and gpu is not None and gpu.vendor == "NVIDIA":
         return own(gpu)
+    if engine == "vllm" and is_before(version, "0.13") and arch.model_type not in COMPRESSED:
+        return given
     return arch.kv_cache_dtype or given
 
 

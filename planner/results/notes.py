@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from planner.catalog.families import COMPRESSED
 from planner.deployment.deploy import Deployment, pools_of
 from planner.engines import ENGINES
 from planner.model.precision import WEIGHT_FORMATS, weight_format
@@ -101,7 +102,32 @@ def _engines(deployment: Deployment, trace: Trace) -> list[str]:
     if "adapter" in columns and not settings.max_loras:
         lines.append("the trace's LoRA adapters are ignored; --max-loras replays them")
     lines += window_memory(deployment, trace) + graph_memory(deployment)
-    return lines + _kernels(deployment) + _context(deployment) + _release(deployment) + _calibration(deployment)
+    lines += _kv_cache(deployment) + _encoders(deployment) + _kernels(deployment)
+    return lines + _context(deployment) + _release(deployment) + _calibration(deployment)
+
+
+def _kv_cache(deployment: Deployment) -> list[str]:
+    """Say that the checkpoint decides the format of the KV cache."""
+    arch, scenario = deployment.architecture, deployment.scenario
+    if arch is None or "kv_cache_dtype" in deployment.given or arch.model_type in COMPRESSED or (
+            arch.kv_cache_dtype is None):
+        return []
+    engine = ENGINES[scenario.engine].title
+    if scenario.kv_cache_dtype == arch.kv_cache_dtype:
+        return [f"the KV cache is in {arch.kv_cache_dtype}: the checkpoint states this format, and {engine} follows it "
+                f"unless --kv-cache-dtype is given"]
+    return [f"the checkpoint states a KV cache in {arch.kv_cache_dtype}, but {engine} keeps it in 16 bit on this GPU "
+            f"or in this release; --kv-cache-dtype {arch.kv_cache_dtype} changes it"]
+
+
+def _encoders(deployment: Deployment) -> list[str]:
+    """Say which encoders of a multimodal model are not in the prediction."""
+    arch = deployment.architecture
+    remedies = {"vision": "a config.json with the sizes of its vision_config as --model adds them",
+                "audio": "a lower --gpu-memory-utilization makes room for its weights"}
+    return [] if arch is None else [
+        f"the {name} encoder of {arch.name} is left out: its sizes are not known, so its weights and its time are not "
+        f"in the prediction; {remedies[name]}" for name in arch.encoders_left_out]
 
 
 def _images(deployment: Deployment) -> str:
