@@ -8,8 +8,10 @@ from typing import Any
 
 import streamlit as st
 
+from planner.catalog.gpu_label import gpu_label
 from planner.errors import PlannerError
 from planner.planning.study import Study
+from planner.report.difference_words import setting_label
 from planner.settings.scenario import given_options
 from planner.traces import Trace
 from planner.ui.kept_replays import study_key
@@ -73,7 +75,9 @@ def question_of(trace: Trace, study: Study, form: Mapping[str, Any]) -> Question
     ----------
     form : values of the page's own widgets that the answer depends on; None leaves one out of the words.
     """
-    words = {**form, "trace": trace.source, **given_options(portable(study).scenario)}
+    given = {"trace": trace.source, **given_options(portable(study).scenario)}
+    words = {**form, **{setting_label(name): gpu_label(str(value)) if name == "gpu" else value
+                        for name, value in given.items()}}
     key = repr((study_key(trace, study), sorted((name, repr(value)) for name, value in form.items())))
     return Question(words={name: _text(value) for name, value in words.items() if value is not None}, key=key)
 
