@@ -105,7 +105,7 @@ def _draw(answer: Answer) -> None:
 
 
 def _figures(found: SizeAnswer, best: Fleet, options: list[Fleet], answer: Answer) -> None:
-    """Draw the load against what the fleet bears, and what more money buys."""
+    """Draw the load beside the fleet's capacity, and the capacity of each option by price."""
     trace, study, headroom = (answer.about[name] for name in ("trace", "study", "headroom"))
     left, right = st.columns(2)
     capacity = None if best.headroom is None or found.request_rate is None else found.request_rate * (1 + best.headroom)

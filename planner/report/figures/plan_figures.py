@@ -1,4 +1,4 @@
-"""Figures of a plan: the load against what the fleet bears, and what more money buys."""
+"""Figures of a plan: the load beside the fleet's capacity, and the capacity of each option by price."""
 
 from collections.abc import Sequence
 from typing import Any
