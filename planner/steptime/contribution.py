@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.loop.state.count_table import node_counts
 from planner.loop.state.engine_state import records
@@ -40,5 +41,12 @@ def summed(contributions: Iterable[Contribution]) -> StepTime:
         for name, value in of_curve.items():
             curve[name] += value
     curve[0] = np.zeros(1, CURVE)[0]
-    curve.tokens_s = curve.linear_s + curve.experts_s + curve.activations_s + curve.collectives_s + curve.draft_s
+    curve.tokens_s = tokens_s(curve)
     return StepTime(terms=terms, curve=curve)
+
+
+def tokens_s(curve: Any) -> NDArray[np.float64]:
+    """Return the time that a step takes for its number of tokens, by a record of parts, shape of `node_counts` [s]."""
+    total: NDArray[np.float64] = (
+        curve.linear_s + curve.experts_s + curve.activations_s + curve.collectives_s + curve.draft_s)
+    return total

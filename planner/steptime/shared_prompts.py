@@ -6,6 +6,7 @@ from planner.catalog.kv_cache import kv_bytes_per_token_per_gpu
 from planner.loop.state.count_table import node_counts
 from planner.loop.state.terms import StepTime
 from planner.steptime.collective_time import collectives_s
+from planner.steptime.contribution import tokens_s
 from planner.steptime.operators.gemm import Floats
 from planner.steptime.step_context import StepContext
 
@@ -37,7 +38,7 @@ def shared_prompts(stack: StepContext, own: StepTime, ranked: StepTime) -> StepT
         part = np.interp(-(-counts // ranks), counts, ranked.curve[name])
         curve[name] = np.where(is_shared, part, curve[name])
     curve.collectives_s = curve.collectives_s + np.where(is_shared, _gathered_s(stack), 0.0)
-    curve.tokens_s = curve.linear_s + curve.experts_s + curve.activations_s + curve.collectives_s + curve.draft_s
+    curve.tokens_s = tokens_s(curve)
     for name in OF_QUERIES:
         terms[name] /= ranks
     return StepTime(terms=terms, curve=curve)

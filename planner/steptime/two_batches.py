@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from planner.loop.state.count_table import node_counts
 from planner.loop.state.terms import StepTime
 from planner.model.batch_overlap import BatchOverlap
-from planner.steptime.contribution import Contribution, summed
+from planner.steptime.contribution import Contribution, summed, tokens_s
 from planner.steptime.exchange_time import BESIDE_HIGH_THROUGHPUT, HIGH_THROUGHPUT, LOW_LATENCY_TOKENS
 from planner.steptime.operators.gemm import Floats
 
@@ -55,7 +55,7 @@ def in_two_batches(whole: StepTime, halves: Sequence[Contribution], overlap: Bat
     curve = whole.curve.copy()
     for name, value in found.items():
         curve[name] = np.where(is_split, value, curve[name])
-    curve.tokens_s = curve.linear_s + curve.experts_s + curve.activations_s + curve.collectives_s + curve.draft_s
+    curve.tokens_s = tokens_s(curve)
     terms = whole.terms.copy()
     terms["prompt_launch_s"] *= 2.0 if overlap.last == np.inf else 1.0
     if overlap.splits_decodes:
