@@ -18,9 +18,6 @@ RUN = {"run": "a", "gpu": "h100_sxm", "engine": "vllm", "engine_version": "0.19.
        "kv_cache_tokens": 400_000, "client": "python3 tester.py",
        "command": "vllm serve meta-llama/Llama-3.1-8B-Instruct --port 8888 --config /workspace/config.yaml "
                   "--max-model-len 65536"}
-SAMPLES = [{"run": "a", "time_s": time_s, "kv_cache_usage_pct": 2.0, "num_requests_running": running,
-            "prefix_cache_hits": hits, "prompt_tokens_total": prompts}
-           for time_s, running, hits, prompts in ((0.0, 1, 0, 6_400), (10.0, 1, 6_400, 13_440), (99.0, 9, 0, 10**6))]
 
 
 def turn(user: str, number: int, start_s: float, known: int, new: int, **cells: Any) -> dict[str, Any]:
@@ -33,16 +30,38 @@ TURNS = [turn("u1", 7, 0.0, 90, 10), turn("u1", 8, 4.0, 100, 10), turn("u2", 0, 
          turn("u2", 1, 25.0, 50, 3, success="false", output_tokens=0)]
 
 
-def write(folder: Path, turns: Any = TURNS, **cells: Any) -> Path:
+def sample(time_s: float, prompts: int, hits: int = 0, running: int = 1) -> dict[str, Any]:
+    return {"run": "a", "time_s": time_s, "kv_cache_usage_pct": 2.0, "num_requests_running": running,
+            "prefix_cache_hits": hits, "prompt_tokens_total": prompts}
+
+
+SAMPLES = [sample(0.0, 6_400), sample(10.0, 13_440, 6_400), sample(20.0, 13_440, 6_400), sample(30.0, 10**6, running=9)]
+
+
+def write(folder: Path, turns: Any = TURNS, samples: Any = SAMPLES, **cells: Any) -> Path:
     pl.DataFrame([RUN | cells]).write_csv(folder / "agentic_runs.csv")
     pl.DataFrame(turns).write_csv(folder / "agentic_requests.csv")
-    pl.DataFrame(SAMPLES).write_csv(folder / "agentic_server_samples.csv")
+    pl.DataFrame(samples).write_csv(folder / "agentic_server_samples.csv")
     return folder / "agentic_runs.csv"
 
 
-def read(folder: Path, turns: Any = TURNS, **cells: Any) -> Measurement:
-    (found,) = read_measured(write(folder, turns, **cells))
+def read(folder: Path, turns: Any = TURNS, samples: Any = SAMPLES, **cells: Any) -> Measurement:
+    (found,) = read_measured(write(folder, turns, samples, **cells))
     return found
+
+
+def lengths(run: Measurement) -> list[int]:
+    assert run.load is not None
+    return list(run.load.requests["input_tokens"])
+
+
+def shared(run: Measurement, *, of: int) -> int:
+    """Return the blocks that a request has in common with the request before it."""
+    assert run.load is not None
+    assert run.load.prefix is not None
+    offsets, values = run.load.prefix.offsets, run.load.prefix.values
+    before, own = (set(values[offsets[k]:offsets[k + 1]].tolist()) for k in (of - 1, of))
+    return len(before & own)
 
 
 def test_turns_wait_for_one_another_and_share_what_they_knew(tmp_path: Path) -> None:
@@ -73,6 +92,51 @@ def test_a_replay_predicts_all_that_was_measured(tmp_path: Path) -> None:
     assert 0 < found.predicted[WARM] < 500
     assert 0 < found.predicted["mean_running"] < 1
     assert found.measurement.groups["layout"] == "tp1-ep1"
+
+
+TESTER = "python3 /workspace/utils/trace-replay/trace_replay_tester.py --start-users 2"
+CONVERSATION = [turn("u1", 0, 0.0, 0, 20, output_tokens=1_000), turn("u1", 1, 5.0, 20, 2, output_tokens=500),
+                turn("u1", 2, 10.0, 22, 98, output_tokens=10)]
+
+
+def test_the_tester_keeps_answers_in_its_prompts_and_the_servers_count_says_how_much(tmp_path: Path) -> None:
+    first = round(1.05 * 1_280)
+    steps = (0.8 * 1_000, 0.8 * 98 * 64)  # the answer is longer than the first step, and shorter than the second
+    prompts = [first, round(first + steps[0]), round(first + sum(steps))]
+    counted = [sample(10.0 * k, round(sum(prompts))) for k in range(1, 3)]
+    run = read(tmp_path, CONVERSATION, counted, client=TESTER)
+    assert lengths(run) == pytest.approx(prompts, abs=1)
+    assert shared(run, of=1) == first // 64
+    assert shared(run, of=2) == prompts[1] // 64
+    assert run.reading < 1.0
+    assert any("0.80 of what a turn adds" in note for note in run.notes)
+    assert lengths(read(tmp_path, CONVERSATION, counted)) == [1_280, 1_408, 7_680]  # of another client
+
+
+def test_few_turns_do_not_tell_what_they_add(tmp_path: Path) -> None:
+    turns = [turn("u1", 0, 0.0, 0, 1_000), turn("u1", 1, 5.0, 1_000, 2)]
+    run = read(tmp_path, turns, [sample(10.0, 10**6)], client=TESTER)
+    assert lengths(run) == [67_200, 67_200 + 96]
+
+
+def test_a_shortened_conversation_keeps_what_the_client_knows_of_it(tmp_path: Path) -> None:
+    turns = [turn("u1", 0, 0.0, 0, 1_000), turn("u1", 1, 5.0, 100, 50)]
+    run = read(tmp_path, turns, [sample(10.0, 10**6)], client=TESTER)
+    assert lengths(run) == [67_200, 6_720 + 2_400]
+    assert shared(run, of=1) == 105
+
+
+def test_times_count_until_the_sampler_falls_silent(tmp_path: Path) -> None:
+    turns = [turn("u1", 0, 0.0, 0, 100), turn("u2", 0, 12.0, 0, 100, e2e_s=30.0), turn("u3", 0, 35.0, 0, 100)]
+    silent = [sample(0.0, 0), sample(10.0, 6_400), sample(50.0, 10**5)]
+    run = read(tmp_path, turns, silent)
+    assert run.load is not None
+    assert run.load.requests["request_id"].to_list() == ["u1/s/0", "u2/s/0"]  # the third was sent in the silence
+    assert run.load.requests["e2e_s"].to_list() == [1.5, None]  # the second was answered in it
+    assert any(note.startswith("2 of 3 requests do not count") for note in run.notes)
+    whole = read(tmp_path, turns, [sample(10.0 * k, 6_400) for k in range(6)])
+    assert whole.load is not None
+    assert whole.load.requests["e2e_s"].to_list() == [1.5, 30.0, 1.5]
 
 
 def test_the_logged_cache_tells_its_type(tmp_path: Path) -> None:

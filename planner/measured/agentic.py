@@ -1,31 +1,27 @@
 """Agentic runs: users replay recorded sessions against one server, turn by turn, and the server's own samples.
 
-Three files: a table with a run a row, its requests, and samples of the server's metrics. The load of a run is what its
-users sent: each turn waits for the turn before it and then as long as it did in the run.
+Three files: a table with a run a row, its requests, and samples of the server's metrics.
 """
 
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from planner.catalog.catalog_files import load_gpu, load_model
 from planner.deployment.deploy import deploy
 from planner.errors import PlannerError, TraceError, UsageError
 from planner.files.table_file import read_table_file
 from planner.launch import read_launch
+from planner.measured.agentic_load import Counting, counting_of, heard_until_s, is_warm, load_of
 from planner.measured.run_columns import text_of
 from planner.measured.statistics import floats_of, measured_of
 from planner.settings.scenario import Scenario, parse_scenario
 from planner.traces import Trace
-from planner.traces.reading import trace_of
-from planner.traces.times import fill_times
 
 RUNS = ("run", "gpu", "engine_version", "command", "kv_cache_tokens", "offload")  # columns that tell such a table
 REQUESTS = ("run", "user", "session_id", "turn", "start_s", "input_tokens", "output_tokens", "known_blocks_64",
@@ -33,11 +29,9 @@ REQUESTS = ("run", "user", "session_id", "turn", "start_s", "input_tokens", "out
 NAMES = ("run", "user", "session_id", "success")  # the other columns are numbers
 COUNTS = ("turn", "input_tokens", "output_tokens", "known_blocks_64", "new_blocks_64")  # and these are whole
 SAMPLES = ("run", "time_s", "kv_cache_usage_pct", "num_requests_running", "prefix_cache_hits", "prompt_tokens_total")
-BLOCK_TOKENS = 64  # of known_blocks_64 and new_blocks_64
 WARM = "median_warm_ttft_ms"  # of turns whose session had a turn before
 OF_SERVER = "prefix_cache_hit_rate"  # measured where the server's samples are
 STATISTICS = ("mean_ttft_ms", "median_ttft_ms", "mean_tpot_ms", "median_tpot_ms", "mean_e2el_ms", "median_e2el_ms")
-SHORTEST_TPOT_S = 1e-4  # an answer whose tokens came faster was held up on its way, and its times are not the server's
 
 
 def is_agentic(columns: Sequence[str]) -> bool:
@@ -101,11 +95,23 @@ def _run(row: Mapping[str, Any], requests: pl.DataFrame, samples: pl.DataFrame) 
     try:
         scenario, notes = _scenario(row)
         groups |= {"model": load_model(str(scenario.model)).name}
-        load = _load(text_of(row, "run"), requests)
+        counting = counting_of(str(row.get("client") or ""), requests, samples)
+        load = load_of(text_of(row, "run"), requests, counting, heard_until_s(samples))
     except PlannerError as error:
         return {"groups": groups, "measured": {}, "status": str(error)}
-    return {"groups": groups, "scenario": scenario, "load": load, "notes": notes,
-            "measured": _measured(load, samples)}
+    return {"groups": groups, "scenario": scenario, "load": load, "reading": counting.reading,
+            "notes": (*notes, *_notes(requests, load, counting)), "measured": _measured(load, samples)}
+
+
+def _notes(requests: pl.DataFrame, load: Trace, counting: Counting) -> Iterator[str]:
+    """Yield sentences on the requests whose times do not count, and on how a client's counts became the server's."""
+    timed = int(load.requests["e2e_s"].count()) if "e2e_s" in load.requests.columns else 0
+    if timed < requests.height:
+        yield (f"{requests.height - timed:,} of {requests.height:,} requests do not count: they failed, were not "
+               f"streamed, or ended after the sampler's first silence")
+    if counting.keeps_answers:
+        yield (f"prompts hold the answers before them: {counting.first:.2f} tokens for each that the client counted of "
+               f"a first prompt, {counting.added:.2f} of what a turn adds")
 
 
 def _scenario(row: Mapping[str, Any]) -> tuple[Scenario, tuple[str, ...]]:
@@ -150,50 +156,6 @@ def _nearest_cache(options: Mapping[str, Any], tokens: int) -> tuple[str, int]:
     return kind, block_size
 
 
-def _load(run: str, requests: pl.DataFrame) -> Trace:
-    """Return what the users of a run sent, with the times that they measured.
-
-    The ids of a turn's blocks are those of its session so far, as many as it knew, and new ones. A turn waits for the
-    turn before it of the same user and session that was answered, and pauses as long as it did. Requests without an
-    answer are left out.
-    """
-    if not requests.height:
-        raise TraceError(f"run {run}: the file of requests has none of its requests")
-    rows = requests.filter((pl.col("success").str.to_lowercase() == "true") & (pl.col("output_tokens") > 0))
-    objects = [each for _, session in rows.group_by("user", "session_id", maintain_order=True)
-               for each in _turns(session.sort("start_s"))]
-    if not objects:
-        raise TraceError(f"run {run}: none of its {requests.height} requests was answered")
-    trace = trace_of(f"run {run}", objects, format="jsonl")
-    return replace(trace, requests=fill_times(trace.requests))
-
-
-def _turns(session: pl.DataFrame) -> Iterator[dict[str, Any]]:
-    """Yield the turns of one user's session as rows of a trace."""
-    ids: list[str] = []
-    parent, ended_s = None, 0.0
-    for row in session.iter_rows(named=True):
-        name = f"{row['user']}/{row['session_id']}/{row['turn']}"
-        known = row["known_blocks_64"]
-        ids = ids[:known] + [f"{name}:{k}" for k in range(len(ids[:known]), known + row["new_blocks_64"])]
-        num_output, num_blocks = row["output_tokens"], math.ceil(row["input_tokens"] / BLOCK_TOKENS)
-        streamed = row["e2e_s"] - row["ttft_s"] >= SHORTEST_TPOT_S * max(num_output - 1, 0)
-        yield {"request_id": name, "session_id": f"{row['user']}/{row['session_id']}", "arrival_s": row["start_s"],
-               "input_tokens": row["input_tokens"], "output_tokens": num_output, "parent_id": parent,
-               "think_time_s": None if parent is None else max(row["start_s"] - ended_s, 0.0),
-               "ttft_s": row["ttft_s"] if streamed else None, "e2e_s": row["e2e_s"] if streamed else None,
-               "hash_ids": [*ids, *[f"{name}:end"] * (num_blocks - len(ids))][:num_blocks],
-               "hash_block_tokens": BLOCK_TOKENS}
-        parent, ended_s = name, row["start_s"] + row["e2e_s"]
-
-
-def is_warm(load: Trace) -> NDArray[np.bool_]:
-    """Tell which requests of a load have a turn of their session before them."""
-    if "parent_id" not in load.requests.columns:
-        return np.zeros(load.num_requests, bool)
-    return load.requests["parent_id"].is_not_null().to_numpy()
-
-
 def _measured(load: Trace, samples: pl.DataFrame) -> dict[str, float]:
     """Return the statistics of a run: its clients' times, and the server's hits, running requests and KV use.
 
@@ -220,11 +182,11 @@ def warm_ttft(ttft_s: Any, warm: Any) -> dict[str, float]:
     return {WARM: 1e3 * float(np.median(kept))} if len(kept) else {}
 
 
-def server_figures(replayed: Any, makespan_s: float) -> dict[str, float]:
-    """Return what the server's samples show, of a replay: hit rate [1], running requests [1] and KV use [1]."""
+def server_figures(replayed: Any, makespan_s: float, until_s: float) -> dict[str, float]:
+    """Return what the server's samples show, of a replay: hit rate [1], running requests until a time, KV use [1]."""
     engine, records = replayed.engine, replayed.requests
-    running_s = np.nansum(records.finished_s - records.first_scheduled_s)
+    begin_s, end_s = (np.minimum(times_s, until_s) for times_s in (records.first_scheduled_s, records.finished_s))
     prompts = float(engine.num_queried_tokens)
     return {OF_SERVER: float(engine.num_hit_tokens) / prompts if prompts else 0.0,
-            "mean_running": float(running_s) / makespan_s,
+            "mean_running": float(np.nansum(end_s - begin_s)) / (until_s - float(records.arrival_s.min())),
             "kv_cache_usage_mean": float(engine.kv_block_s) / makespan_s / int(replayed.settings.num_gpu_blocks)}

@@ -43,6 +43,7 @@ class Measurement:
     scenario, layout : what ran; None where the row cannot be understood.
     load : the prompts of one attention rank; all there at 0 s, `max_concurrency` of the scenario in flight.
     tokens_per_counted : the engine's tokens of a prompt for each that the client counted; the load has them [1].
+    reading : time that the API server takes to read a token, against the random text of the engines' fits [1].
     num_opening : requests that do not count: an opening burst that the measurement does not show [1].
     pools : that prefill and that decode, where these are apart; the load is that of all then, and layout None.
     status : "ok", or why the row cannot be predicted.
@@ -57,6 +58,7 @@ class Measurement:
     layout: Layout | None = None
     load: Trace | None = field(default=None, repr=False)
     tokens_per_counted: float = 1.0
+    reading: float = 1.0
     num_opening: int = 0
     pools: tuple[PoolSpec, ...] = ()
     status: str = "ok"

@@ -15,7 +15,8 @@ from planner.errors import PlannerError
 from planner.loop.state.engine_settings import Recording
 from planner.loop.state.engine_state import FAILED, REJECTED
 from planner.loop.state.terms import StepTime
-from planner.measured.agentic import OF_SERVER, is_warm, server_figures, warm_ttft
+from planner.measured.agentic import OF_SERVER, server_figures, warm_ttft
+from planner.measured.agentic_load import is_warm
 from planner.measured.run_table import GROUPS, METRICS, Measurement, counted
 from planner.measured.statistics import THROUGHPUT, statistics
 from planner.measured.validate_answer import Errors, ErrorSummary, GroupErrors
@@ -85,7 +86,7 @@ def replay_measured(measurement: Measurement, deployment: Deployment) -> Predict
     where one that was measured does not fit: the deployment is another than the one that served it.
     """
     assert measurement.load is not None
-    step_time = _for_text(deployment.step_time, measurement.tokens_per_counted)
+    step_time = _for_text(deployment.step_time, measurement.reading / measurement.tokens_per_counted)
     replayed = run(measurement.load, deployment.policy, deployment.settings, step_time, NO_ROWS)
     gpus = 0 if measurement.layout is None else measurement.layout.gpus_per_rank
     return _predicted(measurement, deployment, replayed, (gpus, gpus))
@@ -137,7 +138,7 @@ def _predicted(measurement: Measurement, deployment: Deployment, replayed: Repla
     inputs = measurement.load.requests["input_tokens"].to_numpy()[done].sum()
     outputs = records.num_output_tokens[done].sum()
     if OF_SERVER in names:
-        predicted |= server_figures(replayed, makespan_s)
+        predicted |= server_figures(replayed, makespan_s, float(kept.finished_s.max()))
         predicted |= warm_ttft(times_s["ttft"], is_warm(measurement.load)[counts])
     predicted |= _throughput(measurement, names, float(inputs), float(outputs), makespan_s, gpus)
     return Prediction(measurement=measurement, predicted=predicted, status="ok")
@@ -162,13 +163,13 @@ def _misfit(load: Trace, refused: NDArray[np.bool_], deployment: Deployment) -> 
             f"{settings.num_gpu_blocks * settings.block_size:,}; give the server's num_gpu_blocks or its limits")
 
 
-def _for_text(step_time: StepTime, tokens_per_counted: float) -> StepTime:
-    """Return the step time of a run whose text makes more tokens than usual: reading text takes the same whatever.
+def _for_text(step_time: StepTime, reading: float) -> StepTime:
+    """Return the step time of a run whose text takes longer or shorter to read, a token, than the fits' random text.
 
     DeepSeek's tokeniser takes 13 to 20 µs for each token that the client counted, if it makes one of it or five.
     """
     terms = step_time.terms.copy()
-    terms["frontend_s_per_token"] /= tokens_per_counted
+    terms["frontend_s_per_token"] *= reading
     return step_time._replace(terms=terms)
 
 
