@@ -36,6 +36,7 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.fleets
 	$(BIN)/python -m benchmarks.disaggregation
 	$(BIN)/python benchmarks/week.py
+	$(BIN)/python -m benchmarks.strata
 
 accuracy: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.accuracy

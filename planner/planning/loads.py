@@ -20,6 +20,7 @@ from planner.traces.shaping.rescaling import (
     rates_of,
     repeated,
 )
+from planner.traces.shaping.strata import at_rates, strata_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -108,6 +109,62 @@ class Traffic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StrataTraffic(Traffic):
+    """A trace's traffic at the rates of a series, all of whose time counts.
+
+    Parameters
+    ----------
+    rate_rps : the mean over time [1/s].
+    strata_rps : rates from low to high, each of an equal share of the series' requests [1/s].
+    num_stood_for : requests of the series [1].
+    """
+
+    strata_rps: tuple[float, ...]
+    num_stood_for: float
+
+    @property
+    def can_last(self) -> bool:
+        """Whether the load may be longer than the trace: it stands for all of the series."""
+        return False
+
+    @property
+    def num_requests(self) -> int:
+        """How many requests the load has: about as many as a trace that goes on with itself may have."""
+        return len(self.strata_rps) * self._each
+
+    @property
+    def _each(self) -> int:
+        return MOST_REQUESTS // len(self.strata_rps)
+
+    def load(self, times: int = 1) -> Trace:
+        """Return the load."""
+        return self.grown(1.0, times)
+
+    def at(self, rate_rps: float) -> Trace:
+        """Return the traffic at another mean rate: all rates of the series grow alike."""
+        return self.grown(rate_rps / self.mean_rps, 1)
+
+    def grown(self, factor: float, times: int) -> Trace:
+        """Return the load at a multiple of its rates."""
+        rates = [rate * factor for rate in self.strata_rps]
+        return at_rates(self.trace, rates, [self._each] * len(rates), self.scaling, self.seed)
+
+    def drawn_again(self, number: int) -> Trace:
+        """Return another draw of the load."""
+        return replace(self, seed=self.seed + number * len(self.strata_rps)).load()
+
+    @property
+    def limits_rps(self) -> tuple[float, float]:
+        """The lowest and the highest mean rate that the traffic can be had at [1/s]."""
+        lowest, highest = rates_of(self.trace, self.scaling)
+        return lowest * self.mean_rps / self.strata_rps[0], highest * self.mean_rps / self.strata_rps[-1]
+
+    def alike(self, scaling: str, num_requests: int) -> Trace:
+        """Return the load by another way of scaling."""
+        return replace(self, scaling=scaling).load()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class UsersLoad(Traffic):
     """A trace's requests or sessions, of which so many users send one after the other.
 
@@ -166,21 +223,31 @@ def users_of(trace: Trace, scenario: Scenario, think_time_s: float | None) -> Us
                      of=of, users=users, think_time_s=think_time_s, assumption=think_time(cut, of, think_time_s)[1])
 
 
-def traffic_of(trace: Trace, scenario: Scenario, scaling: str, series: RateSeries | None) -> Traffic:
+def traffic_of(trace: Trace, scenario: Scenario, scaling: str, series: RateSeries | None,
+               num_strata: int | None = None) -> Traffic:
     """Return the traffic that a scenario, or a series of rates, asks for.
+
+    Parameters
+    ----------
+    num_strata : rates that stand for all of the series [1]; None for its highest window.
 
     Raises
     ------
     UsageError : options contradict each other; the trace has no rate to change.
     """
-    rates = {name: getattr(scenario, name) for name in ("rate_scale", "request_rate")}
-    given = {name: rate for name, rate in rates.items() if rate is not None}
+    asked = {name: getattr(scenario, name) for name in ("rate_scale", "request_rate")}
+    given = {name: rate for name, rate in asked.items() if rate is not None}
     if len(given) > 1:
         raise UsageError("--rate-scale and --request-rate exclude each other; give one of them")
     for name, rate in given.items() if series is not None else ():
         raise UsageError(f"--{name.replace('_', '-')} {rate}: the rate series sets the rates; leave it out")
     is_drawn = scenario.request_rate is not None and (trace.format == NAME or trace.arrivals == "absent")
     cut = shape_load(scenario if is_drawn else replace(scenario, rate_scale=None, request_rate=None), trace)
+    if series is not None and num_strata is not None:
+        rates = strata_of(series, num_strata)
+        return StrataTraffic(trace=cut, rate_rps=series.mean_rps, duration_s=None, scaling=scaling,
+                             seed=scenario.seed or 0, is_drawn=is_drawn, strata_rps=tuple(rates.tolist()),
+                             num_stood_for=float((series.rate_rps * series.duration_s).sum()))
     rate, duration_s = scenario.request_rate, None
     if scenario.rate_scale is not None:
         rate = rate_of(cut) * scenario.rate_scale

@@ -169,6 +169,7 @@ class Choices:
     forecast_s, season_s, forecast_quantile : how long a forecast of the series is wanted, after how long rates have
         their shape again, and which share of the past it covers; None for the series as it is [s, s, 1].
     series : rates by window, which the trace's traffic takes on in turn; None for the trace as it is.
+    num_strata : rates that stand for all of the series [1]; None for its highest window alone.
     """
 
     gpus: Sequence[str] = ()
@@ -216,6 +217,10 @@ class Choices:
         None, "CSV file of request rates over time (columns start_s, rate_rps). The trace's traffic is scaled to "
               "these rates.", name="rate_series",
         kind=Path, read=_series)
+    num_strata: int | None = _option(
+        None, "With --rate-series: size the fleet for all of its time, not for its highest rate. The traffic is "
+              "replayed at this number of rates, from low to high, each for an equal share of the requests.",
+        name="strata")
     think_time: float | None = _option(None, "With --max-concurrency or --max-sessions: pause of a user between an "
                                              "answer and the next request [s]. [the trace's]")
     forecast_s: float | None = _option(None, "Forecast the rate series for so long, and size the fleet for the "

@@ -24,7 +24,7 @@ from planner.planning.fleets import (
 )
 from planner.planning.growth import check_growth, growth_of
 from planner.planning.layouts import can_cost_less, pruned_notes, smallest_layouts
-from planner.planning.loads import Traffic, UsersLoad, traffic_of, users_of
+from planner.planning.loads import StrataTraffic, Traffic, UsersLoad, traffic_of, users_of
 from planner.planning.missed import UnreachableError, reached_objectives
 from planner.planning.offers import HOURS_PER_MONTH, HOURS_PER_YEAR, check_sort, offers
 from planner.planning.search_options import RANKS, Choices
@@ -38,6 +38,7 @@ from planner.planning.size_answer import (
     SizedTraffic,
     UnableFleet,
 )
+from planner.planning.strata_error import check_strata, strata_notes
 from planner.planning.thresholds import cheapest_threshold, read_open_fleet
 from planner.planning.user_loads import limited
 from planner.progress import in_parallel, later
@@ -106,7 +107,9 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
         return _infeasible(asked, unable)
     kind, best = able[0]
     fleets = tuple(fleet for _, fleet in able)
-    compared = _compared(traffic, kind, objectives, choices, best)
+    count = best.num_replicas - spare_replicas(choices, kind.divided)
+    compared = _compared(traffic, kind, objectives, choices, best, count)
+    drawn = strata_notes(traffic, kind, count, objectives, choices)
     return replace(
         asked, cheapest=best, feasible=True, alternatives=(*fleets, *unable), priors=best.priors,
         fewest_gpus=min(fleets, key=lambda fleet: (whole_gpus(fleet.kind, fleet.num_gpus), _cost(fleet, choices))),
@@ -114,7 +117,8 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
         sensitivity=sensitivity(traffic, able, objectives, choices) if choices.sensitivity else None,
         growth=growth_of(traffic, kind, best, objectives, choices),
         routers=compared.routers, routers_not_tried=compared.routers_not_tried, better_router=compared.better_router,
-        scalings=compared.scalings, notes=(*best.notes, *pruned_notes(pruned), *forecast_notes, *compared.notes))
+        scalings=compared.scalings,
+        notes=(*best.notes, *pruned_notes(pruned), *forecast_notes, *drawn, *compared.notes))
 
 
 def _sized(traffic: Traffic, kinds: Sequence[Kind], objectives: Objectives,
@@ -142,7 +146,7 @@ def _traffic(trace: Trace, scenario: Scenario, choices: Choices) -> Traffic:
         if choices.think_time is not None:
             raise UsageError(f"--think-time {choices.think_time:g}: requests at a rate have none; give the users by "
                              f"--max-concurrency or --max-sessions")
-        return traffic_of(trace, scenario, choices.scaling, choices.series)
+        return traffic_of(trace, scenario, choices.scaling, choices.series, choices.num_strata)
     if choices.series is not None or choices.period_s is not None or choices.growth is not None or choices.sensitivity:
         raise UsageError("--rate-series, --period, --growth, --sensitivity: a closed loop of users has no rate that "
                          "could change; leave them out")
@@ -168,6 +172,7 @@ def _check(scenario: Scenario, choices: Choices) -> None:
         raise UsageError(f"--fleet {scenario.fleet}: its pools say what replicas are made of; give "
                          f"tensor_parallel_size in them, and leave --tensor-parallel-size and --disaggregate out")
     check_schedule(choices)
+    check_strata(choices)
     check_sort(choices)
     check_growth(choices)
 
@@ -193,6 +198,11 @@ def _assumptions(traffic: Traffic, own_rps: float, scenario: Scenario) -> tuple[
     service = ", as in a Kubernetes Service" if scenario.router == SERVICE_ROUTER else ""
     if isinstance(traffic, UsersLoad):
         rate = f"{traffic.users:,} {UNKNOWNS[traffic.of].unit} at once; {traffic.assumption}"
+    elif isinstance(traffic, StrataTraffic):
+        low, high = traffic.strata_rps[0], traffic.strata_rps[-1]
+        rate = (f"{traffic.num_requests:,} requests at {len(traffic.strata_rps):,} rates, from {low:,.4g} to "
+                f"{high:,.4g}/s, stand for {traffic.num_stood_for:,.0f} at {traffic.mean_rps:,.4g}/s on average, each "
+                f"rate for an equal share, by {traffic.scaling}: {MEANINGS[traffic.scaling]}")
     elif not traffic.is_drawn and not traffic.is_rescaled:
         rate = f"requests arrive at {traffic.mean_rps:,.4g}/s, as recorded"
     elif traffic.is_drawn:
@@ -205,11 +215,11 @@ def _assumptions(traffic: Traffic, own_rps: float, scenario: Scenario) -> tuple[
             f"each with its own queue and cache")
 
 
-def _compared(traffic: Traffic, kind: Kind, objectives: Objectives, choices: Choices, best: Fleet) -> Compared:
+def _compared(traffic: Traffic, kind: Kind, objectives: Objectives, choices: Choices, best: Fleet,
+              count: int) -> Compared:
     """Return the size under other assumptions, empty where nothing else is to be tried."""
     if not choices.compare_assumptions:
         return Compared(routers=(), routers_not_tried=(), better_router=None, scalings=(), notes=())
-    count = best.num_replicas - spare_replicas(choices, kind.divided)
     return spread(traffic, kind, objectives, choices, count, best.trace_copies, best.num_gpus)
 
 

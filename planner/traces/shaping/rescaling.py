@@ -217,7 +217,7 @@ def _arranged(trace: Trace, rows: Rows, arrivals_s: Floats, copy: Rows | None = 
     suffix = _suffixes(copy)
     table = trace.requests[rows].with_columns(pl.Series("arrival_s", arrivals_s - arrivals_s[0]),
                                               pl.col("request_id").cast(pl.String) + suffix)
-    table = _own_sessions(table, suffix)
+    table = own_sessions(table, suffix)
     return dataclasses.replace(trace, requests=table,
                                prefix=None if trace.prefix is None else _own_content(trace.prefix, rows, copy))
 
@@ -232,7 +232,7 @@ def _suffixes(copy: Rows) -> pl.Series:
     return names.gather(copy)
 
 
-def _own_sessions(table: pl.DataFrame, suffix: pl.Series) -> pl.DataFrame:
+def own_sessions(table: pl.DataFrame, suffix: pl.Series) -> pl.DataFrame:
     """Let copies of a session be sessions of their own; parents that are left out are waited for no more."""
     if "session_id" in table.columns:
         table = table.with_columns(pl.col("session_id") + suffix)
