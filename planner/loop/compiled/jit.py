@@ -3,6 +3,7 @@
 import gc
 import hashlib
 import importlib
+import importlib.util
 import os
 import sys
 import tempfile
@@ -59,6 +60,27 @@ os.environ.setdefault("NUMBA_CACHE_DIR", str(_cache_dir()))
 numba: Any = importlib.import_module("numba")  # not before: it reads NUMBA_CACHE_DIR when imported
 caching: Any = importlib.import_module("numba.core.caching")
 events: Any = importlib.import_module("numba.core.event")
+
+
+def _load_array_functions() -> None:
+    """Load Numba's functions on arrays without SciPy's linear algebra, a tenth of the time of a warm command.
+
+    Numba imports it here only to learn whether it is there. A function with a product of matrices, which only a user's
+    policy may have, imports it when it is compiled.
+    """
+    blas = "scipy.linalg.cython_blas"
+    if blas in sys.modules:
+        return
+    sys.modules[blas] = None  # type: ignore[assignment]  # an import fails
+    try:
+        functions: Any = importlib.import_module("numba.np.arraymath")
+        functions._HAVE_BLAS = True
+    finally:
+        del sys.modules[blas]
+
+
+if importlib.util.find_spec("scipy") is not None:
+    _load_array_functions()
 
 
 class PackageCacheLocator(caching.UserProvidedCacheLocator):  # type: ignore[misc]
