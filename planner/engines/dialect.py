@@ -116,6 +116,8 @@ class Dialect:
     has_abbreviations : whether the beginning of a flag stands for it, as argparse has it.
     variables : environment variables that set an option, by name.
     unmodelled_variables : those that change an answer and are not modelled; a default is a value that changes nothing.
+    refuses_longer_since : release since which the engine refuses a context limit above the model's; None if none does.
+    config_effects : effects of flags that change the model's config, and so its own limit.
     ranks : flags of data-parallel attention.
     lora_switch : the flag that turns adapters on; None if none is needed.
     tier : flags of a tier in host memory; None if an option of its own has the size over all GPUs.
@@ -142,6 +144,8 @@ class Dialect:
     kv_tokens: tuple[str, ...] = ()
     variables: Mapping[str, Flag] = field(default_factory=dict)
     unmodelled_variables: tuple[Unmodelled, ...] = ()
+    refuses_longer_since: str | None = None
+    config_effects: tuple[str, ...] = ()
     ranks: RankFlags
     lora_switch: str | None = None
     tier: TierFlags | None = None
@@ -163,6 +167,11 @@ def written(choices: Mapping[str, Any]) -> Write:
 def choice(names: tuple[str, ...], option: str, choices: Mapping[str, Any]) -> Flag:
     """Return a flag whose value is one of several words, written as they stand here."""
     return Flag(names=names, option=option, read=one_of(choices), write=written(choices))
+
+
+def allowed() -> Flag:
+    """Return the variable that allows a context limit above the model's."""
+    return choice((), "allows_longer_context", dict.fromkeys(ON, True) | dict.fromkeys(OFF, False))
 
 
 def never_chunked(enable_chunked_prefill: bool) -> str | None:

@@ -117,6 +117,10 @@ def _never(_: str | None) -> bool:
     return False
 
 
+def _no_blocks(_: str | None) -> int:
+    return 0
+
+
 def _no_layers(_: Architecture) -> int:
     return 0
 
@@ -166,6 +170,8 @@ class Engine:
     compressed_max_num_seqs : default seat limit over all ranks with such models; None for the usual one.
     sparse_kv_cache_type : default KV type with DeepSeek's sparse attention, of a GPU; None for the checkpoint's.
     needs_whole_context : whether the engine refuses to start if its KV cache holds less than one longest context.
+    fits_context_since : first release that fits its context limit to the KV cache if it is told to; None if none does.
+    reserved_blocks : blocks of the KV cache that a release leaves out when it fits the limit [1].
 
     Kernels
     -------
@@ -225,6 +231,8 @@ class Engine:
     compressed_max_num_seqs: int | None = None
     sparse_kv_cache_type: Callable[[Gpu], str] | None = None
     needs_whole_context: bool = False
+    fits_context_since: str | None = None
+    reserved_blocks: Callable[[str | None], int] = _no_blocks
 
     routes_with_experts: bool = False
     rotates_in_attention: bool = False

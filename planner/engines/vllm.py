@@ -26,16 +26,17 @@ from planner.engines.dialect import (
     RankFlags,
     Switch,
     Tree,
+    allowed,
     choice,
     limit,
     unwritten,
 )
 from planner.engines.engine import Activations, Engine, EngineDefaults, Occupied, Size
-from planner.engines.kv_groups import logs_pool, tokens_in_flight, window_pages
+from planner.engines.kv_groups import logs_pool, reserved_blocks, tokens_in_flight, window_pages
 from planner.engines.log_lines import TOGETHER, Found, Lines, LogReader, Look, between
 from planner.engines.releases import Default, is_before
 from planner.engines.values import largest, limits, listed_json, number, text, whole_or_auto
-from planner.engines.vllm_flags import FLAGS, VARIABLES
+from planner.engines.vllm_flags import FLAGS, OTHER_CONFIG, VARIABLES
 
 SAMPLER_BYTES_PER_LOGIT = 20  # logits in 16 bit and FP32, and the working memory of the Triton sampler
 # Compressed sparse attention: one pool. A block holds 256 tokens of entries, or of each other group of layers as many
@@ -232,12 +233,13 @@ DIALECT = Dialect(  # vllm/engine/arg_utils.py
     ),
     variables={
         "VLLM_MXFP4_USE_MARLIN": choice((), "moe_backend", dict.fromkeys(ON, "marlin") | dict.fromkeys(OFF, "auto")),
+        "VLLM_ALLOW_LONG_MAX_MODEL_LEN": allowed(),
         "VLLM_FLOAT32_MATMUL_PRECISION": choice((), "fp32_matmul", MATMULS),
         "VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE": choice(
             (), "chunks_free_blocks", dict.fromkeys(ON, True) | dict.fromkeys(OFF, False)),
         "LMCACHE_MAX_LOCAL_CPU_SIZE": Flag(names=(), option="lmcache_gib", read=number),
     },
-    unmodelled_variables=VARIABLES)
+    unmodelled_variables=VARIABLES, refuses_longer_since="0.6", config_effects=(OTHER_CONFIG,))
 
 STATISTICS = re.compile(
     r"(?:(Engine \d+): )?Avg prompt throughput: (\d+(?:\.\d+)?) tokens/s, Avg generation throughput: "
@@ -309,6 +311,7 @@ VLLM = Engine(
     charges_graphs_since="0.21",  # VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS
     window_pages=window_pages, tokens_in_flight=tokens_in_flight, logs_pool=logs_pool,
     compressed_pages=compressed_pages, needs_whole_context=True,
+    fits_context_since="0.14", reserved_blocks=reserved_blocks,
     index_share=0.1, compressed_kernels="vllm",
     block_sparse_frac={"hopper": 0.122, "blackwell": 0.2},
     block_sparse_unpadded=("blackwell",),  # a kernel of its own

@@ -81,6 +81,7 @@ _CONTEXT_PARALLEL = Unmodelled(
     flags=flags("""--dcp-comm-backend=
         --dcp-q-replicate --dcp-kv-cache-interleave-size=1 --cp-kv-cache-interleave-size=1 --enable-hc-sp"""))
 
+OTHER_CONFIG = "changes the model's config; give the changed config.json as --model"
 UNMODELLED = (
     Unmodelled(effect=OFFLOADED, is_refused=True, flags=flags("""
         --cpu-offload-gb=0 --cpu-offload-params=* --offload-backend=auto --offload-group-size=0
@@ -120,7 +121,7 @@ UNMODELLED = (
                    --data-parallel-multi-port-external-lb|-dpm""")),
     Unmodelled(effect="runs a scheduler or a worker of your own; --policy my_policy.py:name replays one",
                flags=flags("--scheduler-cls= --worker-cls=auto --additional-config=")),
-    Unmodelled(effect="changes the model's config; give the changed config.json as --model",
+    Unmodelled(effect=OTHER_CONFIG,
                flags=flags("--hf-overrides= --model-class-overrides= --rope-scaling= --rope-theta=")),
     Unmodelled(effect="moves KV or embeddings in a way of its own",
                flags=flags("""

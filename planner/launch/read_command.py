@@ -15,6 +15,7 @@ from planner.launch.beginnings import image_release, launched
 from planner.launch.described import Described
 from planner.launch.flag_names import flags_in, normal
 from planner.launch.launch_file import Logged, file_of, read_file, read_text
+from planner.launch.longer_context import check_longer_context
 from planner.launch.settle import settle
 from planner.launch.take_flags import take_flag, take_variable
 from planner.launch.taken import Taken
@@ -74,6 +75,8 @@ def read_launch(command: str, *, reads_files: bool = True, model: str | None = N
     if model is not None:
         taken.found["model"] = model
     _check_model(taken)
+    if not isinstance(source, Logged):  # a server with a log has started
+        check_longer_context(taken)
     if taken.found.get("performance_mode") == "interactivity":
         del taken.found["performance_mode"]
         taken.unmodelled.append(("--performance-mode interactivity", "captures CUDA graphs of more sizes"))

@@ -11,6 +11,7 @@ from planner.model.precision import WEIGHT_FORMATS, weight_format
 from planner.results.memory_notes import graph_memory, release_of_windows, window_memory
 from planner.results.session_notes import session_notes
 from planner.settings.default_router import ROUTER
+from planner.settings.deployment_options import FITTED_LENGTH
 from planner.settings.scenario import Scenario, given_options
 from planner.steptime.engine_constants import read_table
 from planner.steptime.roofline import priors
@@ -175,6 +176,8 @@ def _context(deployment: Deployment) -> list[str]:
     Layers with a state need less for it, and of models that have some nothing is said; sliding layers need windows.
     """
     arch, settings, memory = deployment.architecture, deployment.settings, deployment.memory
+    if deployment.scenario.max_model_len == FITTED_LENGTH:
+        return _fitted(deployment)
     room = settings.num_gpu_blocks * settings.block_size
     is_even = arch is not None and arch.has_even_layers
     if memory is not None and memory.windows.window_tokens:
@@ -185,6 +188,17 @@ def _context(deployment: Deployment) -> list[str]:
         return []
     return [f"{engine.title} would not start: its KV cache holds {room:,} tokens, less than max_model_len = "
             f"{settings.max_model_len:,}; lower --max-model-len"]
+
+
+def _fitted(deployment: Deployment) -> list[str]:
+    """Say the context limit that the engine fits to its KV cache."""
+    arch, length = deployment.architecture, deployment.settings.max_model_len
+    title = ENGINES[deployment.scenario.engine].title
+    if arch is None or length >= arch.max_model_len:
+        return [f"{title} fits max_model_len to the KV cache, which holds the model's whole context of {length:,} "
+                f"tokens"]
+    return [f"{title} fits max_model_len to the KV cache: {length:,} tokens, and the model has {arch.max_model_len:,}; "
+            f"--max-model-len gives another limit"]
 
 
 def _release(deployment: Deployment) -> list[str]:
