@@ -79,7 +79,7 @@ def test_a_limit_above_the_models_is_refused(command: str, remedy: str) -> None:
 @pytest.mark.parametrize("command", [
     f"VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 vllm serve {LLAMA} --max-model-len 200000",
     f"""vllm serve {LLAMA} --max-model-len 200000 --hf-overrides '{{"rope_scaling": {{"factor": 16}}}}'""",
-    f"""python -m sglang.launch_server --model {LLAMA} --context-length 200000 --json-model-override-args '{{"a": 1}}'""",
+    f"python -m sglang.launch_server --model {LLAMA} --context-length 200000 --json-model-override-args '{{\"a\": 1}}'",
     f"docker run lmsysorg/sglang:v0.4.9 python -m sglang.launch_server --model {LLAMA} --context-length 200000",
     "vllm serve some/unknown-model --max-model-len 200000",
 ])

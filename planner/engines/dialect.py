@@ -114,6 +114,7 @@ class Dialect:
     role_switches : the same for flags without a value.
     connectors : flags with a connector of KV, by which it has a role or a tier in host memory.
     has_abbreviations : whether the beginning of a flag stands for it, as argparse has it.
+    refuses_abbreviations : commands that do not start with the beginning of a flag, as click has it.
     variables : environment variables that set an option, by name.
     unmodelled_variables : those that change an answer and are not modelled; a default is a value that changes nothing.
     refuses_longer_since : release since which the engine refuses a context limit above the model's; None if none does.
@@ -139,6 +140,7 @@ class Dialect:
     role_switches: Mapping[str, str] = field(default_factory=dict)
     connectors: tuple[str, ...] = ()
     has_abbreviations: bool = True
+    refuses_abbreviations: tuple[re.Pattern[str], ...] = ()
     file_entries: tuple[Flag | Switch | Tree, ...] = ()
     experts: tuple[str, ...] = ()
     kv_tokens: tuple[str, ...] = ()
@@ -154,6 +156,12 @@ class Dialect:
     logs_all_arguments: bool = False
     log_version: re.Pattern[str] | None = None
     dash: str = "-"
+
+    @property
+    def known_variables(self) -> frozenset[str]:
+        """Return the names of environment variables that set an option, or change an answer."""
+        known = (name for group in self.unmodelled_variables for flag in group.flags for name in flag.names)
+        return frozenset((*self.variables, *known))
 
 
 def written(choices: Mapping[str, Any]) -> Write:

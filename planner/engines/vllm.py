@@ -146,6 +146,7 @@ DIALECT = Dialect(  # vllm/engine/arg_utils.py
     launch=("vllm", "serve"), model=("--model",), files=("--config",),
     images=("(?<!lmcache/)vllm-openai", "rocm/vllm(?:-dev)?"),
     commands=(re.compile(r"(?:\S*/)?vllm serve"), re.compile(r"\S*python\S* -m vllm\.entrypoints\.openai\.api_server"),
+              re.compile(r"\S*python\S* -m vllm(?:\.entrypoints\.cli\.main)? serve"),
               re.compile(r"\S*python\S* -m dynamo\.vllm"),
               re.compile(r"(?:\S*/)?vllm-openai(?::\S+|@\S+)?")),  # the image, whose arguments follow it
     ranks=RankFlags(needs_switch=False, router="vllm-dp"),  # v1/engine/core.py (DPEngineCoreProc), core_client.py

@@ -11,10 +11,10 @@ import yaml
 from planner.engines import ENGINES
 from planner.engines.releases import stated_release
 from planner.errors import UsageError
-from planner.launch.beginnings import image_release, launched
+from planner.launch.beginnings import Beginning, image_release, launched
 from planner.launch.described import Described
-from planner.launch.flag_names import flags_in, normal
-from planner.launch.launch_file import Logged, file_of, read_file, read_text
+from planner.launch.flag_names import find_flag, flags_in, names_of, normal
+from planner.launch.launch_file import Logged, check_no_path, file_of, read_file, read_text
 from planner.launch.longer_context import check_longer_context
 from planner.launch.settle import settle
 from planner.launch.take_flags import take_flag, take_variable
@@ -66,6 +66,8 @@ def read_launch(command: str, *, reads_files: bool = True, model: str | None = N
     UsageError : it launches none of these engines, names no model, or has a value that is wrong or not modelled.
     """
     path = file_of(command) if reads_files else None
+    if reads_files and path is None:
+        check_no_path(command)
     source = read_text(command, role) if path is None else read_file(path, role)
     if isinstance(source, Logged):
         taken, notes = _of_log(source, role), []
@@ -121,9 +123,24 @@ def _of_words(source: Described, role: str, reads_files: bool) -> Taken:
     _take_version(beginning.release or image_release(source.image or ""), taken)
     for name, value in (*source.variables.items(), *beginning.variables.items()):
         take_variable(taken, name, value)
+    _refuse_abbreviations(beginning)
     for flag, value in _settings(beginning.engine, beginning.arguments, source.files, reads_files):
         take_flag(taken, flag, value)
     return taken
+
+
+def _refuse_abbreviations(beginning: Beginning) -> None:
+    """Raise UsageError if a command has the beginning of a flag, and takes whole flags alone."""
+    dialect, names = ENGINES[beginning.engine].dialect, names_of(beginning.engine)
+    if not any(pattern.fullmatch(word) for word in beginning.before[-2:] for pattern in dialect.refuses_abbreviations):
+        return
+    for flag, _ in flags_in(beginning.engine, beginning.arguments):
+        begun = [name for name in names if name.startswith(normal(flag))]
+        if begun and find_flag(beginning.engine, flag) is None:
+            meant = min(begun, key=len).removeprefix("--").replace("-", dialect.dash)
+            raise UsageError(f"--from-command: {flag} is no flag of {ENGINES[beginning.engine].title}, which takes no "
+                             f"abbreviations and does not start with it; did you mean --{meant}? Correct it, or leave "
+                             f"it out")
 
 
 def _of_log(logged: Logged, role: str) -> Taken:
