@@ -117,6 +117,10 @@ def _never(_: str | None) -> bool:
     return False
 
 
+def _no_formats(_: str | None) -> tuple[str, ...]:
+    return ()
+
+
 def _no_blocks(_: str | None) -> int:
     return 0
 
@@ -138,6 +142,9 @@ class Engine:
         than max_num_seqs prompts of it in any case.
     policies : policies of the engine that may be given by the name of another one.
     newest_since : first release of the newest line; None if releases do not differ in speed.
+    replayed_since : first release whose own scheduler is the one that is replayed; None for all.
+    older_policy : policy with the scheduler of earlier releases; None without one.
+    before_replayed : what earlier releases are, and the remedy, as a note says it after the release.
     defaults_since : defaults that began with a release.
     older_rules : scheduler rules that ended with a release: their names in the loop's settings, and that release.
     older_layers : layers of a model that releases before `newest_since` run with more kernels [1].
@@ -169,6 +176,7 @@ class Engine:
         stages); None if all of it is in blocks.
     compressed_max_num_seqs : default seat limit over all ranks with such models; None for the usual one.
     sparse_kv_cache_type : default KV type with DeepSeek's sparse attention, of a GPU; None for the checkpoint's.
+    converts_to : weight formats that a release makes of 16-bit weights as it loads them.
     needs_whole_context : whether the engine refuses to start if its KV cache holds less than one longest context.
     fits_context_since : first release that fits its context limit to the KV cache if it is told to; None if none does.
     reserved_blocks : blocks of the KV cache that a release leaves out when it fits the limit [1].
@@ -207,6 +215,9 @@ class Engine:
     fits_whole_prompts: bool = False
     policies: Mapping[str, str] = field(default_factory=dict)
     newest_since: str | None = None
+    replayed_since: str | None = None
+    older_policy: str | None = None
+    before_replayed: str = ""
     defaults_since: tuple[Default, ...] = ()
     older_rules: Mapping[str, str] = field(default_factory=dict)
     older_layers: Callable[[Architecture], int] = _no_layers
@@ -230,6 +241,7 @@ class Engine:
     compressed_pool: Callable[[Architecture, float, int], float] | None = None
     compressed_max_num_seqs: int | None = None
     sparse_kv_cache_type: Callable[[Gpu], str] | None = None
+    converts_to: Callable[[str | None], tuple[str, ...]] = _no_formats
     needs_whole_context: bool = False
     fits_context_since: str | None = None
     reserved_blocks: Callable[[str | None], int] = _no_blocks

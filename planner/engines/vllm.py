@@ -53,6 +53,19 @@ def graph_capture_size(_: Size, max_num_seqs: int, tokens_per_decode: int) -> in
     return min(2 * (max_num_seqs or 256) * tokens_per_decode, 512)
 
 
+def converts_to(version: str | None) -> tuple[str, ...]:
+    """Return the formats that vLLM makes of 16-bit weights: `_ONLINE_SHORTHANDS` in vllm/config/quantization.py.
+
+    bitsandbytes left the package with 0.29.
+
+    >>> converts_to(None), converts_to("0.21.0")
+    (('fp8', 'mxfp8', 'mxfp4'), ('fp8', 'bnb-4bit'))
+    """
+    formats = [name for name, since in (("fp8", "0"), ("mxfp8", "0.26"), ("mxfp4", "0.29"))
+               if not is_before(version, since)]
+    return (*formats, *(("bnb-4bit",) if is_before(version, "0.29") else ()))
+
+
 def usable_bytes(gpu_memory_utilization: float, occupied: Occupied) -> float:
     """Return the memory for weights, working memory and KV: a share of the whole GPU [bytes]."""
     return gpu_memory_utilization * occupied.capacity
@@ -300,6 +313,10 @@ VLLM = Engine(
                      "max_num_batched_tokens": "8192 (A100, and below 70 GiB: 2048; no GPU: 2048)",
                      "gpu_memory_utilization": "0.92 (before 0.20: 0.9)"},
     fits_whole_prompts=True,  # _set_default_max_num_seqs_and_batched_tokens_args in vllm/engine/arg_utils.py
+    replayed_since="0.8",  # VLLM_USE_V1 in vllm/envs.py
+    older_policy="vllm-v0",
+    before_replayed="runs engine V0 unless VLLM_USE_V1=1 is set, and V1 is replayed; --policy vllm-v0 replays V0's "
+                    "scheduler without chunked prefill. Memory and limits are V1's",
     # Pull requests 27614 (release notes of 0.14.0) and 34299; routers in 32 bit ran cuBLAS until 0.20.
     defaults_since=(Default("async_scheduling", "0.14", before=False),
                     Default("fuse_allreduce_rms", "0.16", before=False),
@@ -312,7 +329,7 @@ VLLM = Engine(
     charges_graphs_since="0.21",  # VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS
     window_pages=window_pages, tokens_in_flight=tokens_in_flight, logs_pool=logs_pool,
     compressed_pages=compressed_pages, needs_whole_context=True,
-    fits_context_since="0.14", reserved_blocks=reserved_blocks,
+    converts_to=converts_to, fits_context_since="0.14", reserved_blocks=reserved_blocks,
     index_share=0.1, compressed_kernels="vllm",
     block_sparse_frac={"hopper": 0.122, "blackwell": 0.2},
     block_sparse_unpadded=("blackwell",),  # a kernel of its own

@@ -155,7 +155,8 @@ VARIABLES = (
         VLLM_USE_TRTLLM_ATTENTION= VLLM_ALLREDUCE_USE_SYMM_MEM=1 VLLM_USE_NCCL_SYMM_MEM=0 VLLM_DISABLED_KERNELS=
         VLLM_ROCM_USE_AITER=0 VLLM_ROCM_USE_AITER_MHA=1 VLLM_ROCM_USE_AITER_MOE=1 VLLM_MLA_DISABLE=0
         VLLM_BATCH_INVARIANT=0""")),
-    Unmodelled(effect="chooses vLLM's engine V0, whose scheduler is not replayed", flags=flags("VLLM_USE_V1=1")),
+    Unmodelled(effect="chooses vLLM's engine V0, and V1 is replayed; --policy vllm-v0 replays V0's scheduler without "
+                      "chunked prefill", flags=flags("VLLM_USE_V1=1")),
     Unmodelled(effect="names a file with LMCache's sizes; --kv-offloading-size has the size",
                flags=flags("LMCACHE_CONFIG_FILE=")),
     Unmodelled(effect="keeps KV in a store that replicas share; --kv-remote-size replays one",

@@ -12,6 +12,7 @@ from planner.engines import ENGINES
 from planner.engines.releases import stated_release
 from planner.errors import UsageError
 from planner.launch.beginnings import Beginning, image_release, launched
+from planner.launch.checkpoint_format import missing_checkpoint
 from planner.launch.described import Described
 from planner.launch.flag_names import find_flag, flags_in, names_of, normal
 from planner.launch.launch_file import Logged, check_no_path, file_of, read_file, read_text
@@ -20,6 +21,7 @@ from planner.launch.settle import settle
 from planner.launch.take_flags import take_flag, take_variable
 from planner.launch.taken import Taken
 from planner.settings.deployment_options import SIZES
+from planner.settings.scenario import Scenario
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +86,7 @@ def read_launch(command: str, *, reads_files: bool = True, model: str | None = N
         taken.unmodelled.append(("--performance-mode interactivity", "captures CUDA graphs of more sizes"))
     options = settle(taken)
     if not isinstance(source, Logged):
-        options, notes = _replicated(options, source, notes)
+        options, notes = _replicated(options, source, [*notes, *_weights(options)])
     return Launch(options=options, left_aside=tuple(taken.no_effect), unmodelled=tuple(taken.unmodelled),
                   unknown=tuple(taken.unknown), notes=tuple(notes))
 
@@ -190,6 +192,13 @@ def _around(source: Described, found: Mapping[str, Any]) -> list[str]:
     if source.gpus is None or source.gpus == used:
         return notes
     return [*notes, f"{source.place} requests {source.gpus} GPUs, and its command uses {used}; {used} are predicted"]
+
+
+def _weights(options: Mapping[str, Any]) -> list[str]:
+    """Say that the engine would not load the model's checkpoint in the weight format that its command asks for."""
+    names = ("model", "engine", "engine_version", "quantization")
+    missing = missing_checkpoint(Scenario(**{name: options[name] for name in names if name in options}))
+    return [] if missing is None else [f"the prediction is of {missing}"]
 
 
 def _replicated(options: dict[str, Any], source: Described, notes: list[str]

@@ -7,6 +7,8 @@ from typing import Any
 from planner.catalog.families import COMPRESSED
 from planner.deployment.deploy import Deployment, pools_of
 from planner.engines import ENGINES
+from planner.engines.engine import Engine
+from planner.engines.releases import is_before
 from planner.model.precision import WEIGHT_FORMATS, weight_format
 from planner.results.memory_notes import graph_memory, release_of_windows, window_memory
 from planner.results.session_notes import session_notes
@@ -203,10 +205,24 @@ def _fitted(deployment: Deployment) -> list[str]:
 
 def _release(deployment: Deployment) -> list[str]:
     """Say how an engine's release changes its defaults and step times."""
-    stack, version = deployment.stack, deployment.scenario.engine_version
+    version = deployment.scenario.engine_version
     engine = ENGINES[deployment.scenario.engine]
     if version is None:
         return []
+    older = [] if deployment.policy.name == engine.older_policy else _before_replayed(engine, version)
+    return [*older, *_changed(deployment, engine, version)]
+
+
+def _before_replayed(engine: Engine, version: str) -> list[str]:
+    """Say that a release has another scheduler than the one that is replayed."""
+    if engine.replayed_since is None or not is_before(version, engine.replayed_since):
+        return []
+    return [f"{engine.title} {version} {engine.before_replayed}"]
+
+
+def _changed(deployment: Deployment, engine: Engine, version: str) -> list[str]:
+    """Say which defaults and step times of a release are others than the newest one's."""
+    stack = deployment.stack
     changed = [f"{default.option} is {default.before or 'off'} before {default.since}"
                for default in engine.defaults_before(version)]
     if changed:
