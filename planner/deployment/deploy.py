@@ -348,7 +348,7 @@ def _plan_memory(scenario: Scenario, limits: EngineDefaults, architecture: Archi
         max_num_batched_tokens=limits.max_num_batched_tokens or longest,
         max_num_seqs=limits.max_num_seqs or 256,
         block_size=scenario.block_size,
-        draft=draft,
+        draft=draft, moe_backend=scenario.moe_backend,
         adapters_bytes=0.0 if not scenario.max_loras else scenario.max_loras * adapter_bytes(
             architecture, scenario.max_lora_rank, layout.tensor_parallel_size),
         states_per_seq=ENGINES[scenario.engine].states_per_sequence(scenario.enable_prefix_caching,

@@ -69,13 +69,17 @@ class Occupied(NamedTuple):
 
 
 class Activations(NamedTuple):
-    """Sizes that activation memory depends on: residual stream and largest layer [bytes], and sizes of the sampler."""
+    """Sizes that activation memory depends on: residual stream and largest layer [bytes], and sizes of the sampler.
+
+    `version` is the engine's release, None for the newest.
+    """
 
     residual: float
     layer: float
     max_num_batched_tokens: int
     max_num_seqs: int
     vocab_size: int
+    version: str | None = None
 
 
 class WindowPages(NamedTuple):
@@ -177,6 +181,9 @@ class Engine:
     compressed_max_num_seqs : default seat limit over all ranks with such models; None for the usual one.
     sparse_kv_cache_type : default KV type with DeepSeek's sparse attention, of a GPU; None for the checkpoint's.
     converts_to : weight formats that a release makes of 16-bit weights as it loads them.
+    pads_experts_on : vendors of GPUs on which it pads 16-bit experts.
+    drops_scales_since : first release without a second copy of the scales of NVFP4 experts; None for an engine that
+        never had one.
     needs_whole_context : whether the engine refuses to start if its KV cache holds less than one longest context.
     fits_context_since : first release that fits its context limit to the KV cache if it is told to; None if none does.
     reserved_blocks : blocks of the KV cache that a release leaves out when it fits the limit [1].
@@ -242,6 +249,8 @@ class Engine:
     compressed_max_num_seqs: int | None = None
     sparse_kv_cache_type: Callable[[Gpu], str] | None = None
     converts_to: Callable[[str | None], tuple[str, ...]] = _no_formats
+    pads_experts_on: tuple[str, ...] = ()
+    drops_scales_since: str | None = None
     needs_whole_context: bool = False
     fits_context_since: str | None = None
     reserved_blocks: Callable[[str | None], int] = _no_blocks

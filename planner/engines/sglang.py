@@ -343,6 +343,7 @@ SGLANG = Engine(
     fuses_allreduce=fuses_allreduce, largest_fused_bytes=largest_fused_bytes,
     # `determine_num_fused_shared_experts` in deepseek_v2.py and glm4_moe.py
     fused_shared_experts=("deepseek_v3", "glm_moe_dsa", "glm4_moe"),
+    drops_scales_since="0.5.12",
     converts_to=lambda _: ("fp8", "bnb-4bit"),  # layers/quantization: fp8.py, bitsandbytes.py
     dialect=DIALECT,
     log=LogReader(mark=" batch", line=BATCH, read=read_log, kv_tokens=None))

@@ -39,6 +39,10 @@ from planner.engines.values import largest, limits, listed_json, number, text, w
 from planner.engines.vllm_flags import FLAGS, OTHER_CONFIG, VARIABLES
 
 SAMPLER_BYTES_PER_LOGIT = 20  # logits in 16 bit and FP32, and the working memory of the Triton sampler
+TRITON_SAMPLER_SINCE = "0.17"  # v1/sample/ops/topk_topp_triton.py
+# `apply_top_k_top_p` sorts before: logits in 16 bit and FP32, sorted values and their indices (4 + 8), the indices
+# before (8), and CUB's other buffer for both (12).
+SORTING_BYTES_PER_LOGIT = 2 + 4 + 12 + 8 + 12
 # Compressed sparse attention: one pool. A block holds 256 tokens of entries, or of each other group of layers as many
 # tokens as fill a page of the same size: 64 of a window, 4 or 8 of a compressor's rows.
 BLOCK_SIZE, WINDOW_PAGE, OVERLAPPING_PAGE, PLAIN_PAGE = 256, 64, 4, 8
@@ -75,10 +79,12 @@ def activation_bytes(sizes: Activations) -> float:
     """Return the peak of the largest step [bytes]: its largest layer, or the sampler's logits, which every rank has.
 
     vLLM's logs of 0.18 and later show 20 bytes a logit, with its Triton kernel (vllm-project/vllm#33538). Logs of 0.6
-    to 0.16 show 38.5, since PyTorch's sampler sorts the logits, and some of up to 0.11 show 14, as FlashInfer's would.
+    to 0.16 show 37 to 39, since PyTorch's sampler sorts the logits, and some show 14, as FlashInfer's would
+    (VLLM_USE_FLASHINFER_SAMPLER=1).
     """
     seqs = min(sizes.max_num_seqs, sizes.max_num_batched_tokens)
-    return sizes.residual + max(sizes.layer, seqs * sizes.vocab_size * SAMPLER_BYTES_PER_LOGIT)
+    per_logit = SORTING_BYTES_PER_LOGIT if is_before(sizes.version, TRITON_SAMPLER_SINCE) else SAMPLER_BYTES_PER_LOGIT
+    return sizes.residual + max(sizes.layer, seqs * sizes.vocab_size * per_logit)
 
 
 def state_pages(arch: Architecture, block_size: int, kv_bytes_per_element: float, tensor_parallel_size: int,
@@ -329,6 +335,7 @@ VLLM = Engine(
     charges_graphs_since="0.21",  # VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS
     window_pages=window_pages, tokens_in_flight=tokens_in_flight, logs_pool=logs_pool,
     compressed_pages=compressed_pages, needs_whole_context=True,
+    pads_experts_on=("AMD",),  # VLLM_ROCM_MOE_PADDING and AITER's kernels
     converts_to=converts_to, fits_context_since="0.14", reserved_blocks=reserved_blocks,
     index_share=0.1, compressed_kernels="vllm",
     block_sparse_frac={"hopper": 0.122, "blackwell": 0.2},

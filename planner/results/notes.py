@@ -10,7 +10,7 @@ from planner.engines import ENGINES
 from planner.engines.engine import Engine
 from planner.engines.releases import is_before
 from planner.model.precision import WEIGHT_FORMATS, weight_format
-from planner.results.memory_notes import graph_memory, release_of_windows, window_memory
+from planner.results.memory_notes import memory_notes, release_of_windows, window_memory
 from planner.results.session_notes import session_notes
 from planner.settings.default_router import ROUTER
 from planner.settings.deployment_options import FITTED_LENGTH
@@ -104,7 +104,7 @@ def _engines(deployment: Deployment, trace: Trace) -> list[str]:
         lines.append(_images(deployment))
     if "adapter" in columns and not settings.max_loras:
         lines.append("the trace's LoRA adapters are ignored; --max-loras replays them")
-    lines += window_memory(deployment, trace) + graph_memory(deployment)
+    lines += window_memory(deployment, trace) + memory_notes(deployment)
     lines += _kv_cache(deployment) + _encoders(deployment) + _kernels(deployment)
     return lines + _context(deployment) + _release(deployment) + _calibration(deployment)
 
