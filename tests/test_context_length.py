@@ -89,3 +89,15 @@ def test_a_longer_limit_is_read_where_the_engine_takes_it(command: str) -> None:
 
 def test_a_limit_as_long_as_the_models_is_read() -> None:
     assert read_launch(f"vllm serve {LLAMA} --max-model-len 128K").options["max_model_len"] == 131_072
+
+
+@pytest.mark.parametrize(("engine", "version", "given", "expected"), [
+    ("vllm", None, None, 4_096), ("vllm", "0.11.0", None, 131_072), ("vllm", None, 65_536, 65_536),
+    ("vllm", None, -1, 4_096), ("sglang", None, None, 131_072)])
+def test_longrope_models_are_served_with_their_original_context(engine: str, version: str | None, given: int | None,
+                                                                expected: int) -> None:
+    scenario = Scenario(model="phi-4-mini", gpu="l40s", engine=engine, engine_version=version, max_model_len=given)
+    assert deploy(scenario).settings.max_model_len == expected
+    outcome = replay(trace_of([(0.0, 100, 8)]), scenario)
+    said = [note for note in outcome.summary["notes"] if "before LongRoPE extends it to 131,072" in note]
+    assert len(said) == ((given, expected) == (None, 4_096))

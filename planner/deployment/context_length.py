@@ -12,11 +12,11 @@ from planner.settings.scenario import Scenario
 
 def longest_context(scenario: Scenario, policy: Policy, architecture: Architecture | None,
                     longest_request: int) -> int:
-    """Return the context limit [tokens]: the scenario's, or the model's, or the longest request of the trace."""
+    """Return the context limit [tokens]: the scenario's, or the engine's for the model, or the longest request."""
     if scenario.max_model_len is not None and scenario.max_model_len != FITTED_LENGTH:
         return scenario.max_model_len
     if architecture is not None:
-        return architecture.max_model_len
+        return ENGINES[scenario.engine].default_context(architecture, scenario.engine_version)
     if scenario.max_model_len == FITTED_LENGTH:
         raise UsageError(f"max_model_len = {FITTED_LENGTH}: the engine fits the model's context to the KV cache, and "
                          f"no model is given; give --model, or a length")

@@ -337,7 +337,8 @@ def with_constants(deployment: Deployment, constants: EngineConstants) -> Deploy
 
 def _plan_memory(scenario: Scenario, limits: EngineDefaults, architecture: Architecture, gpu: Gpu, layout: Layout,
                  kv_bytes: float, draft: Draft | None) -> MemoryPlan:
-    longest = given_length(scenario) or architecture.max_model_len
+    longest = given_length(scenario) or ENGINES[scenario.engine].default_context(
+        architecture, scenario.engine_version)
     return plan_memory(
         architecture, gpu, layout,
         engine=scenario.engine,

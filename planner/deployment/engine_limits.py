@@ -46,7 +46,8 @@ def _for_whole_prompts(limits: EngineDefaults, scenario: Scenario, architecture:
 
     Source: `_set_default_max_num_seqs_and_batched_tokens_args` in vllm/engine/arg_utils.py.
     """
-    longest = given_length(scenario) or (architecture.max_model_len if architecture else 0)
+    longest = given_length(scenario) or (
+        ENGINES[scenario.engine].default_context(architecture, scenario.engine_version) if architecture else 0)
     if longest == 0:
         return limits
     tokens = limits.max_num_batched_tokens if limits.enable_chunked_prefill else max(

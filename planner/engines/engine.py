@@ -121,6 +121,10 @@ def _never(_: str | None) -> bool:
     return False
 
 
+def _whole_context(arch: Architecture, _: str | None) -> int:
+    return arch.max_model_len
+
+
 def _no_formats(_: str | None) -> tuple[str, ...]:
     return ()
 
@@ -184,6 +188,7 @@ class Engine:
     pads_experts_on : vendors of GPUs on which it pads 16-bit experts.
     drops_scales_since : first release without a second copy of the scales of NVFP4 experts; None for an engine that
         never had one.
+    default_context : context limit that a release takes if none is given, of (model, release) [tokens].
     needs_whole_context : whether the engine refuses to start if its KV cache holds less than one longest context.
     fits_context_since : first release that fits its context limit to the KV cache if it is told to; None if none does.
     reserved_blocks : blocks of the KV cache that a release leaves out when it fits the limit [1].
@@ -251,6 +256,7 @@ class Engine:
     converts_to: Callable[[str | None], tuple[str, ...]] = _no_formats
     pads_experts_on: tuple[str, ...] = ()
     drops_scales_since: str | None = None
+    default_context: Callable[[Architecture, str | None], int] = _whole_context
     needs_whole_context: bool = False
     fits_context_since: str | None = None
     reserved_blocks: Callable[[str | None], int] = _no_blocks

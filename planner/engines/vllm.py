@@ -70,6 +70,19 @@ def converts_to(version: str | None) -> tuple[str, ...]:
     return (*formats, *(("bnb-4bit",) if is_before(version, "0.29") else ()))
 
 
+def default_context(arch: Architecture, version: str | None) -> int:
+    """Return the context limit without --max-model-len: the model's, or that before LongRoPE extends it [tokens].
+
+    Source: `_get_and_verify_max_len` in vllm/config/model.py, since 0.11.1.
+
+    >>> from planner.catalog.catalog_files import load_model
+    >>> default_context(load_model("phi-4-mini"), None), default_context(load_model("phi-4-mini"), "0.11.0")
+    (4096, 131072)
+    """
+    is_extended = arch.original_model_len == 0 or is_before(version, "0.11.1")
+    return arch.max_model_len if is_extended else arch.original_model_len
+
+
 def usable_bytes(gpu_memory_utilization: float, occupied: Occupied) -> float:
     """Return the memory for weights, working memory and KV: a share of the whole GPU [bytes]."""
     return gpu_memory_utilization * occupied.capacity
@@ -335,7 +348,7 @@ VLLM = Engine(
     charges_graphs_since="0.21",  # VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS
     window_pages=window_pages, tokens_in_flight=tokens_in_flight, logs_pool=logs_pool,
     compressed_pages=compressed_pages, needs_whole_context=True,
-    pads_experts_on=("AMD",),  # VLLM_ROCM_MOE_PADDING and AITER's kernels
+    default_context=default_context, pads_experts_on=("AMD",),  # VLLM_ROCM_MOE_PADDING and AITER's kernels
     converts_to=converts_to, fits_context_since="0.14", reserved_blocks=reserved_blocks,
     index_share=0.1, compressed_kernels="vllm",
     block_sparse_frac={"hopper": 0.122, "blackwell": 0.2},
