@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from benchmarks.accuracy.kv_capacity import FITTED, STARTS, kv_capacity, read_starts
+from benchmarks.accuracy.kv_capacity import DOUBTED, FITTED, STARTS, kv_capacity, read_starts
 
 
 def test_every_start_is_named_once_and_says_where_it_is_from() -> None:
@@ -16,10 +16,35 @@ def test_every_start_is_named_once_and_says_where_it_is_from() -> None:
     assert (table["kv_gib"].is_not_null() | table["kv_tokens"].is_not_null()).all()
 
 
-def test_weights_are_those_of_the_logs_but_for_what_kernels_pad_and_images_need() -> None:
+def test_weights_are_those_of_the_logs_except_of_experts_that_kernels_pad() -> None:
     for start in read_starts():
         off = start.predicted_weights_gib / start.measured_weights_gib - 1
-        assert math.isnan(off) or -0.1 < off < 0.01 or (start.gpu, round(start.measured_weights_gib)) == ("mi300x", 79)
+        # NVFP4-v2 of DeepSeek-R1 has o_proj in 4 bit, which the catalog has in 16 bit
+        most = 0.015 if start.id == "sgl-r1fp4-b200-tp4" else 0.01
+        assert math.isnan(off) or -0.07 < off < most or start.notes
+
+
+def test_none_is_far_off_without_a_note_that_says_why() -> None:
+    far = [start for start in read_starts() if not abs(start.predicted / start.measured - 1) <= DOUBTED]
+    assert far
+    assert all(any("padding of 16-bit experts on AMD" in note for note in start.notes) for start in far)
+    assert f"; {far[-1].id} (" in kv_capacity().notes[-1]
+
+
+def test_older_releases_sort_logits() -> None:
+    """With the newest sampler's memory the median was 3.7 % off, and the worst 93 %."""
+    older = [start for start in read_starts() if start.kind == "vLLM before" and start.gpu != "mi300x"]
+    ratios = np.array([start.predicted / start.measured for start in older])
+    assert len(ratios) > 20
+    assert np.median(np.abs(ratios - 1)) < 0.03
+    assert (np.abs(ratios - 1) < 0.12).all()
+
+
+def test_errors_are_grouped_by_family() -> None:
+    families = {row[1]: row[2] for row in kv_capacity().tables[0].rows if row[0] == "family"}
+    assert families["llama"] > 20
+    assert sum(families.values()) == pl.read_csv(STARTS).height
+    assert {"llama4", "gpt_oss", "deepseek_v3", "qwen3_5_moe"} <= set(families)
 
 
 def test_kv_memory_is_near_what_todays_vllm_finds() -> None:

@@ -395,3 +395,18 @@ def test_loading_imports_nothing_slow() -> None:
             "sys.exit(len({'numpy', 'polars', 'numba'} & sys.modules.keys()))")
     root = Path(planner.__file__).parent.parent
     assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(("name", "parameters", "context"), [  # published sizes [10^9], and contexts of config.json
+    ("deepseek-ai/DeepSeek-V2.5", 236, 163_840), ("deepseek-ai/DeepSeek-Coder-V2-Instruct", 236, 163_840),
+    ("moonshotai/Moonlight-16B-A3B-Instruct", 16, 8_192), ("microsoft/Phi-3-medium-4k-instruct", 14, 4_096),
+    ("microsoft/Phi-3-medium-128k-instruct", 14, 131_072), ("tiiuae/Falcon-H1-34B-Instruct", 33.6, 262_144),
+    ("ai21labs/AI21-Jamba-Large-1.7", 398, 262_144), ("ai21labs/AI21-Jamba-Mini-1.6", 51.6, 262_144),
+    ("CohereLabs/c4ai-command-a-03-2025", 111, 131_072), ("CohereForAI/c4ai-command-r-plus-08-2024", 104, 131_072),
+    ("mistralai/Ministral-8B-Instruct-2410", 8.02, 32_768),
+    ("deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", 1.78, 131_072),
+    ("deepseek-ai/DeepSeek-R1-Distill-Qwen-7B", 7.62, 131_072)])
+def test_models_have_their_published_size(name: str, parameters: float, context: int) -> None:
+    arch = load_model(name)
+    assert num_parameters(arch) / 1e9 == pytest.approx(parameters, rel=0.005)
+    assert arch.max_model_len == context

@@ -92,7 +92,8 @@ from planner.planning.study import read_study
      {"engine": "vllm", "num_speculative_tokens": 3, "speculative_method": "mtp"}),
     ("vllm serve Qwen/Qwen3-32B -q awq_marlin --kv-cache-dtype fp8_e4m3 --enable-expert-parallel "
      "--scheduling-policy priority --max-model-len -1 > log 2>&1",
-     {"engine": "vllm", "quantization": "awq", "kv_cache_dtype": "fp8", "expert_parallel": True, "policy": "priority"}),
+     {"engine": "vllm", "quantization": "awq", "kv_cache_dtype": "fp8", "expert_parallel": True, "policy": "priority",
+      "max_model_len": -1}),
     ("python3 -m sglang.launch_server --model-path Qwen/Qwen3-32B --tp 4 --ep-size 4 --mem-fraction-static 0.85 "
      "--page-size 64 --max-total-tokens 6400 --disable-radix-cache --disable-overlap-schedule --max-queued-requests 40",
      {"engine": "sglang", "tensor_parallel_size": 4, "expert_parallel": True, "gpu_memory_utilization": 0.85,

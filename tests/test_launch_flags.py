@@ -80,7 +80,7 @@ def test_a_flag_is_in_one_class_only(engine: str) -> None:
                                                                        "expert_parallel": True}),
     ("vllm serve m/m --speculative-model [ngram] --num-speculative-tokens 5", {
         "speculative_method": "ngram", "num_speculative_tokens": 5}),
-    ("vllm serve m/m --max-model-len auto --device cuda", {}),
+    ("vllm serve m/m --max-model-len auto --device cuda", {"max_model_len": -1}),
     ("vllm serve m/m -tp 8 --enable-expert-parallel --enable-eplb --eplb-config "
      "'{\"num_redundant_experts\": 32, \"window_size\": 1000}'", {
          "tensor_parallel_size": 8, "expert_parallel": True, "enable_eplb": True, "num_redundant_experts": 32}),

@@ -41,6 +41,17 @@ def test_a_version_that_is_none_is_refused() -> None:
         Scenario(engine_version="nightly")
 
 
+@pytest.mark.parametrize(("version", "policy", "is_said"), [
+    ("0.6.0", None, True), ("0.7.3", None, True), ("0.8.0", None, False), (None, None, False),
+    ("0.6.0", "vllm-v0", False)])
+def test_a_note_says_that_a_release_ran_another_scheduler(version: str | None, policy: str | None, is_said: bool
+                                                          ) -> None:
+    scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm", engine_version=version, policy=policy)
+    found = [note for note in notes(deploy(scenario), client_load(scenario)) if "engine V0" in note]
+    assert [note.startswith(f"vLLM {version} runs engine V0") for note in found] == [True] * is_said
+    assert all("--policy vllm-v0" in note for note in found)
+
+
 def test_a_note_says_what_a_release_changes() -> None:
     def said(engine: str, version: str) -> str:
         scenario = Scenario(model="deepseek-v3", gpu="b200-sxm", engine=engine,

@@ -85,3 +85,33 @@ def test_size_writes_its_fleet(tmp_path: Path) -> None:
     refused = CliRunner().invoke(app, [*words, "--write", "nomad"])
     assert refused.exit_code != 0
     assert "must be k8s, compose, dynamo" in str(refused.exception)
+
+
+@pytest.mark.parametrize(("model", "quantization", "engine", "version", "lacks"), [
+    ("llama-3.1-8b", "awq", "vllm", None, "vLLM does not convert to awq"),
+    ("llama-3.1-8b", "fp8", "vllm", None, ""), ("llama-3.1-8b", "bf16", "vllm", None, ""),
+    ("llama-3.1-8b", "mxfp8", "vllm", "0.21.0", "vLLM does not convert to mxfp8"),
+    ("llama-3.1-8b", "mxfp8", "vllm", "0.26.0", ""),
+    ("llama-3.1-8b", "fp8", "trtllm", None, "TensorRT-LLM does not convert to fp8"),
+    ("llama-3.1-8b", "bnb-4bit", "sglang", None, ""),
+    ("deepseek-v3", "nvfp4", "vllm", None, "in place of deepseek-ai/DeepSeek-V3, which"),
+    ("deepseek-v3", "fp8_block", "vllm", None, ""), ("gpt-oss-20b", "mxfp4", "trtllm", None, ""),
+    ("Qwen/Qwen3-32B-AWQ", "awq", "vllm", None, "")])
+def test_a_command_lacks_a_checkpoint_that_its_engine_does_not_make(model: str, quantization: str, engine: str,
+                                                                    version: str | None, lacks: str) -> None:
+    command, lacking = launch_command(Scenario(model=model, quantization=quantization, engine=engine,
+                                               engine_version=version))
+    assert [lacks in text for text in lacking] == [True] * bool(lacks)
+    if version is None:  # the command does not say it
+        assert any(lacks in note for note in read_launch(command).notes) == (bool(lacks) and "quantization" in command)
+
+
+def test_a_written_file_says_the_checkpoint_that_it_lacks(tmp_path: Path) -> None:
+    path = tmp_path / "llm.yaml"
+    done = CliRunner().invoke(app, [
+        "size", "chat", "--limit", "200", "--request-rate", "2", "--model", "llama-3.1-8b", "--gpu", "l40s",
+        "--tensor-parallel-size", "1", "--quantization", "awq", "--slo", "ttft:9000", "--write", f"k8s={path}"])
+    assert done.exit_code == 0, done.output
+    assert path.read_text().startswith(
+        "# The command lacks a checkpoint with awq weights in place of meta-llama/Llama-3.1-8B, which vLLM")
+    assert read_launch(str(path)).options["quantization"] == "awq"

@@ -9,19 +9,23 @@ import numpy as np
 import polars as pl
 
 from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Verdict, ape, error_row
+from planner.catalog.catalog_files import load_model
 from planner.deployment.deploy import deploy
 from planner.engines.releases import stated_release
 from planner.errors import CapacityError
 from planner.report.content import Listing
+from planner.results.memory_notes import memory_notes
 from planner.settings.scenario import Scenario
 
-# One row a start. `source` has the log; `checkpoint` is what it names, `model` and `quantization` what that is here; a
+# One row a start. `source` has the log; a version with "?" is the newest release at the log's date; `checkpoint` is
+# what it names, `model` and `quantization` what that is here; a
 # setting that is empty is the engine's own. `weights_gib`, `kv_gib` and `kv_tokens` are what one GPU's log says.
 STARTS = Path(__file__).with_suffix(".csv")
 OPTIONS = ("engine", "gpu", "model", "quantization", "tensor_parallel_size", "pipeline_parallel_size",
            "expert_parallel", "kv_cache_dtype", "gpu_memory_utilization", "max_num_seqs", "max_num_batched_tokens")
 FITTED_SINCE = (0, 18)  # of vLLM: by then it sampled with Triton, and these logs say what that takes
 FITTED = "vLLM since 0.18"
+DOUBTED = 0.15  # error above which a prediction must have a note that says why
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +35,8 @@ class Start:
     Parameters
     ----------
     kind : engine and versions.
+    family : the model type of its config.json, without the suffix of a multimodal model's text part.
+    notes : the planner's notes on the memory.
     measured, predicted : memory for KV [GiB], or where the log has none KV tokens [1]; predicted NaN where it finds
         no room.
     measured_weights_gib, predicted_weights_gib : NaN where not logged.
@@ -39,6 +45,8 @@ class Start:
     id: str
     kind: str
     gpu: str
+    family: str
+    notes: tuple[str, ...]
     measured: float
     predicted: float
     measured_weights_gib: float
@@ -53,9 +61,8 @@ def read_starts() -> list[Start]:
 def kv_capacity() -> Section:
     """Return the section on them."""
     starts = read_starts()
-    groups = sorted({(by, value) for start in starts for by, value in (("engine", start.kind), ("GPU", start.gpu))})
-    rows = [[by, value, *_errors([s for s in starts if value == (s.kind if by == "engine" else s.gpu)])]
-            for by, value in groups]
+    groups = sorted({group for start in starts for group in _groups(start)})
+    rows = [[*group, *_errors([start for start in starts if group in _groups(start)])] for group in groups]
     newest = [s for s in starts if s.kind == FITTED]
     off = ape([s.predicted for s in newest], [s.measured for s in newest])
     return Section(
@@ -70,10 +77,22 @@ def kv_capacity() -> Section:
                                f"{s.measured_weights_gib:.4g} → {s.predicted_weights_gib:.4g}"] for s in starts])],
         notes=["Three numbers of the model are from vLLM's logs of 0.18 and later: what its sampler takes for a logit, "
                "its workspaces, and its buffers for more than one GPU. All else is shapes, formats and shares.",
-               "Up to 0.16 vLLM sampled with PyTorch, which sorts, and took 38 bytes a logit, in some logs 14, as "
-               "FlashInfer would; now it takes 20. With 1,024 sequences that is up to 3 GiB more or less.",
-               "Checkpoints that read images have weights for it besides, which the catalog leaves out; so do kernels "
-               "that pad (vLLM's experts on MI300X: 79 GiB for 57)."])
+               "Up to 0.16 vLLM sampled with PyTorch, which sorts, and needs 38 bytes a logit; now it needs 20. Some "
+               "logs of up to 0.11 show 14, as FlashInfer would need. With 1,024 sequences that is up to 3 GiB more.",
+               "A family is the model type of the checkpoint's config.json. Checkpoints that read images are predicted "
+               "with their vision encoder.",
+               f"Errors above {DOUBTED:.0%}: {_doubted(starts)}."])
+
+
+def _groups(start: Start) -> tuple[tuple[str, str], ...]:
+    return ("engine", start.kind), ("GPU", start.gpu), ("family", start.family)
+
+
+def _doubted(starts: list[Start]) -> str:
+    """Return the starts that are further off, each with the planner's note that says why."""
+    found = [f"{start.id} ({'; '.join(start.notes) or 'no note'})" for start in starts
+             if not abs(start.predicted / start.measured - 1) <= DOUBTED]
+    return "; ".join(found) or "none"
 
 
 def _errors(starts: list[Start]) -> list[Any]:
@@ -83,18 +102,25 @@ def _errors(starts: list[Start]) -> list[Any]:
 
 def _start(row: Mapping[str, Any]) -> Start:
     given = {name: row[name] for name in OPTIONS if row[name] not in (None, "")}
-    scenario = Scenario(engine_version=stated_release(row["version"]), **given)
+    scenario = Scenario(engine_version=_release(row["version"]), **given)
     try:
-        memory = deploy(scenario).memory
-    except CapacityError:
-        memory = None
+        deployment = deploy(scenario)
+        memory, notes = deployment.memory, tuple(memory_notes(deployment))
+    except CapacityError as error:
+        memory, notes = None, (str(error),)
     gib, tokens, weights = (float("nan"),) * 3
     if memory is not None:
         gib, tokens, weights = memory.kv_bytes / 2**30, float(memory.num_kv_tokens), memory.weight_bytes / 2**30
     return Start(
-        id=row["id"], kind=_kind(row["engine"], row["version"] or ""), gpu=row["gpu"],
+        id=row["id"], kind=_kind(row["engine"], row["version"] or ""), gpu=row["gpu"], notes=notes,
+        family=load_model(row["model"]).model_type.removesuffix("_text"),
         measured=row["kv_gib"] or float(row["kv_tokens"]), predicted=tokens if row["kv_gib"] is None else gib,
         measured_weights_gib=row["weights_gib"] or float("nan"), predicted_weights_gib=weights)
+
+
+def _release(version: str | None) -> str | None:
+    """Return the release of a start; one behind which the table has "?" is the newest of the log's date."""
+    return None if version is None else stated_release(version.removesuffix("?"))
 
 
 def _kind(engine: str, version: str) -> str:

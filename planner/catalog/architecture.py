@@ -22,6 +22,7 @@ class Architecture:
     model_type : Hugging Face `model_type` of the text model.
     hidden_size, vocab_size : as in the config [1].
     max_model_len : longest context that the positions reach [tokens].
+    original_model_len : of it before LongRoPE extends the positions; 0 without LongRoPE [tokens].
     tie_word_embeddings : whether the LM head is the input embedding.
     layers : groups of layers with attention of any kind, those with a KV cache first, of these the ones that see all
         tokens first.
@@ -67,6 +68,7 @@ class Architecture:
     expert_quantization: str | None
     attention_quantization: str | None
     linear_quantization: str | None = None
+    original_model_len: int = 0
     kv_cache_dtype: str | None
     vision: Vision | None = None
     encoders_left_out: tuple[str, ...] = ()

@@ -48,6 +48,7 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
     return Architecture(
         name=name, model_type=model_type, hidden_size=keys.integer("hidden_size"),
         vocab_size=keys.integer("vocab_size"), max_model_len=max_model_len,
+        original_model_len=_original_model_len(keys),
         tie_word_embeddings=bool(keys.config.get("tie_word_embeddings", False)),
         layers=layer_groups(keys, model_type, num_layers, max_model_len), mlps=mlps, dense_mlp=dense_mlp,
         num_residual_streams=keys.integer("hc_mult", 1), attn_res_block_size=keys.integer("attn_res_block_size", 0),
@@ -142,3 +143,11 @@ def _max_model_len(keys: Keys, model_type: str) -> int:
     if kind == "yarn":
         positions = int(scaling.get("original_max_position_embeddings", positions))
     return int(positions * float(scaling.get("factor", 1))) if kind in ("yarn", "linear", "dynamic") else positions
+
+
+def _original_model_len(keys: Keys) -> int:
+    """Return the positions before LongRoPE extends them; 0 without LongRoPE [tokens]."""
+    scaling = keys.config.get("rope_scaling") or keys.config.get("rope_parameters")
+    if not isinstance(scaling, Mapping) or scaling.get("rope_type", scaling.get("type")) not in ("longrope", "su"):
+        return 0
+    return keys.integer("original_max_position_embeddings", 0)

@@ -11,6 +11,7 @@ import typer
 
 from planner.commands.display import progress_shown
 from planner.commands.short_help import HELP_OPTIONS
+from planner.errors import UsageError
 from planner.settings.option_text import option_values, takes_list
 from planner.settings.scenario import OPTION_DEFAULTS, OPTION_TYPES, Scenario, scenario_from
 
@@ -18,7 +19,8 @@ FROM_COMMAND = "from_command"
 _CONTEXT = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
 _LAUNCH = inspect.Parameter(
     FROM_COMMAND, inspect.Parameter.KEYWORD_ONLY, default=None,
-    annotation=Annotated[str | None, typer.Option(
+    annotation=Annotated[list[str] | None, typer.Option(
+        metavar="TEXT",
         help="Launch command of the engine in quotes ('vllm serve …', 'python -m sglang.launch_server …', "
              "'trtllm-serve …'), or a file: a script with the command, or the server's log. Other options override "
              "the command.",
@@ -63,7 +65,7 @@ def takes_scenario(without: tuple[str, ...] = (),
         @functools.wraps(command)
         def with_options(context: typer.Context, **values: Any) -> None:
             options = {name: values.pop(name) for name in names}
-            launch = values.pop(FROM_COMMAND)
+            launch = _one_launch(values.pop(FROM_COMMAND))
             for option in HELP_OPTIONS:
                 del values[option.name]
             if launch is not None:
@@ -117,6 +119,21 @@ def _own_parameter(f: Any) -> inspect.Parameter:
     annotation: Any = Annotated[kind | None if is_read else f.type, option]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None if is_read else f.default,
                              annotation=annotation)
+
+
+def _one_launch(launches: list[str] | None) -> str | None:
+    """Return the launch command that is given; None if there is none.
+
+    Raises
+    ------
+    UsageError : there are several.
+    """
+    if launches is not None and len(launches) > 1:
+        from planner.launch.roles import REMEDY
+
+        raise UsageError(f"--from-command is given {len(launches)} times, and one deployment is predicted; for engines "
+                         f"with prefill and decode apart, {REMEDY}")
+    return launches[0] if launches else None
 
 
 def _over_launch(launch: str, options: dict[str, Any], context: typer.Context) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from planner.catalog.gpus import Gpu
 from planner.catalog.kv_cache import kv_bytes_per_token_per_gpu
 from planner.deployment.autoscale import Autoscale, read_autoscale
 from planner.deployment.conditions import Accepts, check_contexts, routes_of
+from planner.deployment.context_length import fitted_context, longest_context
 from planner.deployment.engine_limits import graph_sizes, limits_of, scenario_constants
 from planner.deployment.kv_tiers import check_tiers, cpu_tier, remote_tier
 from planner.deployment.memory import MemoryPlan, pages, plan_memory
@@ -29,8 +30,9 @@ from planner.model.loaded_model import loaded_model
 from planner.model.precision import kv_bytes_per_element, kv_cache_type
 from planner.model.spread import check_heads, layout_of, node_link_of, stage_transfer_of
 from planner.policies.by_name import load_policy
-from planner.policies.policy import CONTEXT_KEPT_FREE, Policy
+from planner.policies.policy import Policy
 from planner.settings.default_router import routed
+from planner.settings.deployment_options import FITTED_LENGTH, given_length
 from planner.settings.scenario import OPTION_DEFAULTS, Scenario, given_options
 from planner.settings.tier_options import has_tiers
 from planner.steptime.by_term import linear
@@ -258,7 +260,7 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
     """
     architecture = loaded_model(scenario)
     gpu = load_gpu(scenario.gpu) if scenario.gpu else None
-    given = frozenset(given_options(scenario))
+    given = frozenset(given_options(scenario)) - ({"max_model_len"} if given_length(scenario) is None else set())
     scenario = replace(scenario, **ENGINES[scenario.engine].options_before(scenario.engine_version, scenario))
     limits = limits_of(scenario, gpu, architecture)
     kv_cache_dtype = kv_cache_type(architecture, scenario.kv_cache_dtype, scenario.engine, gpu,
@@ -303,7 +305,7 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
     settings = _settings(
         scenario, architecture, gpu, kv_bytes,
         num_gpu_blocks=_num_gpu_blocks(scenario, memory),
-        max_model_len=_longest_context(scenario, policy, architecture, longest_request),
+        max_model_len=_context(scenario, policy, architecture, longest_request, memory, state_blocks),
         enable_prefix_caching=enable_prefix_caching, state_blocks=state_blocks,
         **ENGINES[scenario.engine].rules_before(scenario.engine_version),
         **window_settings(None if memory is None else memory.windows), attention_dp_size=layout.data_parallel_size,
@@ -315,14 +317,15 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
                       stack=stack, step_time=step_time, policy=policy, settings=settings, draft=draft, given=given)
 
 
-def _longest_context(scenario: Scenario, policy: Policy, architecture: Architecture | None,
-                     longest_request: int) -> int:
-    """Return the context limit [tokens]: the scenario's, or the model's, or the longest request of the trace."""
-    if scenario.max_model_len is not None:
-        return scenario.max_model_len
-    if architecture is not None:
-        return architecture.max_model_len
-    return longest_request + (CONTEXT_KEPT_FREE if policy.promises == "share" else 0)
+def _context(scenario: Scenario, policy: Policy, architecture: Architecture | None, longest_request: int,
+             memory: MemoryPlan | None, state_blocks: int) -> int:
+    """Return the context limit, fitted to the KV cache if the engine is told so [tokens]."""
+    longest = longest_context(scenario, policy, architecture, longest_request)
+    if scenario.max_model_len != FITTED_LENGTH:
+        return longest
+    return fitted_context(longest, engine=scenario.engine, version=scenario.engine_version,
+                          num_gpu_blocks=_num_gpu_blocks(scenario, memory), block_size=scenario.block_size,
+                          state_blocks=state_blocks, windows=None if memory is None else memory.windows)
 
 
 def with_constants(deployment: Deployment, constants: EngineConstants) -> Deployment:
@@ -334,7 +337,8 @@ def with_constants(deployment: Deployment, constants: EngineConstants) -> Deploy
 
 def _plan_memory(scenario: Scenario, limits: EngineDefaults, architecture: Architecture, gpu: Gpu, layout: Layout,
                  kv_bytes: float, draft: Draft | None) -> MemoryPlan:
-    longest = scenario.max_model_len or architecture.max_model_len
+    longest = given_length(scenario) or ENGINES[scenario.engine].default_context(
+        architecture, scenario.engine_version)
     return plan_memory(
         architecture, gpu, layout,
         engine=scenario.engine,
@@ -345,7 +349,7 @@ def _plan_memory(scenario: Scenario, limits: EngineDefaults, architecture: Archi
         max_num_batched_tokens=limits.max_num_batched_tokens or longest,
         max_num_seqs=limits.max_num_seqs or 256,
         block_size=scenario.block_size,
-        draft=draft,
+        draft=draft, moe_backend=scenario.moe_backend,
         adapters_bytes=0.0 if not scenario.max_loras else scenario.max_loras * adapter_bytes(
             architecture, scenario.max_lora_rank, layout.tensor_parallel_size),
         states_per_seq=ENGINES[scenario.engine].states_per_sequence(scenario.enable_prefix_caching,

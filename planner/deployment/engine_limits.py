@@ -11,7 +11,7 @@ from planner.engines import ENGINES
 from planner.engines.engine import EngineDefaults, Size
 from planner.errors import UsageError
 from planner.model.drafting import draft_method
-from planner.settings.deployment_options import SIZES
+from planner.settings.deployment_options import SIZES, given_length
 from planner.settings.scenario import Scenario, attention_ranks
 from planner.steptime.engine_constants import EngineConstants, constants_of, load_engine, read_constants, read_table
 
@@ -46,7 +46,8 @@ def _for_whole_prompts(limits: EngineDefaults, scenario: Scenario, architecture:
 
     Source: `_set_default_max_num_seqs_and_batched_tokens_args` in vllm/engine/arg_utils.py.
     """
-    longest = scenario.max_model_len or (architecture.max_model_len if architecture else 0)
+    longest = given_length(scenario) or (
+        ENGINES[scenario.engine].default_context(architecture, scenario.engine_version) if architecture else 0)
     if longest == 0:
         return limits
     tokens = limits.max_num_batched_tokens if limits.enable_chunked_prefill else max(

@@ -14,6 +14,7 @@ from planner.catalog.parameters import (
     per_layer_embeddings,
     per_layer_parameters,
 )
+from planner.deployment.kept_scales import kept_scale_bytes
 from planner.deployment.sliding_windows import WindowRules, Windows, windows_of
 from planner.engines import ENGINES
 from planner.engines.engine import Activations, Occupied
@@ -89,7 +90,8 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
                 kv_bytes_per_element: float, gpu_memory_utilization: float, max_num_batched_tokens: int,
                 max_num_seqs: int, block_size: int, draft: Draft | None = None,
                 adapters_bytes: float = 0.0, states_per_seq: int = 1, state_memory_ratio: float | None = None,
-                kv_cache_memory_bytes: int | None = None, window_rules: WindowRules | None = None) -> MemoryPlan:
+                kv_cache_memory_bytes: int | None = None, window_rules: WindowRules | None = None,
+                moe_backend: str = "auto") -> MemoryPlan:
     """Divide the memory of the fullest GPU as the engine does at start-up.
 
     Parameters
@@ -106,6 +108,7 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
     states_per_seq : of SGLang and linear attention, see `states_per_sequence` [1].
     state_memory_ratio : of SGLang and linear attention, states over KV; None for the engine's default [1].
     window_rules : of sliding layers; None for the newest release's.
+    moe_backend : kernels of routed experts.
     kv_cache_memory_bytes : memory for KV and states in place of what `gpu_memory_utilization` leaves [bytes].
 
     Raises
@@ -131,8 +134,10 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
     rules, ranks, stages = ENGINES[engine], layout.tensor_parallel_size, layout.pipeline_parallel_size
     shared_by = layout.cache_parts
     weights = (weight_bytes(arch, quantization, layout) + draft_weight_bytes(draft, layout) + adapters_bytes
-               + vision_weight_bytes(arch, layout))
-    activations = activation_bytes(arch, max_num_batched_tokens, max_num_seqs, ranks, engine)
+               + vision_weight_bytes(arch, layout)
+               + kept_scale_bytes(arch, gpu, layout, rules, quantization=quantization, version=window_rules.version,
+                                  moe_backend=moe_backend))
+    activations = activation_bytes(arch, max_num_batched_tokens, max_num_seqs, ranks, engine, window_rules.version)
     communication = COMMUNICATION_BYTES if layout.num_gpus > 1 else 0.0
     per_token = kv_bytes_per_token_per_gpu(arch, kv_bytes_per_element, ranks, stages) / shared_by
     block_size, state_blocks = pages(arch, engine, block_size, kv_bytes_per_element, ranks, draft)
@@ -317,7 +322,7 @@ def bytes_per_element(arch: Architecture, quantization: str | None) -> tuple[flo
 
 
 def activation_bytes(arch: Architecture, max_num_batched_tokens: int, max_num_seqs: int,
-                     tensor_parallel_size: int, engine: str = "vllm") -> float:
+                     tensor_parallel_size: int, engine: str = "vllm", version: str | None = None) -> float:
     """Peak of the largest step's activations on one GPU, with what an engine keeps to sample from them [bytes].
 
     Two 16-bit copies of the residual stream for T tokens, plus the largest of: attention's query, key, value and
@@ -329,8 +334,7 @@ def activation_bytes(arch: Architecture, max_num_batched_tokens: int, max_num_se
 
     Notes
     -----
-    vLLM's logs of 0.18 and later show 20 bytes a logit, with its Triton kernel (vllm-project/vllm#33538). From 0.6 to
-    0.16 they show 38.5, for PyTorch's sampler sorts the logits; 14 in some of up to 0.11, as FlashInfer's would take.
+    vLLM's bytes of a logit depend on its release (`engines/vllm.py`).
     TensorRT-LLM's log of 2,048 sequences of 151,936 logits has 2.66 GB of runtime buffers and 5.76 GB of its decoder
     (its issue 1188): 27 bytes a logit.
 
@@ -345,7 +349,7 @@ def activation_bytes(arch: Architecture, max_num_batched_tokens: int, max_num_se
     residual = 2 * tokens * hidden * ACTIVATION_BYTES_PER_ELEMENT
     return ENGINES[engine].activation_bytes(Activations(
         residual=residual, layer=layer, max_num_batched_tokens=tokens, max_num_seqs=max_num_seqs,
-        vocab_size=arch.vocab_size))
+        vocab_size=arch.vocab_size, version=version))
 
 
 def _check(gpu_memory_utilization: float, *sizes: int) -> None:

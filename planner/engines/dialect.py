@@ -114,8 +114,11 @@ class Dialect:
     role_switches : the same for flags without a value.
     connectors : flags with a connector of KV, by which it has a role or a tier in host memory.
     has_abbreviations : whether the beginning of a flag stands for it, as argparse has it.
+    refuses_abbreviations : commands that do not start with the beginning of a flag, as click has it.
     variables : environment variables that set an option, by name.
     unmodelled_variables : those that change an answer and are not modelled; a default is a value that changes nothing.
+    refuses_longer_since : release since which the engine refuses a context limit above the model's; None if none does.
+    config_effects : effects of flags that change the model's config, and so its own limit.
     ranks : flags of data-parallel attention.
     lora_switch : the flag that turns adapters on; None if none is needed.
     tier : flags of a tier in host memory; None if an option of its own has the size over all GPUs.
@@ -137,11 +140,14 @@ class Dialect:
     role_switches: Mapping[str, str] = field(default_factory=dict)
     connectors: tuple[str, ...] = ()
     has_abbreviations: bool = True
+    refuses_abbreviations: tuple[re.Pattern[str], ...] = ()
     file_entries: tuple[Flag | Switch | Tree, ...] = ()
     experts: tuple[str, ...] = ()
     kv_tokens: tuple[str, ...] = ()
     variables: Mapping[str, Flag] = field(default_factory=dict)
     unmodelled_variables: tuple[Unmodelled, ...] = ()
+    refuses_longer_since: str | None = None
+    config_effects: tuple[str, ...] = ()
     ranks: RankFlags
     lora_switch: str | None = None
     tier: TierFlags | None = None
@@ -150,6 +156,12 @@ class Dialect:
     logs_all_arguments: bool = False
     log_version: re.Pattern[str] | None = None
     dash: str = "-"
+
+    @property
+    def known_variables(self) -> frozenset[str]:
+        """Return the names of environment variables that set an option, or change an answer."""
+        known = (name for group in self.unmodelled_variables for flag in group.flags for name in flag.names)
+        return frozenset((*self.variables, *known))
 
 
 def written(choices: Mapping[str, Any]) -> Write:
@@ -163,6 +175,11 @@ def written(choices: Mapping[str, Any]) -> Write:
 def choice(names: tuple[str, ...], option: str, choices: Mapping[str, Any]) -> Flag:
     """Return a flag whose value is one of several words, written as they stand here."""
     return Flag(names=names, option=option, read=one_of(choices), write=written(choices))
+
+
+def allowed() -> Flag:
+    """Return the variable that allows a context limit above the model's."""
+    return choice((), "allows_longer_context", dict.fromkeys(ON, True) | dict.fromkeys(OFF, False))
 
 
 def never_chunked(enable_chunked_prefill: bool) -> str | None:

@@ -69,13 +69,17 @@ class Occupied(NamedTuple):
 
 
 class Activations(NamedTuple):
-    """Sizes that activation memory depends on: residual stream and largest layer [bytes], and sizes of the sampler."""
+    """Sizes that activation memory depends on: residual stream and largest layer [bytes], and sizes of the sampler.
+
+    `version` is the engine's release, None for the newest.
+    """
 
     residual: float
     layer: float
     max_num_batched_tokens: int
     max_num_seqs: int
     vocab_size: int
+    version: str | None = None
 
 
 class WindowPages(NamedTuple):
@@ -117,6 +121,18 @@ def _never(_: str | None) -> bool:
     return False
 
 
+def _whole_context(arch: Architecture, _: str | None) -> int:
+    return arch.max_model_len
+
+
+def _no_formats(_: str | None) -> tuple[str, ...]:
+    return ()
+
+
+def _no_blocks(_: str | None) -> int:
+    return 0
+
+
 def _no_layers(_: Architecture) -> int:
     return 0
 
@@ -134,6 +150,9 @@ class Engine:
         than max_num_seqs prompts of it in any case.
     policies : policies of the engine that may be given by the name of another one.
     newest_since : first release of the newest line; None if releases do not differ in speed.
+    replayed_since : first release whose own scheduler is the one that is replayed; None for all.
+    older_policy : policy with the scheduler of earlier releases; None without one.
+    before_replayed : what earlier releases are, and the remedy, as a note says it after the release.
     defaults_since : defaults that began with a release.
     older_rules : scheduler rules that ended with a release: their names in the loop's settings, and that release.
     older_layers : layers of a model that releases before `newest_since` run with more kernels [1].
@@ -165,7 +184,14 @@ class Engine:
         stages); None if all of it is in blocks.
     compressed_max_num_seqs : default seat limit over all ranks with such models; None for the usual one.
     sparse_kv_cache_type : default KV type with DeepSeek's sparse attention, of a GPU; None for the checkpoint's.
+    converts_to : weight formats that a release makes of 16-bit weights as it loads them.
+    pads_experts_on : vendors of GPUs on which it pads 16-bit experts.
+    drops_scales_since : first release without a second copy of the scales of NVFP4 experts; None for an engine that
+        never had one.
+    default_context : context limit that a release takes if none is given, of (model, release) [tokens].
     needs_whole_context : whether the engine refuses to start if its KV cache holds less than one longest context.
+    fits_context_since : first release that fits its context limit to the KV cache if it is told to; None if none does.
+    reserved_blocks : blocks of the KV cache that a release leaves out when it fits the limit [1].
 
     Kernels
     -------
@@ -201,6 +227,9 @@ class Engine:
     fits_whole_prompts: bool = False
     policies: Mapping[str, str] = field(default_factory=dict)
     newest_since: str | None = None
+    replayed_since: str | None = None
+    older_policy: str | None = None
+    before_replayed: str = ""
     defaults_since: tuple[Default, ...] = ()
     older_rules: Mapping[str, str] = field(default_factory=dict)
     older_layers: Callable[[Architecture], int] = _no_layers
@@ -224,7 +253,13 @@ class Engine:
     compressed_pool: Callable[[Architecture, float, int], float] | None = None
     compressed_max_num_seqs: int | None = None
     sparse_kv_cache_type: Callable[[Gpu], str] | None = None
+    converts_to: Callable[[str | None], tuple[str, ...]] = _no_formats
+    pads_experts_on: tuple[str, ...] = ()
+    drops_scales_since: str | None = None
+    default_context: Callable[[Architecture, str | None], int] = _whole_context
     needs_whole_context: bool = False
+    fits_context_since: str | None = None
+    reserved_blocks: Callable[[str | None], int] = _no_blocks
 
     routes_with_experts: bool = False
     rotates_in_attention: bool = False

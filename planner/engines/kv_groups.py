@@ -11,6 +11,7 @@ HYBRID_SINCE = "0.9.2"
 CHUNKED_SINCE = "0.13"  # of Llama 4's chunks: off by default (21761) until they cost no time any more (29627)
 IN_FLIGHT_SINCE = "0.26"  # tokens of all steps in flight are kept, two of them with async scheduling
 POOLED_LOG_SINCE = "0.21"  # "GPU KV cache size": concurrency · max_model_len; before, blocks // groups · block size
+NULL_BLOCK_SINCE = "0.29"  # the fitted context leaves out the block that the pool holds back (`get_kv_cache_configs`)
 PADDING_ALLOWED = 1.5  # of the larger count of layers over the smaller one: then one group each, with padding
 
 
@@ -73,3 +74,8 @@ def tokens_in_flight(max_num_batched_tokens: int, num_batches: int, version: str
 def logs_pool(version: str | None) -> bool:
     """Tell whether a release's "GPU KV cache size" is its room for the longest contexts (pull request 40694)."""
     return not is_before(version, POOLED_LOG_SINCE)
+
+
+def reserved_blocks(version: str | None) -> int:
+    """Return the blocks that the pool holds back when the context limit is fitted to it [1]."""
+    return 0 if is_before(version, NULL_BLOCK_SINCE) else 1

@@ -25,6 +25,7 @@ from planner.engines.dialect import (
     RankFlags,
     Switch,
     TierFlags,
+    allowed,
     choice,
     limit,
     never_chunked,
@@ -32,7 +33,7 @@ from planner.engines.dialect import (
 )
 from planner.engines.engine import Activations, Engine, EngineDefaults, Occupied, Size
 from planner.engines.log_lines import Found, Lines, LogReader, Look, between
-from planner.engines.sglang_flags import FLAGS
+from planner.engines.sglang_flags import FLAGS, OTHER_CONFIG
 from planner.engines.values import largest, number, one_of, text
 
 # chunked_prefill_size on GPUs with less memory than so many GiB, and cuda_graph_max_bs at a tp_size below four and from
@@ -280,7 +281,9 @@ DIALECT = Dialect(  # sglang/srt/server_args.py
         Flag(names=("--max-loaded-loras",), option="max_cpu_loras"),
         Flag(names=("--max-lora-rank",), option="max_lora_rank"),
     ),
+    refuses_longer_since="0.5.1", config_effects=(OTHER_CONFIG,),
     variables={
+        "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN": allowed(),
         "SGLANG_ENABLE_FLASHINFER_GEMM": choice((), "fp8_gemm_backend",
                                                  dict.fromkeys(ON, "flashinfer_trtllm") | dict.fromkeys(OFF, "auto")),
     })
@@ -340,5 +343,7 @@ SGLANG = Engine(
     fuses_allreduce=fuses_allreduce, largest_fused_bytes=largest_fused_bytes,
     # `determine_num_fused_shared_experts` in deepseek_v2.py and glm4_moe.py
     fused_shared_experts=("deepseek_v3", "glm_moe_dsa", "glm4_moe"),
+    drops_scales_since="0.5.12",
+    converts_to=lambda _: ("fp8", "bnb-4bit"),  # layers/quantization: fp8.py, bitsandbytes.py
     dialect=DIALECT,
     log=LogReader(mark=" batch", line=BATCH, read=read_log, kv_tokens=None))

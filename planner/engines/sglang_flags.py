@@ -84,6 +84,7 @@ OLDER = flags("""
     --mm-max-concurrent-calls= --mm-per-request-timeout= --stream-output --load-watch-interval=
     --piecewise-cuda-graph-compiler= --multi-item-scoring-delimiter= --pdlb-url= --uses-mamba-radix-cache""")
 
+OTHER_CONFIG = "changes the model or its weights; give the changed config.json as --model, or --quantization"
 UNMODELLED = (
     Unmodelled(effect=OFFLOADED, is_refused=True, flags=flags("""
         --cpu-offload-gb=0 --offload-group-size=-1 --offload-num-in-group=1 --offload-prefetch-step=1 --offload-mode=cpu
@@ -184,7 +185,7 @@ UNMODELLED = (
     Unmodelled(effect="keeps KV in a store; --kv-offloading-size (host memory) and --kv-remote-size (a store that "
                       "replicas share) replay one", flags=flags("""
         --hicache-storage-backend= --enable-lmcache --enable-flexkv""")),
-    Unmodelled(effect="changes the model or its weights; give the changed config.json as --model, or --quantization",
+    Unmodelled(effect=OTHER_CONFIG,
                flags=flags("""
         --json-model-override-args={} --modelopt-quant= --quantize-and-serve --rl-quant-profile=""")),
     Unmodelled(effect="changes how many tokens are drafted and accepted, or the time that drafting takes",

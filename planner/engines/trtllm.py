@@ -90,6 +90,7 @@ DIALECT = Dialect(  # tensorrt_llm/commands/serve.py and llmapi/llm_args.py
     launch=("trtllm-serve",), model=("--model", "--model-path"),
     files=("--config", "--extra-llm-api-options", "--extra-engine-args"),
     table=FLAGS, has_abbreviations=False, dash="_",
+    refuses_abbreviations=(re.compile(r"(?:\S*/)?trtllm-serve"),),  # a click command: tensorrt_llm/commands/serve.py
     experts=("--ep-size", "--moe-expert-parallel-size", "--expert-parallel-size"),
     kv_tokens=("--kv-cache-config.max-tokens",),
     roles={"--server-role": {"context": "prefill", "generation": "decode"},
@@ -107,7 +108,7 @@ DIALECT = Dialect(  # tensorrt_llm/commands/serve.py and llmapi/llm_args.py
     ),
     file_entries=(
         Switch(names=("--enable-attention-dp",), option="data_parallel_attention", otherwise=False),
-        choice(("--kv-cache-config.dtype",), "kv_cache_dtype", KV_DTYPES),
+        choice(("--kv-cache-config.dtype", "--kv-cache-dtype"), "kv_cache_dtype", KV_DTYPES),
         Flag(names=("--kv-cache-config.tokens-per-block", "--kv-block-size"), option="block_size"),
         Switch(names=("--kv-cache-config.enable-block-reuse",), option="enable_prefix_caching", otherwise=False),
         Switch(names=("--enable-chunked-prefill",), option="enable_chunked_prefill", otherwise=False),

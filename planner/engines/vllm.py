@@ -26,18 +26,23 @@ from planner.engines.dialect import (
     RankFlags,
     Switch,
     Tree,
+    allowed,
     choice,
     limit,
     unwritten,
 )
 from planner.engines.engine import Activations, Engine, EngineDefaults, Occupied, Size
-from planner.engines.kv_groups import logs_pool, tokens_in_flight, window_pages
+from planner.engines.kv_groups import logs_pool, reserved_blocks, tokens_in_flight, window_pages
 from planner.engines.log_lines import TOGETHER, Found, Lines, LogReader, Look, between
 from planner.engines.releases import Default, is_before
 from planner.engines.values import largest, limits, listed_json, number, text, whole_or_auto
-from planner.engines.vllm_flags import FLAGS, VARIABLES
+from planner.engines.vllm_flags import FLAGS, OTHER_CONFIG, VARIABLES
 
 SAMPLER_BYTES_PER_LOGIT = 20  # logits in 16 bit and FP32, and the working memory of the Triton sampler
+TRITON_SAMPLER_SINCE = "0.17"  # v1/sample/ops/topk_topp_triton.py
+# `apply_top_k_top_p` sorts before: logits in 16 bit and FP32, sorted values and their indices (4 + 8), the indices
+# before (8), and CUB's other buffer for both (12).
+SORTING_BYTES_PER_LOGIT = 2 + 4 + 12 + 8 + 12
 # Compressed sparse attention: one pool. A block holds 256 tokens of entries, or of each other group of layers as many
 # tokens as fill a page of the same size: 64 of a window, 4 or 8 of a compressor's rows.
 BLOCK_SIZE, WINDOW_PAGE, OVERLAPPING_PAGE, PLAIN_PAGE = 256, 64, 4, 8
@@ -52,6 +57,32 @@ def graph_capture_size(_: Size, max_num_seqs: int, tokens_per_decode: int) -> in
     return min(2 * (max_num_seqs or 256) * tokens_per_decode, 512)
 
 
+def converts_to(version: str | None) -> tuple[str, ...]:
+    """Return the formats that vLLM makes of 16-bit weights: `_ONLINE_SHORTHANDS` in vllm/config/quantization.py.
+
+    bitsandbytes left the package with 0.29.
+
+    >>> converts_to(None), converts_to("0.21.0")
+    (('fp8', 'mxfp8', 'mxfp4'), ('fp8', 'bnb-4bit'))
+    """
+    formats = [name for name, since in (("fp8", "0"), ("mxfp8", "0.26"), ("mxfp4", "0.29"))
+               if not is_before(version, since)]
+    return (*formats, *(("bnb-4bit",) if is_before(version, "0.29") else ()))
+
+
+def default_context(arch: Architecture, version: str | None) -> int:
+    """Return the context limit without --max-model-len: the model's, or that before LongRoPE extends it [tokens].
+
+    Source: `_get_and_verify_max_len` in vllm/config/model.py, since 0.11.1.
+
+    >>> from planner.catalog.catalog_files import load_model
+    >>> default_context(load_model("phi-4-mini"), None), default_context(load_model("phi-4-mini"), "0.11.0")
+    (4096, 131072)
+    """
+    is_extended = arch.original_model_len == 0 or is_before(version, "0.11.1")
+    return arch.max_model_len if is_extended else arch.original_model_len
+
+
 def usable_bytes(gpu_memory_utilization: float, occupied: Occupied) -> float:
     """Return the memory for weights, working memory and KV: a share of the whole GPU [bytes]."""
     return gpu_memory_utilization * occupied.capacity
@@ -61,10 +92,12 @@ def activation_bytes(sizes: Activations) -> float:
     """Return the peak of the largest step [bytes]: its largest layer, or the sampler's logits, which every rank has.
 
     vLLM's logs of 0.18 and later show 20 bytes a logit, with its Triton kernel (vllm-project/vllm#33538). Logs of 0.6
-    to 0.16 show 38.5, since PyTorch's sampler sorts the logits, and some of up to 0.11 show 14, as FlashInfer's would.
+    to 0.16 show 37 to 39, since PyTorch's sampler sorts the logits, and some show 14, as FlashInfer's would
+    (VLLM_USE_FLASHINFER_SAMPLER=1).
     """
     seqs = min(sizes.max_num_seqs, sizes.max_num_batched_tokens)
-    return sizes.residual + max(sizes.layer, seqs * sizes.vocab_size * SAMPLER_BYTES_PER_LOGIT)
+    per_logit = SORTING_BYTES_PER_LOGIT if is_before(sizes.version, TRITON_SAMPLER_SINCE) else SAMPLER_BYTES_PER_LOGIT
+    return sizes.residual + max(sizes.layer, seqs * sizes.vocab_size * per_logit)
 
 
 def state_pages(arch: Architecture, block_size: int, kv_bytes_per_element: float, tensor_parallel_size: int,
@@ -145,6 +178,7 @@ DIALECT = Dialect(  # vllm/engine/arg_utils.py
     launch=("vllm", "serve"), model=("--model",), files=("--config",),
     images=("(?<!lmcache/)vllm-openai", "rocm/vllm(?:-dev)?"),
     commands=(re.compile(r"(?:\S*/)?vllm serve"), re.compile(r"\S*python\S* -m vllm\.entrypoints\.openai\.api_server"),
+              re.compile(r"\S*python\S* -m vllm(?:\.entrypoints\.cli\.main)? serve"),
               re.compile(r"\S*python\S* -m dynamo\.vllm"),
               re.compile(r"(?:\S*/)?vllm-openai(?::\S+|@\S+)?")),  # the image, whose arguments follow it
     ranks=RankFlags(needs_switch=False, router="vllm-dp"),  # v1/engine/core.py (DPEngineCoreProc), core_client.py
@@ -232,12 +266,13 @@ DIALECT = Dialect(  # vllm/engine/arg_utils.py
     ),
     variables={
         "VLLM_MXFP4_USE_MARLIN": choice((), "moe_backend", dict.fromkeys(ON, "marlin") | dict.fromkeys(OFF, "auto")),
+        "VLLM_ALLOW_LONG_MAX_MODEL_LEN": allowed(),
         "VLLM_FLOAT32_MATMUL_PRECISION": choice((), "fp32_matmul", MATMULS),
         "VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE": choice(
             (), "chunks_free_blocks", dict.fromkeys(ON, True) | dict.fromkeys(OFF, False)),
         "LMCACHE_MAX_LOCAL_CPU_SIZE": Flag(names=(), option="lmcache_gib", read=number),
     },
-    unmodelled_variables=VARIABLES)
+    unmodelled_variables=VARIABLES, refuses_longer_since="0.6", config_effects=(OTHER_CONFIG,))
 
 STATISTICS = re.compile(
     r"(?:(Engine \d+): )?Avg prompt throughput: (\d+(?:\.\d+)?) tokens/s, Avg generation throughput: "
@@ -297,6 +332,10 @@ VLLM = Engine(
                      "max_num_batched_tokens": "8192 (A100, and below 70 GiB: 2048; no GPU: 2048)",
                      "gpu_memory_utilization": "0.92 (before 0.20: 0.9)"},
     fits_whole_prompts=True,  # _set_default_max_num_seqs_and_batched_tokens_args in vllm/engine/arg_utils.py
+    replayed_since="0.8",  # VLLM_USE_V1 in vllm/envs.py
+    older_policy="vllm-v0",
+    before_replayed="runs engine V0 unless VLLM_USE_V1=1 is set, and V1 is replayed; --policy vllm-v0 replays V0's "
+                    "scheduler without chunked prefill. Memory and limits are V1's",
     # Pull requests 27614 (release notes of 0.14.0) and 34299; routers in 32 bit ran cuBLAS until 0.20.
     defaults_since=(Default("async_scheduling", "0.14", before=False),
                     Default("fuse_allreduce_rms", "0.16", before=False),
@@ -309,6 +348,8 @@ VLLM = Engine(
     charges_graphs_since="0.21",  # VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS
     window_pages=window_pages, tokens_in_flight=tokens_in_flight, logs_pool=logs_pool,
     compressed_pages=compressed_pages, needs_whole_context=True,
+    default_context=default_context, pads_experts_on=("AMD",),  # VLLM_ROCM_MOE_PADDING and AITER's kernels
+    converts_to=converts_to, fits_context_since="0.14", reserved_blocks=reserved_blocks,
     index_share=0.1, compressed_kernels="vllm",
     block_sparse_frac={"hopper": 0.122, "blackwell": 0.2},
     block_sparse_unpadded=("blackwell",),  # a kernel of its own

@@ -81,6 +81,7 @@ _CONTEXT_PARALLEL = Unmodelled(
     flags=flags("""--dcp-comm-backend=
         --dcp-q-replicate --dcp-kv-cache-interleave-size=1 --cp-kv-cache-interleave-size=1 --enable-hc-sp"""))
 
+OTHER_CONFIG = "changes the model's config; give the changed config.json as --model"
 UNMODELLED = (
     Unmodelled(effect=OFFLOADED, is_refused=True, flags=flags("""
         --cpu-offload-gb=0 --cpu-offload-params=* --offload-backend=auto --offload-group-size=0
@@ -120,7 +121,7 @@ UNMODELLED = (
                    --data-parallel-multi-port-external-lb|-dpm""")),
     Unmodelled(effect="runs a scheduler or a worker of your own; --policy my_policy.py:name replays one",
                flags=flags("--scheduler-cls= --worker-cls=auto --additional-config=")),
-    Unmodelled(effect="changes the model's config; give the changed config.json as --model",
+    Unmodelled(effect=OTHER_CONFIG,
                flags=flags("--hf-overrides= --model-class-overrides= --rope-scaling= --rope-theta=")),
     Unmodelled(effect="moves KV or embeddings in a way of its own",
                flags=flags("""
@@ -154,7 +155,8 @@ VARIABLES = (
         VLLM_USE_TRTLLM_ATTENTION= VLLM_ALLREDUCE_USE_SYMM_MEM=1 VLLM_USE_NCCL_SYMM_MEM=0 VLLM_DISABLED_KERNELS=
         VLLM_ROCM_USE_AITER=0 VLLM_ROCM_USE_AITER_MHA=1 VLLM_ROCM_USE_AITER_MOE=1 VLLM_MLA_DISABLE=0
         VLLM_BATCH_INVARIANT=0""")),
-    Unmodelled(effect="chooses vLLM's engine V0, whose scheduler is not replayed", flags=flags("VLLM_USE_V1=1")),
+    Unmodelled(effect="chooses vLLM's engine V0, and V1 is replayed; --policy vllm-v0 replays V0's scheduler without "
+                      "chunked prefill", flags=flags("VLLM_USE_V1=1")),
     Unmodelled(effect="names a file with LMCache's sizes; --kv-offloading-size has the size",
                flags=flags("LMCACHE_CONFIG_FILE=")),
     Unmodelled(effect="keeps KV in a store that replicas share; --kv-remote-size replays one",

@@ -18,6 +18,9 @@ QUOTED = r"""\\.|'[^']*'|"(?:\\.|[^"\\])*\""""
 WORD_OR_COMMENT = re.compile(rf"""(?P<word>(?:{QUOTED}|[^\s'"\\#])(?:{QUOTED}|[^\s'"\\])*)|#[^\n]*""", re.DOTALL)
 SUBSTITUTION = re.compile(r"\$\((?:[^()'\"]|\([^()'\"]*\))*\)")  # of a command or a sum, without quotes
 ENDS = (";", "&", "&&", "|", "||", ">", ">>", "2>", "2>&1")
+PYTHON = re.compile(r"(?:\S*/)?python[\d.]*")
+DOCKER_SWITCH = re.compile(r"-[dPit]+|--(?:rm|detach|init|interactive|tty|privileged|publish-all|read-only|"
+                           r"no-healthcheck|oom-kill-disable|quiet|disable-content-trust)")
 OF_A_SHELL = re.compile(r"-[a-z]*c")
 
 
@@ -61,14 +64,18 @@ def image_release(image: str) -> str | None:
 
 def find_launch(words: Sequence[str]) -> Beginning | None:
     """Return the first launch among words; None if there is none. The text after `sh -c` is read as words, too."""
+    words, first = _with_entrypoint(words)
     for start, word in enumerate(words):
-        for length in (1, 2, 3):
-            said = " ".join(words[start:start + length])
+        if start < first:
+            continue
+        command = _without_interpreter_options(words[start:])
+        for length in (1, 2, 3, 4):
+            said = " ".join(command[:length])
             for pattern, engine in BEGINNINGS:
-                if pattern.fullmatch(said) and not _goes_on(words, start, length):
-                    rest = words[start + length:]
+                if pattern.fullmatch(said) and not _goes_on(command, length):
+                    rest = command[length:]
                     end = next((place for place, each in enumerate(rest) if each in ENDS), len(rest))
-                    return Beginning(engine, tuple(words[:start + length]), tuple(rest[:end]))
+                    return Beginning(engine, (*words[:start], *command[:length]), tuple(rest[:end]))
         if OF_A_SHELL.fullmatch(word) and start + 1 < len(words) and (
                 inner := find_launch(split_words(words[start + 1]))):
             return Beginning(inner.engine, (*words[:start], *inner.before), inner.arguments)
@@ -127,7 +134,44 @@ def bare_words(text: str) -> list[str]:
     return shlex.split(WORD_OR_COMMENT.sub(lambda match: match["word"] or " ", text))
 
 
-def _goes_on(words: Sequence[str], start: int, length: int) -> bool:
+def _goes_on(words: Sequence[str], length: int) -> bool:
     """Tell whether the next word still belongs to the beginning, as the serve of `trtllm-serve serve`."""
-    said = " ".join(words[start:start + length + 1])
-    return len(words) > start + length and any(pattern.fullmatch(said) for pattern, _ in BEGINNINGS)
+    said = " ".join(words[:length + 1])
+    return len(words) > length and any(pattern.fullmatch(said) for pattern, _ in BEGINNINGS)
+
+
+def _without_interpreter_options(words: Sequence[str]) -> Sequence[str]:
+    """Return the words of a Python command without options before its module, as the -u of `python -u -m`."""
+    if not PYTHON.fullmatch(words[0]):
+        return words
+    place = 1
+    while place < len(words) and re.fullmatch(r"-[A-Za-ln-z][A-Za-z]*", words[place]):
+        if words[place].endswith("m"):  # -um is -u -m
+            return [words[0], "-m", *words[place + 1:]]
+        place += 2 if words[place] in ("-W", "-X") else 1
+    return [words[0], *words[place:]]
+
+
+def _with_entrypoint(words: Sequence[str]) -> tuple[Sequence[str], int]:
+    """Return the words of `docker run --entrypoint COMMAND IMAGE …` with the command behind its image, and its place.
+
+    The image's own command does not run then. Other words stay as they are, and a launch may begin anywhere.
+    """
+    place = next((number for number, word in enumerate(words) if word.partition("=")[0] == "--entrypoint"), None)
+    if place is None or not {"run", "create"} & {*words[:place]}:
+        return words, 0
+    _, is_joined, command = words[place].partition("=")
+    after = place + 1
+    if not is_joined and after < len(words):
+        command, after = words[after], after + 1
+    image = next((number for number in range(after, len(words)) if not words[number].startswith("-") and (
+        number == after or not _takes_word(words[number - 1]))), None)
+    if image is None:
+        return words, 0
+    return [*words[:place], *words[after:image + 1], *([command] if command else []), *words[image + 1:]], (
+        place + image + 1 - after)
+
+
+def _takes_word(option: str) -> bool:
+    """Tell whether the word after one of docker's options is its value."""
+    return option.startswith("-") and "=" not in option and not DOCKER_SWITCH.fullmatch(option)

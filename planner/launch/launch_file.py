@@ -1,6 +1,7 @@
 """A launch that stands in a file: a script, a deployment file, or the arguments that a server wrote into its log."""
 
 import ast
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from planner.traces.source import text_lines
 OF_A_REPLICA = ("--port", "--host", "--node-rank", "--data-parallel-rank", "--base-gpu-id", "--dist-init-addr",
                 "--served-model-name", "--nccl-port")
 MOST_LINES = 100_000  # of a script; a log may have more
+SUFFIXES = (".yaml", ".yml", ".json", ".sh", ".log", ".txt")  # of files that launch an engine
 QUOTES, OPEN, CLOSED = "'\"", "([{<", ")]}>"
 
 
@@ -48,6 +50,25 @@ def file_of(command: str) -> Path | None:
         return None
 
 
+def check_no_path(command: str) -> None:
+    """Raise UsageError if a text is a folder, a file that does not exist, or several files."""
+    words = re.split(r"[\s,]+", command.strip())
+    try:
+        if len(words) > 1 and all(Path(word).is_file() for word in words):
+            raise UsageError(f"--from-command {command.strip()}: names {len(words)} files, and one deployment is "
+                             f"predicted; {REMEDY}")
+        path = Path(command)
+        if path.is_dir():
+            files = sorted(each.name for each in path.iterdir() if each.is_file() and each.suffix in SUFFIXES)
+            some = f", as {', '.join(files[:3])}" if files else ""
+            raise UsageError(f"--from-command {command}: is a folder; give one of its files{some}")
+    except (OSError, ValueError):  # too long for a path, or no path at all
+        return
+    if len(words) == 1 and (path.suffix in SUFFIXES or "/" in command):
+        raise UsageError(f"--from-command {command}: there is no such file; give a file that launches an engine, or "
+                         f"the command itself in quotes")
+
+
 def read_text(command: str, role: str = "both") -> Described:
     """Read a launch out of a text: a command, or the lines of a script.
 
@@ -55,7 +76,7 @@ def read_text(command: str, role: str = "both") -> Described:
     ------
     UsageError : it is a script that launches several different engines.
     """
-    is_script = "\n" in command.replace("\\\n", "").strip()
+    is_script = any(mark in command.replace("\\\n", "").strip() for mark in "\n;")
     launches = [_of_script(each) for each in script_launches(command)] if is_script else []
     if launches:
         return _chosen("the text", launches, role)
@@ -105,8 +126,14 @@ def _of_script(launch: ScriptLaunch) -> Described:
     notes = () if launch.times is not None else (
         "runs in a loop of unknown length; one engine is predicted. --data-parallel-size has their number",)
     described = Described(words=launch.words, place=f"line {launch.line}", files=launch.files, notes=notes,
-                          replicas=launch.times or 1)
+                          variables=_known(launch), replicas=launch.times or 1)
     return replace(described, role=_role(described))
+
+
+def _known(launch: ScriptLaunch) -> dict[str, str]:
+    """Return the exported variables of a script that the engine reads; a script exports many for other commands."""
+    known = ENGINES[launched(launch.words).engine].dialect.known_variables
+    return {name: value for name, value in launch.variables.items() if name in known}
 
 
 def _role(launch: Described) -> str:
@@ -133,7 +160,8 @@ def _chosen(source: str, launches: Sequence[Described], role: str) -> Described:
     if all(_deployment(each) == _deployment(first) for each in of_role):
         return replace(first, replicas=sum(each.replicas for each in of_role))
     places = ", ".join(each.place for each in of_role[:4])
-    remedy = "give the command of one of them" if len({each.role for each in of_role}) == 1 else REMEDY
+    remedy = REMEDY if len({each.role for each in of_role}) > 1 else (
+        "give the command of one of them, or each to a [[pool]] of a fleet's file as its from_command")
     raise UsageError(f"--from-command {source}: launches several engines that differ ({places}); {remedy}")
 
 

@@ -11,14 +11,17 @@ import yaml
 from planner.engines import ENGINES
 from planner.engines.releases import stated_release
 from planner.errors import UsageError
-from planner.launch.beginnings import image_release, launched
+from planner.launch.beginnings import Beginning, image_release, launched
+from planner.launch.checkpoint_format import missing_checkpoint
 from planner.launch.described import Described
-from planner.launch.flag_names import flags_in, normal
-from planner.launch.launch_file import Logged, file_of, read_file, read_text
+from planner.launch.flag_names import find_flag, flags_in, names_of, normal
+from planner.launch.launch_file import Logged, check_no_path, file_of, read_file, read_text
+from planner.launch.longer_context import check_longer_context
 from planner.launch.settle import settle
 from planner.launch.take_flags import take_flag, take_variable
 from planner.launch.taken import Taken
 from planner.settings.deployment_options import SIZES
+from planner.settings.scenario import Scenario
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +68,8 @@ def read_launch(command: str, *, reads_files: bool = True, model: str | None = N
     UsageError : it launches none of these engines, names no model, or has a value that is wrong or not modelled.
     """
     path = file_of(command) if reads_files else None
+    if reads_files and path is None:
+        check_no_path(command)
     source = read_text(command, role) if path is None else read_file(path, role)
     if isinstance(source, Logged):
         taken, notes = _of_log(source, role), []
@@ -74,12 +79,14 @@ def read_launch(command: str, *, reads_files: bool = True, model: str | None = N
     if model is not None:
         taken.found["model"] = model
     _check_model(taken)
+    if not isinstance(source, Logged):  # a server with a log has started
+        check_longer_context(taken)
     if taken.found.get("performance_mode") == "interactivity":
         del taken.found["performance_mode"]
         taken.unmodelled.append(("--performance-mode interactivity", "captures CUDA graphs of more sizes"))
     options = settle(taken)
     if not isinstance(source, Logged):
-        options, notes = _replicated(options, source, notes)
+        options, notes = _replicated(options, source, [*notes, *_weights(options)])
     return Launch(options=options, left_aside=tuple(taken.no_effect), unmodelled=tuple(taken.unmodelled),
                   unknown=tuple(taken.unknown), notes=tuple(notes))
 
@@ -118,9 +125,24 @@ def _of_words(source: Described, role: str, reads_files: bool) -> Taken:
     _take_version(beginning.release or image_release(source.image or ""), taken)
     for name, value in (*source.variables.items(), *beginning.variables.items()):
         take_variable(taken, name, value)
+    _refuse_abbreviations(beginning)
     for flag, value in _settings(beginning.engine, beginning.arguments, source.files, reads_files):
         take_flag(taken, flag, value)
     return taken
+
+
+def _refuse_abbreviations(beginning: Beginning) -> None:
+    """Raise UsageError if a command has the beginning of a flag, and takes whole flags alone."""
+    dialect, names = ENGINES[beginning.engine].dialect, names_of(beginning.engine)
+    if not any(pattern.fullmatch(word) for word in beginning.before[-2:] for pattern in dialect.refuses_abbreviations):
+        return
+    for flag, _ in flags_in(beginning.engine, beginning.arguments):
+        begun = [name for name in names if name.startswith(normal(flag))]
+        if begun and find_flag(beginning.engine, flag) is None:
+            meant = min(begun, key=len).removeprefix("--").replace("-", dialect.dash)
+            raise UsageError(f"--from-command: {flag} is no flag of {ENGINES[beginning.engine].title}, which takes no "
+                             f"abbreviations and does not start with it; did you mean --{meant}? Correct it, or leave "
+                             f"it out")
 
 
 def _of_log(logged: Logged, role: str) -> Taken:
@@ -170,6 +192,13 @@ def _around(source: Described, found: Mapping[str, Any]) -> list[str]:
     if source.gpus is None or source.gpus == used:
         return notes
     return [*notes, f"{source.place} requests {source.gpus} GPUs, and its command uses {used}; {used} are predicted"]
+
+
+def _weights(options: Mapping[str, Any]) -> list[str]:
+    """Say that the engine would not load the model's checkpoint in the weight format that its command asks for."""
+    names = ("model", "engine", "engine_version", "quantization")
+    missing = missing_checkpoint(Scenario(**{name: options[name] for name in names if name in options}))
+    return [] if missing is None else [f"the prediction is of {missing}"]
 
 
 def _replicated(options: dict[str, Any], source: Described, notes: list[str]

@@ -211,8 +211,6 @@ def _settle_sizes(found: dict[str, Any]) -> dict[str, Any]:
     if found.get("max_num_batched_tokens", 0) < 0:  # SGLang: prompts run whole
         del found["max_num_batched_tokens"]
         found["enable_chunked_prefill"] = False
-    if found.get("max_model_len", 0) < 0:  # vLLM: as long as memory allows
-        del found["max_model_len"]
     return {name: value for name, value in found.items() if value is not None}
 
 

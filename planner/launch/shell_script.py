@@ -11,7 +11,12 @@ from planner.errors import UsageError
 from planner.launch.beginnings import BEGINNINGS, bare_words, find_launch, shell_words
 
 ASSIGNED = re.compile(r"^(?:(?:export|local|readonly|declare|typeset)\s+(?:-\w+\s+)*)?([A-Za-z_]\w*)(\+?)=(.*)$", re.S)
+BARE_FLAG = re.compile(r"--?[A-Za-z]")
 ARRAY = re.compile(r"^\s*(?:(?:export|local|declare)\s+(?:-\w+\s+)*)?\w+\+?=\(")
+EXPORTED = re.compile(r"^(?:export|(?:declare|typeset)\s+-\w*x\w*)\s")
+# A command in a variable: $CMD, "${CMD[@]}", exec $CMD, eval "$CMD", bash -c "$CMD".
+FROM_VARIABLE = re.compile(r"^(?:(?:exec|eval|nohup|time|sudo|env|[A-Za-z_]\w*=\S*)\s+|"
+                           r"(?:\S*/)?(?:ba|da|a|z)?sh\s+-\w*c\s+)*\"?\$")
 LOOP = re.compile(r"^for\s+(\w+)\s+in\s+(.*)$", re.S)
 SPAN = re.compile(r"\{(-?\d+)\.\.(-?\d+)\}|\$\(seq(?:\s+(-?\d+))?\s+(-?\d+)\)")
 PART = re.compile(r"""(?:[^;'"\\]|\\.|'[^']*'|"(?:\\.|[^"\\])*")+""", re.S)  # up to a semicolon outside quotes
@@ -24,9 +29,22 @@ OPENS, CLOSES = ("if", "case", "for", "while", "until", "select"), ("fi", "esac"
 
 @dataclass(slots=True)
 class Variables:
-    """Variables of a script: each has the values that it can have, more than one if they depend on a branch."""
+    """Variables of a script: each has the values that it can have, more than one if they depend on a branch.
+
+    Parameters
+    ----------
+    values : of each variable.
+    exported : names of variables that its commands see.
+    """
 
     values: dict[str, list[str]] = field(default_factory=dict)
+    exported: set[str] = field(default_factory=set)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Return the exported variables with a single value, which commands of the script see."""
+        return {name: values[0] for name in self.values if name in self.exported
+                and len(values := self.values[name]) == 1}
 
     def assign(self, name: str, value: str, *, is_added: bool, is_certain: bool) -> None:
         """Assign a value, or add it to those that a variable can have if the line is one of a branch."""
@@ -69,6 +87,7 @@ class ScriptLaunch:
     line : its number.
     words : with the variables put in.
     files : texts of the files that the script has written before, by name.
+    variables : exported before, by name.
     times : engines that it launches: a loop's number of values if they run beside each other; None if not known [1].
     """
 
@@ -76,6 +95,7 @@ class ScriptLaunch:
     words: tuple[str, ...]
     files: Mapping[str, str]
     times: int | None = 1
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 def script_launches(text: str, variables: Mapping[str, str] | None = None) -> Iterator[ScriptLaunch]:
@@ -84,11 +104,20 @@ def script_launches(text: str, variables: Mapping[str, str] | None = None) -> It
     Parameters
     ----------
     variables : of the environment.
+
+    Raises
+    ------
+    UsageError : flags of a launch stand on a line of their own, which no backslash joins to it.
     """
     known = Variables({name: [value] for name, value in (variables or {}).items()})
     files: dict[str, str] = {}
     blocks: list[int | None] = []  # that are open, with the times that each runs
+    launched_at: int | None = None  # line before this one, if it launches an engine
     for number, line, body in _lines(text):
+        if launched_at is not None and BARE_FLAG.match(line):
+            raise UsageError(f"--from-command: line {number} begins with the flag {line.split()[0]}, and line "
+                             f"{launched_at} launches an engine without it; end the line before it with a backslash")
+        launched_at = None
         if written := HEREDOC.match(line):
             is_quoted = bool(written[2] or written[4])
             files[known.put_in(written[1] or written[6]).strip("\"'")] = body if is_quoted else known.put_in(body)
@@ -103,7 +132,8 @@ def script_launches(text: str, variables: Mapping[str, str] | None = None) -> It
             if not _assigns(known, command, not blocks) and (words := _launching(known, command)):
                 counts = blocks if command.endswith("&") else []
                 times = None if None in counts else math.prod(count for count in counts if count is not None)
-                yield ScriptLaunch(number, tuple(words), dict(files), times)
+                launched_at = number
+                yield ScriptLaunch(number, tuple(words), dict(files), times, known.environment)
 
 
 def _commands(line: str) -> Iterator[str]:
@@ -135,10 +165,14 @@ def _assigns(known: Variables, line: str, is_certain: bool) -> bool:
     """Take the assignments of a line over; tell whether it has nothing else."""
     match = ASSIGNED.match(line)
     if match is None:
+        if EXPORTED.match(line):
+            known.exported.update(line.split()[1:])
         if line.startswith(":"):
             known.put_in(line)
         return line.startswith(":")
     name, plus, value = match.groups()
+    if EXPORTED.match(line):
+        known.exported.update(re.findall(r"(?:^|\s)([A-Za-z_]\w*)\+?=", line))
     is_array = value.startswith("(")
     try:
         words = bare_words(known.put_in(value.strip()[1:].rpartition(")")[0] if is_array else value))
@@ -160,9 +194,11 @@ def _assigns(known: Variables, line: str, is_certain: bool) -> bool:
 def _launching(known: Variables, line: str) -> list[str]:
     """Return the words of a line that launches an engine; of another one none."""
     try:
-        if find_launch(shell_words(line)) is None:
+        if find_launch(shell_words(line)) is None and not FROM_VARIABLE.match(line):
             return []
-        return shell_words(known.put_in(line))
+        words = shell_words(known.put_in(line))
+        words = shell_words(" ".join(words[1:])) if words[:1] == ["eval"] else words
+        return [] if find_launch(words) is None else words
     except (ValueError, UsageError):  # a quote is open
         return []
 

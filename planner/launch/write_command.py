@@ -1,14 +1,13 @@
 """A launch command written: the flags that set an engine to a scenario's options."""
 
 import shlex
-from pathlib import Path
 from typing import Any
 
 import yaml
 
-from planner.catalog.catalog_files import hub_name
 from planner.engines import ENGINES
 from planner.engines.dialect import Dialect, Flag, Switch, Tree
+from planner.launch.checkpoint_format import is_own_format, missing_checkpoint, served_name
 from planner.launch.rank_flags import written_ranks
 from planner.model.drafting import BLOCKS
 from planner.settings.default_router import ROUTER
@@ -22,7 +21,7 @@ NOT_THE_SERVERS = {"model", "gpu", "inter_node_bandwidth", "inter_node_latency",
 
 
 def launch_command(scenario: Scenario) -> tuple[str, tuple[str, ...]]:
-    """Return the command that launches a scenario's engine, and the options that it has no flag for.
+    """Return the command that launches a scenario's engine, and what it lacks: options without a flag, weights.
 
     Options at the engine's defaults are left out. Where some options stand in a file alone, the command writes it
     first.
@@ -33,15 +32,17 @@ def launch_command(scenario: Scenario) -> tuple[str, tuple[str, ...]]:
     dialect = ENGINES[scenario.engine].dialect
     scenario, without = written_ranks(scenario)
     words, in_file, lacking = [*dialect.launch, served_name(scenario.model)], {}, [*filter(None, without.values())]
+    weights = missing_checkpoint(scenario)
     for name, value in _given(scenario):
-        if name in without:
+        if name in without or (name == "quantization" and is_own_format(scenario)):
             continue
         if (flag := _flag(dialect, dialect.entries, name, value, scenario)) is not None:
             words += flag
         elif (entry := _flag(dialect, dialect.file_entries, name, value, scenario)) is not None:
             in_file[entry[0]] = entry[1] if len(entry) > 1 else True
-        else:
+        elif name != "quantization" or weights is None:
             lacking.append(f"{name} = {value}")
+    lacking += [] if weights is None else [weights]
     if scenario.engine == "sglang" and scenario.speculative_method in BLOCKS and scenario.num_speculative_tokens:
         _name_block(words, scenario)
     if scenario.num_speculative_tokens and scenario.speculative_method in OWN_DRAFTS and not scenario.speculative_model:
@@ -65,18 +66,9 @@ def _name_block(words: list[str], scenario: Scenario) -> None:
 
 
 def describe_launch(scenario: Scenario) -> dict[str, Any]:
-    """Return the command as `command`, and what it has no flag for as `command_lacks`, for results."""
+    """Return the command as `command`, and what it lacks as `command_lacks`, for results."""
     command, lacking = launch_command(scenario)
     return {"command": command, "command_lacks": list(lacking)}
-
-
-def served_name(model: str | None) -> str:
-    """Return a model's name as a server loads it: the Hugging Face name of a short one, the folder of a config.json."""
-    if model is None:
-        return "MODEL"
-    if model.endswith("config.json"):
-        return str(Path(model).parent)
-    return hub_name(model)
 
 
 def _given(scenario: Scenario) -> list[tuple[str, Any]]:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.errors import UsageError
-from planner.launch.write_command import launch_command, served_name
+from planner.launch.checkpoint_format import served_name
+from planner.launch.write_command import launch_command
 from planner.planning.highest_rate import capacity
 from planner.planning.probe_answer import Benchmark, ProbeAnswer
 from planner.planning.search_options import Search
@@ -74,7 +75,7 @@ def probe(trace: Trace, scenario: Scenario, objectives: Objectives, results: str
     notes = [f"lengths are those of the mean request of {trace.source}: {mean_input:,} and {mean_output:,} tokens; "
              f"lengths that vary make the capacity itself lower than these runs show"]
     if lacking:
-        notes.append(f"the launch command has no flag for {', '.join(lacking)}")
+        notes.append(f"the launch command lacks {', '.join(lacking)}")
     return ProbeAnswer(
         capacity_rps=found.capacity_rps, in_flight=in_flight, level=level, launch=launch,
         benchmarks=tuple(_benchmark(load, plain, level, results) for load in loads),

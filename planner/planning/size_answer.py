@@ -71,7 +71,8 @@ class Fleet:
 
     kind: Annotated[KindNames, Spread()]
     command: Annotated[str, Key("", "Command that launches a replica")]
-    command_lacks: Annotated[tuple[str, ...], Key("", "Options that the engine's command has no flag for")]
+    command_lacks: Annotated[tuple[str, ...], Key(
+        "", "Options that the engine's command has no flag for, and weights that it needs")]
     decode_command: Annotated[str | None, Key("", "Command that launches a decode replica of another kind")]
     num_replicas: Annotated[int, Key("1", "Replicas, with spares")]
     prefill_replicas: Annotated[int, Key("1", "Replicas of them that prefill only. 0 if all do both")]

@@ -23,6 +23,7 @@ from planner.progress import in_parallel, later
 from planner.replays.fleet.replicas import serve
 from planner.replays.result_tables import ReplayResult
 from planner.results.summary import summarize
+from planner.settings.deployment_options import FITTED_LENGTH
 from planner.settings.objectives import Objectives, Verdict, judge
 from planner.settings.scenario import Scenario, attention_ranks
 from planner.traces import Trace
@@ -51,7 +52,8 @@ class OpenFleet:
         Pools that differ in their conditions and context alone are one kind.
         """
         limits = [spec.scenario.max_model_len for spec in self.specs]
-        longest = None if None in limits else max(limit for limit in limits if limit is not None)
+        open_end = [limit for limit in limits if limit in (None, FITTED_LENGTH)]
+        longest = open_end[0] if open_end else max(limit for limit in limits if limit is not None)
         scenarios = [replace(spec.scenario, fleet=None, max_model_len=longest) for spec in self.specs]
         return [Kind(scenario=own, decode=None, divided=together) for k, own in enumerate(scenarios)
                 if own not in scenarios[:k]]

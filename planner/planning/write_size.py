@@ -46,7 +46,8 @@ def fleet_manifest(kind: str, fleet: Fleet, version: str | None) -> str:
         parts.append(Engine(command=fleet.decode_command or fleet.command, version=version, role="decode",
                             replicas=fleet.num_replicas - fleet.prefill_replicas,
                             gpu_resource=_resource(names.decode_gpu or names.gpu)))
-    return manifest(kind, parts)
+    lacking = "".join(f"# The command lacks {text}.\n" for text in fleet.command_lacks)
+    return lacking + manifest(kind, parts)
 
 
 def _resource(gpu: str) -> str:

@@ -21,6 +21,6 @@ def cell_text(value: Any) -> str:
 
 
 def launch_line(command: str, lacking: Sequence[str]) -> str:
-    """Return the command that launches what was found, and the options that it has no flag for."""
-    without = f"  (no flag for {', '.join(lacking)})" if lacking else ""
+    """Return the command that launches what was found, and what it lacks."""
+    without = f"  (lacks {', '.join(lacking)})" if lacking else ""
     return f"launch: {command}{without}"

@@ -1,15 +1,36 @@
 """Notes on what the memory model leaves out, and on what a release changes in it."""
 
+from planner.catalog.layers.mlps import Experts
 from planner.deployment.deploy import Deployment
 from planner.engines import ENGINES
 from planner.engines.releases import is_before
+from planner.model.precision import expert_format
 from planner.traces import Trace
 
 # "Estimated CUDA graph memory" in start-up logs of vLLM 0.19 to 0.27: 0.17 to 2.75 GiB, half of them below 0.53. By
 # model, kernels and sizes they follow no rule that we found: two graphs are measured, and their growth is multiplied.
 GRAPHS_GIB = (0.2, 2.8)
 USUAL_GRAPHS_GIB = 0.5
+PADDED = "start-up logs of Qwen3-VL-30B-A3B (54 GiB of experts) on an MI300X have 2 to 21 GiB"
 SHARE_THAT_MATTERS = 0.05  # of the KV cache
+
+
+def memory_notes(deployment: Deployment) -> list[str]:
+    """Say what the memory model leaves out of this deployment."""
+    return [*graph_memory(deployment), *expert_memory(deployment)]
+
+
+def expert_memory(deployment: Deployment) -> list[str]:
+    """Say that an engine pads 16-bit experts on a vendor's GPUs, by a rule that depends on its build."""
+    arch, gpu, memory, scenario = deployment.architecture, deployment.gpu, deployment.memory, deployment.scenario
+    engine = ENGINES[scenario.engine]
+    if arch is None or gpu is None or memory is None or gpu.vendor not in engine.pads_experts_on:
+        return []
+    if not any(arch.mlps_of(Experts)) or expert_format(arch, scenario.quantization) not in ("bf16", "fp16"):
+        return []
+    return [f"the padding of 16-bit experts on {gpu.vendor} GPUs is left out of {memory.weight_bytes / 2**30:.1f} GiB "
+            f"of weights. It depends on the build of {engine.title}: {PADDED} more, and the KV cache is smaller by as "
+            f"much; --kv-cache-memory-bytes sets the KV cache that your server's log shows"]
 
 
 def graph_memory(deployment: Deployment) -> list[str]:

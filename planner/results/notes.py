@@ -7,10 +7,13 @@ from typing import Any
 from planner.catalog.families import COMPRESSED
 from planner.deployment.deploy import Deployment, pools_of
 from planner.engines import ENGINES
+from planner.engines.engine import Engine
+from planner.engines.releases import is_before
 from planner.model.precision import WEIGHT_FORMATS, weight_format
-from planner.results.memory_notes import graph_memory, release_of_windows, window_memory
+from planner.results.memory_notes import memory_notes, release_of_windows, window_memory
 from planner.results.session_notes import session_notes
 from planner.settings.default_router import ROUTER
+from planner.settings.deployment_options import FITTED_LENGTH
 from planner.settings.scenario import Scenario, given_options
 from planner.steptime.engine_constants import read_table
 from planner.steptime.roofline import priors
@@ -101,7 +104,7 @@ def _engines(deployment: Deployment, trace: Trace) -> list[str]:
         lines.append(_images(deployment))
     if "adapter" in columns and not settings.max_loras:
         lines.append("the trace's LoRA adapters are ignored; --max-loras replays them")
-    lines += window_memory(deployment, trace) + graph_memory(deployment)
+    lines += window_memory(deployment, trace) + memory_notes(deployment)
     lines += _kv_cache(deployment) + _encoders(deployment) + _kernels(deployment)
     return lines + _context(deployment) + _release(deployment) + _calibration(deployment)
 
@@ -170,29 +173,62 @@ def _kernels(deployment: Deployment) -> list[str]:
 
 
 def _context(deployment: Deployment) -> list[str]:
-    """Say that vLLM would not start: a request of the longest context must fit into its KV cache.
+    """Say the context limit where it is not the model's, and that vLLM would not start with it.
+
+    A request of the longest context must fit into vLLM's KV cache.
 
     Layers with a state need less for it, and of models that have some nothing is said; sliding layers need windows.
     """
     arch, settings, memory = deployment.architecture, deployment.settings, deployment.memory
+    engine = ENGINES[deployment.scenario.engine]
+    if deployment.scenario.max_model_len == FITTED_LENGTH:
+        return _fitted(deployment)
+    lines = []
+    if arch is not None and deployment.scenario.max_model_len is None and settings.max_model_len < arch.max_model_len:
+        lines = [f"{engine.title} serves {arch.name} with max_model_len = {settings.max_model_len:,}, its context "
+                 f"before LongRoPE extends it to {arch.max_model_len:,}; --max-model-len gives a longer one"]
     room = settings.num_gpu_blocks * settings.block_size
     is_even = arch is not None and arch.has_even_layers
     if memory is not None and memory.windows.window_tokens:
         is_even = True
         room = memory.windows.logged_tokens(settings.num_gpu_blocks, settings.max_model_len, of_pool=True)
-    engine = ENGINES[deployment.scenario.engine]
     if not engine.needs_whole_context or not is_even or room >= settings.max_model_len:
-        return []
-    return [f"{engine.title} would not start: its KV cache holds {room:,} tokens, less than max_model_len = "
+        return lines
+    return [*lines, f"{engine.title} would not start: its KV cache holds {room:,} tokens, less than max_model_len = "
             f"{settings.max_model_len:,}; lower --max-model-len"]
+
+
+def _fitted(deployment: Deployment) -> list[str]:
+    """Say the context limit that the engine fits to its KV cache."""
+    arch, length = deployment.architecture, deployment.settings.max_model_len
+    title = ENGINES[deployment.scenario.engine].title
+    if arch is None or length >= arch.max_model_len:
+        return [f"{title} fits max_model_len to the KV cache, which holds the model's whole context of {length:,} "
+                f"tokens"]
+    return [f"{title} fits max_model_len to the KV cache: {length:,} tokens, and the model has {arch.max_model_len:,}; "
+            f"--max-model-len gives another limit"]
 
 
 def _release(deployment: Deployment) -> list[str]:
     """Say how an engine's release changes its defaults and step times."""
-    stack, version = deployment.stack, deployment.scenario.engine_version
+    version = deployment.scenario.engine_version
     engine = ENGINES[deployment.scenario.engine]
     if version is None:
         return []
+    older = [] if deployment.policy.name == engine.older_policy else _before_replayed(engine, version)
+    return [*older, *_changed(deployment, engine, version)]
+
+
+def _before_replayed(engine: Engine, version: str) -> list[str]:
+    """Say that a release has another scheduler than the one that is replayed."""
+    if engine.replayed_since is None or not is_before(version, engine.replayed_since):
+        return []
+    return [f"{engine.title} {version} {engine.before_replayed}"]
+
+
+def _changed(deployment: Deployment, engine: Engine, version: str) -> list[str]:
+    """Say which defaults and step times of a release are others than the newest one's."""
+    stack = deployment.stack
     changed = [f"{default.option} is {default.before or 'off'} before {default.since}"
                for default in engine.defaults_before(version)]
     if changed:

@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from planner.engines import defaults_text
-from planner.engines.releases import check_release
+from planner.engines import ENGINES, defaults_text
+from planner.engines.releases import check_release, is_before
 from planner.errors import UsageError
 from planner.settings.panel import in_panel
 
@@ -87,8 +87,8 @@ class DeploymentOptions:
     kv_cache_memory_bytes: int | None = option(
         None, "KV cache of each GPU [bytes] (vLLM). It replaces --gpu-memory-utilization. [from the memory model]")
     max_model_len: int | None = option(
-        None, "Longest context [tokens] (SGLang: --context-length; TensorRT-LLM: max_seq_len). [the "
-        "model's]")
+        None, "Longest context [tokens] (SGLang: --context-length; TensorRT-LLM: max_seq_len). -1: the longest that "
+        "the KV cache holds (vLLM). [the model's]")
     num_gpu_blocks: int | None = option(
         None, "KV blocks of a replica (vLLM: --num-gpu-blocks-override). [from the memory model]")
     block_size: int = option(
@@ -114,6 +114,7 @@ class DeploymentOptions:
         None, "Number of KV blocks in host memory for swapped requests. It replaces --swap-space.")
 
 
+FITTED_LENGTH = -1  # a max_model_len: the longest context that the KV cache holds, up to the model's
 # Their product are the GPUs of a rank.
 SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "prefill_context_parallel_size")
 
@@ -121,6 +122,7 @@ SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "prefill_context_para
 def check_deployment(options: DeploymentOptions) -> None:
     """Raise UsageError if a value cannot be, or contradicts another."""
     check_release(options.engine_version)
+    _check_fitted(options)
     if options.max_loras < 0 or options.max_lora_rank < 1 or not options.lora_disk_bandwidth > 0:
         raise UsageError(f"max_loras = {options.max_loras}, max_lora_rank = {options.max_lora_rank}, "
                          f"lora_disk_bandwidth = {options.lora_disk_bandwidth} [GB/s]: must be at least 0, at least "
@@ -136,3 +138,22 @@ def check_deployment(options: DeploymentOptions) -> None:
             raise UsageError(f"{name} = {value}: must be above 0, and finite")
     if options.max_cpu_loras is not None and options.max_cpu_loras < options.max_loras:
         raise UsageError(f"max_cpu_loras = {options.max_cpu_loras}: must be at least max_loras = {options.max_loras}")
+
+
+def given_length(options: DeploymentOptions) -> int | None:
+    """Return the context limit that is given [tokens]; None for the model's, which may be fitted to the KV cache."""
+    return None if options.max_model_len == FITTED_LENGTH else options.max_model_len
+
+
+def _check_fitted(options: DeploymentOptions) -> None:
+    """Raise UsageError if an engine does not fit the context to its KV cache, and is told to."""
+    engine = ENGINES.get(options.engine)
+    if options.max_model_len != FITTED_LENGTH or engine is None:
+        return
+    since = engine.fits_context_since
+    if since is None:
+        raise UsageError(f"max_model_len = {FITTED_LENGTH}: {engine.title} does not fit the context to its KV cache; "
+                         f"give a length [tokens], or leave it out for the model's")
+    if is_before(options.engine_version, since):
+        raise UsageError(f"max_model_len = {FITTED_LENGTH}: {engine.title} {options.engine_version} refuses it, and "
+                         f"{since} is the first release that fits the context to its KV cache; give a length [tokens]")

@@ -47,7 +47,7 @@ def card(found: SizeAnswer, best: Fleet, headroom: float, error: tuple[str, str]
         with right:
             st.code(best.command, language=None, wrap_lines=True)
             if best.command_lacks:
-                st.caption(plain(f"No flag for {', '.join(best.command_lacks)}."))
+                st.caption(plain(f"The command lacks {', '.join(best.command_lacks)}."))
             with st.container(horizontal=True, gap="small"):
                 with st.popover("Copy link", icon=":material/link:"):
                     st.code(page_link(), language=None, wrap_lines=True)

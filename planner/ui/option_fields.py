@@ -12,6 +12,7 @@ from planner.errors import UsageError
 from planner.model.precision import KV_BYTES_PER_ELEMENT, WEIGHT_FORMATS
 from planner.policies.builtin_policies import POLICIES
 from planner.policies.builtin_routers import ROUTERS
+from planner.settings.deployment_options import FITTED_LENGTH
 from planner.settings.option_labels import LABELS
 from planner.settings.scenario import KINDS, OPTION_DEFAULTS, Scenario
 from planner.ui.kept_settings import Setting, bound
@@ -25,6 +26,7 @@ UPLOADED = ("tenants",)
 ON_SIGHT = ("model", "gpu", "tensor_parallel_size", "data_parallel_size", "rate_scale")  # fields of the sidebar
 FIRST = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "rate_scale": 1.0}  # of a new page
 MOST = {"data_parallel_size": 1_024, "prefill_replicas": 1_023}
+LEAST = {"max_model_len": FITTED_LENGTH}
 RATES = (0.1, 20.0)  # least and most load, as multiples of the log's rate
 KNOWN = {"quantization": WEIGHT_FORMATS, "kv_cache_dtype": KV_BYTES_PER_ELEMENT, "policy": POLICIES, "router": ROUTERS}
 FIELDS: dict[str, Field[Any]] = {f.name: f for f in fields(Scenario) if f.name not in (*LEFT_OUT, *UPLOADED)}
@@ -106,7 +108,7 @@ def _read(f: Field[Any], text: str) -> Any:
 def _limits(f: Field[Any]) -> tuple[int | float, int | None]:
     """Return the least and the most of a number."""
     least = 0.0 if float in KINDS[f.name] else 1 if f.default == 1 else 0
-    return least, MOST.get(f.name)
+    return LEAST.get(f.name, least), MOST.get(f.name)
 
 
 def _words(option: str) -> Sequence[Any] | None:

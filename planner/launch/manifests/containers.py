@@ -8,6 +8,7 @@ from typing import Any
 
 from planner.launch.beginnings import OF_A_SHELL, find_launch
 from planner.launch.described import Described
+from planner.launch.manifests.config_maps import missing_sources
 from planner.launch.shell_script import script_launches
 
 REFERENCE = re.compile(r"\$\$|\$\((\w+)\)")  # of a variable, as Kubernetes puts it in
@@ -37,21 +38,28 @@ def engines_of(container: Mapping[str, Any], around: Around, *, command: Sequenc
     image = text_of(container.get("image"))
     own = [*words_of(container.get("command")), *words_of(container.get("args"))]
     words = [_with(word, environment) for word in (own if command is None else command)]
-    launches: list[tuple[Sequence[str], str, Mapping[str, str]]] = []
+    launches: list[tuple[Sequence[str], str, Mapping[str, str], Mapping[str, str]]] = []
     if (script := _script(words)) is not None:
-        launches = [(launch.words, f"line {launch.line} of {around.place}", launch.files)
+        launches = [(launch.words, f"line {launch.line} of {around.place}", launch.files, launch.variables)
                     for launch in script_launches(script, environment)]
     elif find_launch(words) is not None:
-        launches = [(words, around.place, {})]
+        launches = [(words, around.place, {}, {})]
     elif image is not None and find_launch([image, *words]) is not None:
-        launches = [([image, *words], around.place, {})]
+        launches = [([image, *words], around.place, {}, {})]
     gpus = gpus_of(container.get("resources"))
-    for launch_words, place, files in launches:
+    for launch_words, place, files, exported in launches:
         own_around = _with_ranks(around, launch_words)
         if own_around is not None:
-            yield Described(words=launch_words, place=place, files=files, variables=environment, image=image,
-                            replicas=own_around.replicas, role=around.role,
-                            gpus=None if gpus is None else gpus * own_around.nodes)
+            yield Described(words=launch_words, place=place, files=files, image=image,
+                            variables={**environment, **exported}, replicas=own_around.replicas, role=around.role,
+                            notes=_notes(container), gpus=None if gpus is None else gpus * own_around.nodes)
+
+
+def _notes(container: Mapping[str, Any]) -> tuple[str, ...]:
+    """Say which variables of a container its file does not have."""
+    missing = missing_sources(container)
+    return (f"takes variables from {', '.join(missing)}, which the file does not have; variables that change the "
+            f"engine are then missing",) if missing else ()
 
 
 def _with_ranks(around: Around, words: Sequence[str]) -> Around | None:

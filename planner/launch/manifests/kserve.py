@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from planner.launch.described import Described
@@ -30,7 +31,9 @@ def of_kserve(document: Mapping[str, Any]) -> Iterator[Described]:
     spec, name = document["spec"], (document.get("metadata") or {}).get("name", "")
     place = f"{document['kind']} {name}".strip()
     if document["kind"] == "InferenceService":
-        yield from _of_predictor(spec.get("predictor") or {}, place)
+        predictor = spec.get("predictor") or {}
+        bounds = _bounds(predictor)
+        yield from (replace(engine, notes=(*engine.notes, *bounds)) for engine in _of_predictor(predictor, place))
         return
     model = _hub_name((spec.get("model") or {}).get("uri")) or (spec.get("model") or {}).get("name")
     prefill = spec.get("prefill")
@@ -38,6 +41,15 @@ def of_kserve(document: Mapping[str, Any]) -> Iterator[Described]:
     for role, part in parts.items():
         yield from _of_llm_part(part, model, f"{place}, {role}" if prefill else place,
                                 role if prefill else "both")
+
+
+def _bounds(predictor: Mapping[str, Any]) -> tuple[str, ...]:
+    """Say that a service's replicas come and go; Knative's have no upper bound if maxReplicas is 0 or not given."""
+    least, most = count_of(predictor.get("minReplicas")), count_of(predictor.get("maxReplicas"), 0)
+    if most == least or (most == 0 and "maxReplicas" not in predictor):
+        return ()
+    bounds = f"{least} to {most} replicas" if most else f"{least} replicas, without an upper bound"
+    return (f"scales from {bounds}; {max(least, 1)} are predicted, and --autoscale replays a scaler",)
 
 
 def _of_predictor(predictor: Mapping[str, Any], place: str) -> Iterator[Described]:

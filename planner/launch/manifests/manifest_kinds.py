@@ -9,6 +9,7 @@ import yaml
 from planner.errors import UsageError
 from planner.launch.described import Described
 from planner.launch.manifests.compose import is_compose, of_compose
+from planner.launch.manifests.config_maps import with_config_maps
 from planner.launch.manifests.dynamo_graph import is_dynamo, of_dynamo
 from planner.launch.manifests.engine_config import is_engine_config, of_engine_config
 from planner.launch.manifests.helm_values import is_llmd, is_production_stack, of_llmd, of_production_stack
@@ -38,7 +39,7 @@ def read_manifest(path: Path) -> list[Described]:
     ------
     UsageError : the file is no YAML, is of no kind that is known, or launches no engine.
     """
-    documents = [part for document in _documents(path) for part in _parts(document)]
+    documents = with_config_maps([part for document in _documents(path) for part in _parts(document)])
     found, is_known = [], False
     for document in documents:
         try:

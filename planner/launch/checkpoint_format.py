@@ -1,0 +1,53 @@
+"""The checkpoint that a launch names: its name for a server, and the weight formats that the server can load it in."""
+
+from pathlib import Path
+
+from planner.catalog.catalog_files import hub_name, load_model
+from planner.engines import ENGINES
+from planner.errors import PlannerError
+from planner.settings.scenario import Scenario
+
+SIXTEEN_BIT = ("bf16", "fp16")
+
+
+def served_name(model: str | None) -> str:
+    """Return a model's name as a server loads it: the Hugging Face name of a short one, the folder of a config.json."""
+    if model is None:
+        return "MODEL"
+    if model.endswith("config.json"):
+        return str(Path(model).parent)
+    return hub_name(model)
+
+
+def missing_checkpoint(scenario: Scenario) -> str | None:
+    """Return the checkpoint that a command lacks: weights in a format that the engine does not make as it loads.
+
+    vLLM and SGLang refuse the flag with other weights (`get_quant_config`); an engine without a flag for the format
+    loads the weights that there are. Nothing is said of a model that is not in the catalog.
+    """
+    asked, own = scenario.quantization, _own_formats(scenario)
+    if asked is None or own is None or is_own_format(scenario):
+        return None
+    engine = ENGINES[scenario.engine]
+    if own == SIXTEEN_BIT and asked.lower() in engine.converts_to(scenario.engine_version):
+        return None
+    return (f"a checkpoint with {asked} weights in place of {served_name(scenario.model)}, which {engine.title} does "
+            f"not convert to {asked}")
+
+
+def is_own_format(scenario: Scenario) -> bool:
+    """Tell whether the weight format that is asked for is the checkpoint's own."""
+    own = _own_formats(scenario)
+    return own is not None and scenario.quantization is not None and scenario.quantization.lower() in own
+
+
+def _own_formats(scenario: Scenario) -> tuple[str, ...] | None:
+    """Return the names of a checkpoint's own formats; None if the model is not known."""
+    if scenario.model is None:
+        return None
+    try:
+        arch = load_model(scenario.model)
+    except PlannerError:
+        return None
+    formats = (arch.quantization or "bf16", *filter(None, (arch.expert_quantization,)))
+    return SIXTEEN_BIT if set(formats) <= set(SIXTEEN_BIT) else formats

@@ -1,0 +1,142 @@
+"""Ways to write a launch: interpreters, entry points, commands in variables, lines, folders, variables of a file."""
+
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from planner.commands.cli import app
+from planner.errors import UsageError
+from planner.launch import launch_options, read_launch
+
+SEATS = {"engine": "vllm", "model": "m/m", "max_num_seqs": 64}
+IMAGE = "vllm/vllm-openai:v0.11.0"
+
+
+@pytest.mark.parametrize(("command", "expected"), [
+    ("python -u -m vllm.entrypoints.openai.api_server --model m/m --max-num-seqs 64", SEATS),
+    ("python3.12 -W ignore -um vllm.entrypoints.openai.api_server --model m/m --max-num-seqs 64", SEATS),
+    ("python3 -m vllm.entrypoints.cli.main serve m/m --max-num-seqs 64", SEATS),
+    ("python -O -m sglang.launch_server --model m/m", {"engine": "sglang", "model": "m/m"}),
+    (f"docker run --rm -it -v /a:/b --entrypoint vllm {IMAGE} serve m/m --max-num-seqs 64",
+     SEATS | {"engine_version": "0.11.0"}),
+    ("docker run --entrypoint=/usr/bin/vllm -p 8000:8000 acme/own:tag serve m/m --max-num-seqs 64", SEATS),
+    (f"docker run --entrypoint python3 {IMAGE} -m vllm.entrypoints.openai.api_server --model m/m --max-num-seqs 64",
+     SEATS | {"engine_version": "0.11.0"}),
+    (f"podman run --entrypoint /bin/bash {IMAGE} -c 'vllm serve m/m --max-num-seqs 64'",
+     SEATS | {"engine_version": "0.11.0"}),
+    ("docker run --entrypoint trtllm-serve --gpus all acme/own m/m", {"engine": "trtllm", "model": "m/m"}),
+    ('CMD="vllm serve m/m --max-num-seqs 64"; exec $CMD', SEATS),
+    ('CMD="vllm serve m/m --max-num-seqs 64"\necho "$CMD"\neval "$CMD"', SEATS),
+    ('CMD="vllm serve m/m --max-num-seqs 64"\nnohup bash -c "$CMD" &', SEATS),
+    ('CMD=(vllm serve m/m)\nCMD+=(--max-num-seqs 64)\nexec "${CMD[@]}"', SEATS),
+    ("export SEATS=64; vllm serve m/m --max-num-seqs $SEATS", SEATS),
+])
+def test_a_launch_is_found_in_its_form(command: str, expected: dict[str, Any]) -> None:
+    assert read_launch(command).options == expected
+
+
+def test_a_command_that_is_only_printed_is_none() -> None:
+    with pytest.raises(UsageError, match="launches no engine"):
+        read_launch('CMD="vllm serve m/m"\necho $CMD')
+
+
+def test_variables_that_a_script_exports_reach_the_engine() -> None:
+    script = "export HOME=/root VLLM_FLOAT32_MATMUL_PRECISION=high\nVLLM_ATTENTION_BACKEND=X\nvllm serve m/m"
+    launch = read_launch(script)
+    assert launch.options == {"engine": "vllm", "model": "m/m", "fp32_matmul": "tf32"}
+    assert (launch.left_aside, launch.unmodelled) == ((), ())
+    exported = read_launch(f"{script.replace('vllm serve', 'export VLLM_ATTENTION_BACKEND; vllm serve')}")
+    assert [flag for flag, _ in exported.unmodelled] == ["VLLM_ATTENTION_BACKEND"]
+
+
+@pytest.mark.parametrize("lines", ["vllm serve m/m\n  --max-num-seqs 64", "vllm serve m/m \\\n\n  --max-num-seqs 64",
+                                   "vllm serve m/m \\\n  -tp 2\n  --max-num-seqs 64"])
+def test_flags_on_a_line_that_nothing_joins_are_refused(lines: str) -> None:
+    with pytest.raises(UsageError, match=r"line \d begins with the flag --max-num-seqs.*with a backslash"):
+        read_launch(lines)
+
+
+def test_click_takes_no_abbreviations() -> None:
+    with pytest.raises(UsageError, match=r"--max_batch is no flag of TensorRT-LLM.*did you mean --max_batch_size\?"):
+        read_launch("trtllm-serve serve m/m --max_batch 64")
+    assert read_launch("trtllm-serve m/m --newer_flag 64").unknown == ("--newer_flag 64",)
+    assert read_launch("trtllm-serve m/m --kv_cache_dtype fp8").options["kv_cache_dtype"] == "fp8"
+
+
+def test_folders_missing_files_and_several_files_are_named(tmp_path: Path) -> None:
+    (tmp_path / "serve.sh").write_text("vllm serve m/m\n")
+    (tmp_path / "decode.sh").write_text("vllm serve m/m\n")
+    with pytest.raises(UsageError, match=r"is a folder; give one of its files, as decode\.sh, serve\.sh"):
+        read_launch(str(tmp_path))
+    with pytest.raises(UsageError, match="there is no such file"):
+        read_launch("deploy/llm.yaml")
+    with pytest.raises(UsageError, match=r'names 2 files.*from_command of a \[\[pool\]\] with role = "prefill"'):
+        read_launch(f"{tmp_path / 'serve.sh'},{tmp_path / 'decode.sh'}")
+
+
+def test_two_commands_are_refused_with_the_way_to_give_them() -> None:
+    done = CliRunner().invoke(app, ["replay", "chat", "--from-command", "vllm serve m/m", "--from-command",
+                                    "vllm serve n/n"])
+    assert done.exit_code != 0
+    assert "is given 2 times" in str(done.exception)
+    assert "[[pool]]" in str(done.exception)
+    with pytest.raises(UsageError, match=r"differ \(line 1, line 2\); give the command of one.*\[\[pool\]\]"):
+        read_launch("vllm serve m/m &\nvllm serve n/n")
+
+
+SERVICE = """
+    apiVersion: serving.kserve.io/v1beta1
+    kind: InferenceService
+    metadata: {{name: chat}}
+    spec:
+      predictor:
+        minReplicas: {least}
+        maxReplicas: {most}
+        model: {{modelFormat: {{name: vLLM}}, args: [--model_id=m/m]}}
+    """
+
+
+@pytest.mark.parametrize(("least", "most", "notes"), [
+    (2, 5, ["--from-command: InferenceService chat scales from 2 to 5 replicas; 2 are predicted, and --autoscale "
+            "replays a scaler"]),
+    (1, 0, ["--from-command: InferenceService chat scales from 1 replicas, without an upper bound; 1 are predicted, "
+            "and --autoscale replays a scaler"]),
+    (2, 2, [])])
+def test_replicas_that_scale_are_noted(tmp_path: Path, least: int, most: int, notes: list[str]) -> None:
+    path = tmp_path / "service.yaml"
+    path.write_text(dedent(SERVICE.format(least=least, most=most)))
+    options, found = launch_options(str(path))
+    assert options.get("data_parallel_size", 1) == least
+    assert found == notes
+
+
+CONFIGURED = """
+    kind: ConfigMap
+    metadata: {name: settings}
+    data: {MODEL: m/m, SEATS: "64", TP: "8"}
+    ---
+    kind: Deployment
+    spec:
+      template:
+        spec:
+          containers:
+          - image: vllm/vllm-openai:latest
+            args: [--model, $(MODEL), --max-num-seqs=$(SEATS), -tp, $(TP), --seed, $(SEED)]
+            envFrom: [{configMapRef: {name: settings}}, {secretRef: {name: hub}}]
+            env:
+            - {name: TP, value: "2"}
+            - {name: SEED, valueFrom: {configMapKeyRef: {name: settings, key: SEATS}}}
+    """
+
+
+def test_variables_of_a_config_map_in_the_file_are_put_in(tmp_path: Path) -> None:
+    path = tmp_path / "deployment.yaml"
+    path.write_text(dedent(CONFIGURED))
+    launch = read_launch(str(path))
+    assert launch.options == SEATS | {"tensor_parallel_size": 2}
+    assert "--seed 64" in launch.left_aside
+    assert launch.notes == ("container  of Deployment takes variables from Secret hub, which the file does not have; "
+                            "variables that change the engine are then missing",)
