@@ -35,7 +35,7 @@ def disaggregated() -> Section:
                "of the exchange.",
                "SGLang's TTFT on GB200 is too short near the highest rate of prompts, which is predicted within a "
                "tenth.",
-               "gpt-oss-120b's opening burst takes 8.0 ms a prompt of 922 tokens and 68 ms of 7,373 on one prefill GPU, "
-               "predicted 5.1 and 51. Single nodes of this release take 8.0 and 64, predicted 6.3 and 55. The reason is "
-               "not known."])
+               "gpt-oss-120b's opening burst takes 8.0 ms a prompt of 922 tokens and 68 ms of 7,373 on one prefill "
+               "GPU, predicted 5.1 and 51. Single nodes of this release take 8.0 and 64, predicted 6.3 and 55. The "
+               "reason is not known."])
 
