@@ -23,6 +23,7 @@ from planner.ui import schedule_page as schedule
 from planner.ui import sizing_page as sizing
 from planner.ui import workload_page as workload
 from planner.ui.chips import chips
+from planner.ui.pinned import PIN_SETTINGS
 from planner.ui.words import plain, without_paths
 from planner.ui.work import workers
 
@@ -38,7 +39,8 @@ PAGES = (  # title, page, address, icon
     ("Accuracy", accuracy.page, "accuracy", ":material/target:"),
     ("Catalog", catalog.page, "catalog", ":material/library_books:"),
 )
-KEYS = (*sidebar.SETTINGS, *plan.KEYS, *schedule.KEYS, *capacity.KEYS, *sizing.KEYS,
+SETTINGS = {**sidebar.SETTINGS, **PIN_SETTINGS}  # of all pages
+KEYS = (*SETTINGS, *plan.KEYS, *schedule.KEYS, *capacity.KEYS, *sizing.KEYS,
         *explore.KEYS)  # in the address
 ICON = Path(__file__).with_name("icon.png")
 BROKEN = "This page ended with an internal error; the server's log has details."
@@ -65,7 +67,7 @@ def main() -> None:
 def ask() -> sidebar.Asked | str:
     """Draw the sidebar; return what it asks for, or what is wrong with it."""
     link.begin_run(KEYS)
-    kept_settings.keep(sidebar.SETTINGS)
+    kept_settings.keep(SETTINGS)
     return _told(sidebar.sidebar)
 
 

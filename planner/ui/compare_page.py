@@ -14,6 +14,7 @@ from planner.traces import Trace
 from planner.ui.figure_choice import shown_figure
 from planner.ui.kept_replays import pictured, replayed, show
 from planner.ui.own_profiles import portable
+from planner.ui.page_link import copy_link
 from planner.ui.pinned import MOST, can_pin, named, pin, pin_of, pins, unpin
 from planner.ui.replay_tasks import Asked, Numbers, Picture, report
 from planner.ui.waiting import waited_for
@@ -23,8 +24,12 @@ from planner.ui.words import plain
 def page(trace: Trace, study: Study) -> None:
     """Draw the page."""
     own = Asked(trace=trace, study=study)
-    if st.button("Pin this scenario", key="compare_pin", disabled=not can_pin(own),
-                 help=f"Keeps the sidebar's scenario, up to {MOST}. Replay has the same button."):
+    with st.container(horizontal=True, gap="small"):
+        is_pinned = st.button("Pin this scenario", key="compare_pin", disabled=not can_pin(own),
+                              help=f"Keeps the sidebar's scenario, up to {MOST}. Replay has the same button.")
+        if pins():
+            copy_link(trace.source)
+    if is_pinned:
         replayed(own)  # a scenario that cannot be replayed says why, and is not pinned
         pin(own)
         st.rerun()

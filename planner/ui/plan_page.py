@@ -91,7 +91,7 @@ def _draw(answer: Answer) -> None:
         st.warning(plain("No fleet of these GPUs keeps the targets: " + "; ".join(
             each.sentence for each in found.missed)), icon=":material/block:")
     else:
-        card(found, best, headroom, published_error(trace, study.scenario, best))
+        card(found, best, headroom, published_error(trace, study.scenario, best), trace.source)
     options = best_of_each_gpu(found)
     st.subheader("Options, the cheapest first", anchor=False)
     options_table(options, headroom)

@@ -54,7 +54,7 @@ def _pin_button(place: Any, own: Asked) -> Pin | None:
     own_pin = pin_of(own)
     if own_pin is not None:
         place.button("Unpin", width="stretch", on_click=unpin, args=(own_pin.key,), key="unpin")
-    elif place.button("Pin to compare", width="stretch", disabled=not can_pin(own), key="pin",
+    elif place.button("Pin to compare", width="stretch", disabled=not can_pin(own), key="replay_pin",
                       help="Keeps this scenario. Change a setting to see both here, or open Compare."):
         pin(own)
         st.rerun()

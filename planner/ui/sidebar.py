@@ -4,6 +4,7 @@ It is drawn by the entry file, so its uploads stay when the page changes. Its se
 """
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -78,20 +79,32 @@ def sidebar() -> Asked:
         is_open = st.button("All settings", icon=":material/tune:", width="stretch", key="all_settings")
     source = st.session_state["trace"]
     trace = _sample(source) if source != UPLOAD else _uploaded(upload)
-    study = _study(source if trace is None else trace.source)
+    study = _study(source if trace is None else trace.source, st.session_state)
     if is_open:
         open_settings(trace, study.scenario)
     return Asked(trace=trace, study=study)
 
 
-def _study(source: str) -> Study:
-    """Return the study that the settings make."""
-    values = {name: st.session_state[name] for name in FIELDS}
+def asked_of(settings: Mapping[str, Any]) -> Asked:
+    """Return what settings say, as those of a link; an uploaded trace is the session's, None before the upload.
+
+    Raises
+    ------
+    PlannerError : a target or an option is wrong.
+    """
+    source = settings["trace"]
+    trace = _sample(source) if source != UPLOAD else st.session_state.get("upload")
+    return Asked(trace=trace, study=_study(source if trace is None else trace.source, settings))
+
+
+def _study(source: str, settings: Any) -> Study:
+    """Return the study that settings make."""
+    values = {name: settings[name] for name in FIELDS}
     options = named({name: value or None if isinstance(value, str) else value for name, value in values.items()})
     if options["rate_scale"] == 1.0 or options["request_rate"] is not None:
         options["rate_scale"] = None
     options |= {option: profile_of(kind, options[option]) for option, kind in PROFILES.items()}
-    return Study(name="replay", trace=source, format=None, objectives=given_targets(),
+    return Study(name="replay", trace=source, format=None, objectives=given_targets(settings),
                  scenario=Scenario(**options, tenants=tenants_file()))
 
 

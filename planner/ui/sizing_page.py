@@ -114,7 +114,8 @@ def _draw(answer: Answer) -> None:
     best = found.cheapest
     first, *words = sizing_words(found)
     if best is not None:
-        card(found, best, 0.0, published_error(answer.about["trace"], answer.about["scenario"], best))
+        card(found, best, 0.0, published_error(answer.about["trace"], answer.about["scenario"], best),
+             answer.about["trace"].source)
     else:
         st.warning(plain(first), icon=":material/block:")
     words = _said_of(("missed", "on a schedule", "peak", "no schedule"), words)

@@ -192,6 +192,27 @@ def test_two_scenarios_are_compared(browser: Any, address: str) -> None:
     shoot(page, "compare")
 
 
+def test_a_link_opens_both_scenarios_in_a_fresh_session(browser: Any, address: str) -> None:
+    page = opened(browser, f"{address}/replay?limit=1000&rate_scale=4.0")
+    page.get_by_role("button", name="Pin to compare").click()
+    page.get_by_role("button", name="Unpin").wait_for()
+    set_option(page, "Running sequences, at most", "8")
+    page.wait_for_url(re.compile("max_num_seqs=8"))
+    go(page, "Compare")
+    page.get_by_role("button", name="Copy link").click()
+    link = page.get_by_test_id("stPopoverBody").get_by_test_id("stCode").inner_text().strip()
+    fresh = opened(browser, link)
+    settle(fresh)
+    fresh.get_by_role("columnheader", name="running sequences, at most 8").wait_for()
+    sentence = fresh.get_by_text(re.compile("against running sequences, at most: default: a request takes .* average"))
+    sentence.first.wait_for()
+    curves = fresh.locator(".js-plotly-plot .legendtext").all_text_contents()
+    assert {"running sequences, at most: default", "running sequences, at most 8"} <= set(curves)
+    fresh.reload()
+    sentence.first.wait_for()
+    shoot(fresh, "compare-link")
+
+
 def test_a_capacity_is_found(browser: Any, address: str) -> None:
     page = opened(browser, f"{address}/capacity?limit=1000")
     page.get_by_role("button", name="Find the capacity").click()
