@@ -41,28 +41,31 @@ def page(trace: Trace, study: Study) -> None:
                          "use the page Sizing")
     if study.objectives is None:
         raise UsageError("slo: a plan needs targets; give them in the sidebar")
-    form, headroom = _asked()
+    form, headroom, place = _asked()
     question = question_of(trace, study, {"targets": targets_words(study.objectives), **form})
-    if st.button("Find the cheapest fleet", type="primary", key="plan_find") and _is_whole(form):
+    if place.button("Find the cheapest fleet", type="primary", key="plan_find", width="stretch") and _is_whole(form):
         _search(trace, study, form, headroom, question)
     found = answer(NAME, question, "Replaying fleets")
     if found is not None:
         _draw(found)
     elif not is_asked(NAME):
-        st.info("How many GPUs does this traffic need, and what do they cost? Upload your log in the sidebar or take a "
-                "sample, check the model and the targets, then press the button.")
+        st.info("How many GPUs does this traffic need, and what do they cost? Upload your log or take a sample. Choose "
+                "the model or paste your launch command. Check the targets, then press the button.")
 
 
-def _asked() -> tuple[dict[str, Any], float]:
-    """Ask for the GPUs, the prices and the headroom [1]; the form has the headroom in words."""
+def _asked() -> tuple[dict[str, Any], float, Any]:
+    """Ask for GPUs, prices and headroom; return them in words, the headroom [1], and a place for the button."""
     left, right = st.columns([4, 1])
     gpus = gpus_form(left)
     values = number(0.0, MOST_HEADROOM, is_whole=False, may_be_empty=False)
     headroom = right.number_input("Headroom [%]", 0.0, MOST_HEADROOM, USUAL_HEADROOM, 5.0, format="%g",
                                   help="More traffic that the fleet must still serve within the targets.",
                                   **in_link("headroom", USUAL_HEADROOM, values))
-    prices_form(gpus)
-    return {"GPUs": gpus, "headroom": f"{headroom:g} %", "prices": prices_text(given_prices()) or None}, headroom / 100
+    place, beside = st.columns([1, 3])
+    with beside:
+        prices_form(gpus)
+    form = {"GPUs": gpus, "headroom": f"{headroom:g} %", "prices": prices_text(given_prices()) or None}
+    return form, headroom / 100, place
 
 
 def _is_whole(form: dict[str, Any]) -> bool:

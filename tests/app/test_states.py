@@ -38,7 +38,7 @@ CONFIG = {"architectures": ["LlamaForCausalLM"], "hidden_size": 2048, "intermedi
 def test_without_a_trace_each_page_asks_for_one(place: str) -> None:
     page = opened(place, trace="your file")
     assert not page.exception
-    assert "Upload a trace in the sidebar" in page.info[0].value
+    assert f"Upload a trace {'above' if place == 'plan' else 'in the sidebar'}" in page.info[0].value
     assert page.title[0].value.lower() == place
 
 
