@@ -1,6 +1,7 @@
 """Jobs that pages run in another process: plain functions, with the figures that they return."""
 
 import tempfile
+import time
 from collections.abc import Generator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +22,8 @@ from planner.traces.shaping.description import describe as describe_traffic
 from planner.ui.uploads import as_file
 
 MOST_CSV_ROWS = 200_000
-PART = 4  # configurations of a sweep for each process, between two words of how many are done
+PART = 32  # configurations of a sweep for each process, at most, between two tellings
+TELL_S = 0.5  # between two tellings, where configurations are short
 
 
 def read_upload(name: str, content: bytes, most_rows: int, on_bad_rows: BadRows) -> Trace:
@@ -64,7 +66,7 @@ def sweep(plan: Sweep, trace: Trace, part: int) -> Generator[tuple[int, int, pl.
 
     Parameters
     ----------
-    part : configurations for each process, between two tellings.
+    part : the most configurations for each process, between two tellings; at first there is one.
 
     Yields
     ------
@@ -78,10 +80,14 @@ def sweep(plan: Sweep, trace: Trace, part: int) -> Generator[tuple[int, int, pl.
     """
     with tempfile.TemporaryDirectory() as folder:
         grid = Grid(plan, Path(folder) / "sweep.parquet", jobs=-1, trace=trace)
-        total, size = len(grid.points), part * joblib.effective_n_jobs(-1)
-        for first in range(0, total, size):
-            grid.replay(range(first, min(first + size, total)))
-            yield min(first + size, total), total, _so_far(grid)
+        total, jobs = len(grid.points), joblib.effective_n_jobs(-1)
+        done, size = 0, jobs
+        while done < total:
+            began_s, end = time.monotonic(), min(done + size, total)
+            grid.replay(range(done, end))
+            yield end, total, _so_far(grid)
+            done, is_short = end, time.monotonic() - began_s < TELL_S / 2
+            size = min(size * 2, part * jobs) if is_short else size
         return grid.write()
 
 

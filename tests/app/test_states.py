@@ -157,6 +157,10 @@ def test_a_file_of_rates_that_is_wrong_is_said() -> None:
     assert "day.csv: row 3: rate_rps = 'x'" in page.error[0].value
 
 
+def is_swept(page: Any) -> bool:
+    return "running_sweep" not in page.session_state and bool(page.get("plotly_chart"))
+
+
 def test_a_sweep_runs_beside_its_page() -> None:
     """The page comes back at once with how far it is and a way to stop, and has the front in the end."""
     page = opened("explore")
@@ -166,7 +170,7 @@ def test_a_sweep_runs_beside_its_page() -> None:
     if not page.get("plotly_chart"):
         assert "Stop" in [button.label for button in page.button]
         assert "configurations replayed" in page.get("progress")[0].proto.text
-    page = until(page, lambda page: page.get("plotly_chart"))
+    page = until(page, is_swept)
     assert len(page.dataframe[0].value) == 4
     assert not page.warning
     assert "planner sweep chat" in page.code[-1].value
@@ -178,7 +182,7 @@ def test_an_option_is_added_to_a_sweep_from_a_list_and_a_row_goes_to_the_sidebar
     page.selectbox(key="new_axis").set_value("data_parallel_size").run()
     page = press(page, "Add")
     assert page.text_area[0].value == "max_num_seqs=4,64\ndata_parallel_size=1,2,4"
-    page = until(press(page, "Replay the grid"), lambda page: page.get("plotly_chart"))
+    page = until(press(page, "Replay the grid"), is_swept)
     best = page.success[0].value.replace("\\", "")
     assert best.startswith("Cheapest within the targets: running sequences, at most 64, replicas 1,")
     table = page.dataframe[0].value
@@ -197,10 +201,30 @@ def test_a_sweep_that_is_stopped_keeps_what_is_done(monkeypatch: pytest.MonkeyPa
     page = until(page, lambda _: state.num_done > 0)
     if not state.is_over.is_set():
         press(page, "Stop")
-    page = until(page, lambda page: page.get("plotly_chart"))
+    page = until(page, is_swept)
     done = len(page.dataframe[0].value)
     assert 0 < done < 100
     assert f"Stopped: {done} of 100 were done" in page.warning[0].value
+
+
+def test_a_sweep_shows_what_is_done_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Points, rows and the cheapest so far, in place of an earlier answer; the Stop button stays."""
+    monkeypatch.setattr(explore_module, "PART", 1)
+    page = opened("explore")
+    page.text_area[0].set_value("max_num_seqs=64")
+    until(press(page, "Replay the grid"), is_swept)
+    page.text_area[0].set_value(f"max_num_seqs={','.join(map(str, range(20, 220)))}")
+    page = until(press(page, "Replay the grid"), lambda page: page.get("plotly_chart"))
+    assert "Stop" in [button.label for button in page.button]
+    assert [caption for caption in page.success if caption.value.startswith("Cheapest so far within the targets")]
+    table = page.dataframe[0].value
+    assert 0 < len(table) < 200
+    assert table["\N{BLACK STAR}"][0] == "\N{BLACK STAR}"
+    assert "max_num_seqs" in table
+    figure = json.loads(page.get("plotly_chart")[0].proto.spec)
+    assert "cheapest within the targets" in [trace["name"] for trace in figure["data"]]
+    press(page, "Stop")
+    until(page, is_swept)
 
 
 def test_a_sweep_stops_when_its_session_ends() -> None:
