@@ -6,6 +6,7 @@ import streamlit as st
 
 from planner.traces.synthesis import sample_names
 from planner.ui.all_settings import tenants_file
+from planner.ui.calibration_form import calibration_file
 from planner.ui.words import plain
 
 
@@ -25,6 +26,7 @@ def copy_link(log: str) -> None:
     with st.popover("Copy link", icon=":material/link:"):
         st.code(page_link(), language=None, wrap_lines=True)
         files = [name for name, is_own in ((log, log not in sample_names()),
-                                           ("the file of tenants", tenants_file() is not None)) if is_own]
+                                           ("the file of tenants", tenants_file() is not None),
+                                           ("the fitted constants", calibration_file() is not None)) if is_own]
         if files:
             st.caption(plain(f"The link does not contain {' and '.join(files)}; send it along."))

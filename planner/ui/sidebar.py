@@ -16,6 +16,7 @@ from planner.settings.scenario import Scenario
 from planner.traces import Trace, read_trace
 from planner.traces.synthesis import sample_names
 from planner.ui.all_settings import open_settings, tenants_file
+from planner.ui.calibration_form import calibration_file
 from planner.ui.fleet_form import FLEET_SETTINGS
 from planner.ui.kept_settings import Setting, bound, last
 from planner.ui.link import SWITCH, TRUTHS, one_of
@@ -116,7 +117,7 @@ def _study(source: str, settings: Any) -> Study:
         options["rate_scale"] = None
     options |= {option: profile_of(kind, options[option]) for option, kind in PROFILES.items()}
     return Study(name="replay", trace=source, format=None, objectives=given_targets(settings),
-                 scenario=Scenario(**options, tenants=tenants_file()))
+                 scenario=Scenario(**options, tenants=tenants_file(), calibration=calibration_file()))
 
 
 def _take(options: dict[str, Any]) -> None:

@@ -6,10 +6,12 @@ import gzip
 import json
 import pickle
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from measured_runs import write_synthetic
 from pages import linked, opened, press, said, until, uploaded, uploader
 
 from planner.catalog.catalog_files import data_dir
@@ -254,6 +256,30 @@ def test_published_errors_are_shown_without_an_upload() -> None:
     assert page.selectbox(key="published").options == list(sections)
     assert list(page.dataframe[0].value["value"]) == [row.value for row in next(iter(sections.values()))]
     assert sum(row.is_met is not None for rows in sections.values() for row in rows) > 30
+
+
+def test_constants_are_fitted_to_an_upload_and_used_by_every_page(tmp_path: Path) -> None:
+    """The sidebar's scenario has them from then on: errors, commands and answers; a chip goes back."""
+    content = write_synthetic(tmp_path / "runs.csv", {"host_s": 0.006}, noise=0.02).read_bytes()
+    page = opened("accuracy")
+    uploader(page, "measurements").upload("runs.csv", content)
+    page.run()
+    before = page.dataframe[0].value["error"].abs().mean()
+    press(page, "Fit the constants to these measurements")
+    page = until(page, lambda page: "Use on all pages" in [button.label for button in page.button])
+    assert not page.exception
+    assert re.search(r"constants of vLLM are fitted: .*tpot_ms is \d+\.\d % off on average before the fit", said(page)
+                     .replace("\\", ""))
+    constants = next(table.value for table in page.dataframe if "bundled" in table.value)
+    assert ((constants["from"] <= constants["fitted"]) & (constants["fitted"] <= constants["to"])).all()
+    page = press(page, "Use on all pages")
+    assert not page.error
+    assert page.dataframe[0].value["error"].abs().mean() < before / 1.5
+    assert "constants fitted to runs.csv ✕" in [button.label.replace("\\", "") for button in page.button]
+    path = page.session_state["calibration_used"][0]
+    assert Path(path).read_text().startswith("# Written by")
+    page = press(page, "constants fitted to runs\\.csv ✕")
+    assert page.dataframe[0].value["error"].abs().mean() == pytest.approx(before)
 
 
 def gpu_toml() -> str:

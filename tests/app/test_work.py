@@ -158,8 +158,33 @@ def test_a_benchmarks_result_has_signed_errors_and_another_model_is_refused() ->
     (figure,) = found.figures.values()
     assert [line.name for line in figure.data] == ["TTFT, measured", "TTFT, predicted", "TPOT, measured",
                                                    "TPOT, predicted"]
-    with pytest.raises(UsageError, match=r"was measured with the model llama-3.1-8b, and the sidebar has qwen3-32b"):
-        measured("bench.json", json.dumps(run).encode(), replace(own, model="qwen3-32b"), "light")
+    other = "bench.json: is of another deployment: "
+    for changed, deployment, words in (
+            ({}, replace(own, model="qwen3-32b"), r"model llama-3.1-8b \(the sidebar has qwen3-32b\)"),
+            ({"model_id": "RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8"}, own, r"weight format fp8 \(the sidebar has the"),
+            ({"server_info": {"tp_size": 2}}, own, r"tensor parallelism 2 .*\(the sidebar has 1\)")):
+        with pytest.raises(UsageError, match=other + words):
+            measured("bench.json", json.dumps({**run, **changed}).encode(), deployment, "light")
+
+
+def test_measurements_that_no_deployment_of_ours_explains_are_refused() -> None:
+    """A file that names no deployment, in seconds: the page says so, and shows no error of 99.9 %."""
+    rows = "".join(f"{k},{200 + k},20,{900 + k % 7},{1900 + k}\n" for k in range(40))
+    content = f"arrival_s,input_tokens,output_tokens,ttft_s,e2e_s\n{rows}".encode()
+    with pytest.raises(UsageError, match=r"slow.csv: is of another deployment, or has another unit: "
+                                         r"mean_ttft_ms is predicted at [\d.e-]+ times the measured value"):
+        measured("slow.csv", content, Scenario(model="llama-3.1-8b", gpu="h100-sxm"), "light")
+
+
+def test_a_servers_log_of_another_launch_is_refused(tmp_path: Any) -> None:
+    lines = ["INFO 11-20 10:00:00 [utils.py:253] non-default args: {'model': 'Qwen/Qwen3-32B', "
+             "'tensor_parallel_size': 2}",
+             *(f"INFO 11-20 10:01:{second:02} [loggers.py:257] Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg "
+               f"generation throughput: 100.0 tokens/s, Running: 1 reqs, Waiting: 0 reqs, GPU KV cache usage: 1.0%, "
+               f"Prefix cache hit rate: 0.0%" for second in range(10, 50, 10))]
+    own = Scenario(model="llama-3.1-8b", gpu="h100-sxm")
+    with pytest.raises(UsageError, match=r"server.log: is of another deployment: model qwen3-32b \(.*tensor parallel"):
+        measured("server.log", "\n".join(lines).encode(), own, "light")
 
 
 def test_a_replay_is_a_chrome_trace() -> None:
