@@ -22,6 +22,7 @@ from planner.ui import replay_page as replay
 from planner.ui import schedule_page as schedule
 from planner.ui import sizing_page as sizing
 from planner.ui import workload_page as workload
+from planner.ui.brush import TIME_SETTINGS
 from planner.ui.chips import chips
 from planner.ui.pinned import PIN_SETTINGS
 from planner.ui.words import plain, without_paths
@@ -39,7 +40,7 @@ PAGES = (  # title, page, address, icon
     ("Accuracy", accuracy.page, "accuracy", ":material/target:"),
     ("Catalog", catalog.page, "catalog", ":material/library_books:"),
 )
-SETTINGS = {**sidebar.SETTINGS, **PIN_SETTINGS}  # of all pages
+SETTINGS = {**sidebar.SETTINGS, **PIN_SETTINGS, **TIME_SETTINGS}  # of all pages
 KEYS = (*SETTINGS, *plan.KEYS, *schedule.KEYS, *capacity.KEYS, *sizing.KEYS,
         *explore.KEYS)  # in the address
 FIRST = PAGES[0][0]  # has the log and the launch command on the page

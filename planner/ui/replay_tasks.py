@@ -14,7 +14,8 @@ from planner.planning.study import Study, without_load
 from planner.replays.attempts import STATUS
 from planner.replays.reasons import REASON
 from planner.report.content import describe
-from planner.report.figures import FIGURES
+from planner.report.figures import FIGURES, OVER_TIME
+from planner.report.figures.bins import Span, within
 from planner.report.page import to_html
 from planner.results.causes import difference, explain
 from planner.results.saved import SavedResult
@@ -82,12 +83,13 @@ def numbers(asked: Asked) -> Numbers:
     return Numbers(caption=describe(result), summary=outcome.summary, unserved=_unserved(outcome))
 
 
-def picture(asked: Sequence[Asked], figure: str, theme: Any) -> Picture:
+def picture(asked: Sequence[Asked], figure: str, theme: Any, span: Span | None = None) -> Picture:
     """Replay with a record of steps, explain, and draw one figure.
 
     Parameters
     ----------
     figure : a name of `FIGURES`.
+    span : the time that the figure is of, by arrival where it is of requests; None for all of it.
 
     Raises
     ------
@@ -97,9 +99,11 @@ def picture(asked: Sequence[Asked], figure: str, theme: Any) -> Picture:
     results = [each.result for each in recorded]
     whys = [explain(result.requests, result.steps, _replicas(result)) for result in results]
     changes = [None, *(difference(why, whys[0]) for why in whys[1:])]
+    drawn = (FIGURES[figure](results, theme=theme, span=span) if figure in OVER_TIME else
+             FIGURES[figure]([within(result, span) for result in results], theme=theme))
     return Picture(reasons=tuple(why["sentence"] for why in whys),
                    differences=tuple(None if change is None else change["sentence"] for change in changes),
-                   parts=tuple(each.part for each in recorded), figure=FIGURES[figure](results, theme=theme))
+                   parts=tuple(each.part for each in recorded), figure=drawn)
 
 
 def report(asked: Sequence[Asked]) -> str:

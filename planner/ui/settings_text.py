@@ -1,4 +1,4 @@
-"""Settings as a link has them: the text of those that differ from a new page's, and the settings of such a text."""
+"""Settings as a link has them: the text that an address has for them, and the settings of such a text."""
 
 from typing import Any
 from urllib.parse import parse_qs, urlencode

@@ -192,6 +192,65 @@ def test_two_scenarios_are_compared(browser: Any, address: str) -> None:
     shoot(page, "compare")
 
 
+def test_a_brush_over_one_figure_holds_for_all(browser: Any, address: str) -> None:
+    """A drag over the throughput selects the time of the queue, of the latencies, and of Compare; a click goes back."""
+    page = opened(browser, f"{address}/replay?limit=1000&rate_scale=4.0")
+    main = page.get_by_test_id("stMain")
+    main.get_by_text("Throughput", exact=True).click()
+    page.get_by_text("Throughput over time").wait_for()
+    settle(page)
+    drag(page, 0.25, 0.5)
+    page.wait_for_url(re.compile(r"times=[\d.]+-[\d.]+"))
+    settle(page)
+    start_s, end_s = map(float, re.search(r"times=([\d.]+)-([\d.]+)", page.url).groups())  # type: ignore[union-attr]
+    assert time_range(page) == pytest.approx([start_s, end_s], rel=1e-3)
+    shoot(page, "replay-brush")
+    main.get_by_text("Queue", exact=True).click()
+    page.get_by_text("Running and waiting requests over time").wait_for()
+    settle(page)
+    assert time_range(page) == pytest.approx([start_s, end_s], rel=1e-3)
+    main.get_by_text("TTFT", exact=True).last.click()
+    page.wait_for_function("() => /requests with a value: \\d{1,3};/.test(document.body.innerText)")
+    page.get_by_role("button", name=re.compile(r"s to [\d.,]+ s ✕")).click()
+    page.get_by_text("requests with a value: 1,000;").wait_for()
+    assert "times=" not in page.url
+
+
+def drag(page: Any, start: float, end: float) -> None:
+    """Drag over a part of the first figure, from a share of its width to another."""
+    plot = page.locator(".js-plotly-plot .nsewdrag").first
+    plot.scroll_into_view_if_needed()
+    box = plot.bounding_box()
+    y = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + start * box["width"], y)
+    page.mouse.down()
+    page.mouse.move(box["x"] + (start + end) / 2 * box["width"], y, steps=5)
+    page.mouse.move(box["x"] + end * box["width"], y, steps=5)
+    page.mouse.up()
+
+
+def test_a_brush_over_the_whole_trace_chooses_requests(browser: Any, address: str) -> None:
+    page = opened(browser, f"{address}/schedule?limit=400")
+    page.get_by_text("Whole trace").wait_for()
+    settle(page)
+    drag(page, 0.5, 0.6)
+    page.wait_for_url(re.compile(r"first=\d+"))
+    settle(page)
+    first, count = (int(page.get_by_role("spinbutton", name=name, exact=True).input_value())
+                    for name in ("from request", "requests"))
+    assert 150 < first < 250  # of requests that arrive at a steady rate
+    assert 10 < count < 80
+    page.get_by_text(f"Requests {first} to {first + count - 1} of the trace").wait_for()
+    shoot(page, "schedule-brush")
+
+
+def time_range(page: Any) -> list[float]:
+    """Return the range of the time axis of the figure that is shown."""
+    return list(page.evaluate("() => { const own = document.querySelector('.js-plotly-plot')._fullLayout; "
+                              "return Object.entries(own).find(([name, axis]) => /^xaxis/.test(name) && axis.range)[1]"
+                              ".range.map(Number) }"))
+
+
 def test_a_link_opens_both_scenarios_in_a_fresh_session(browser: Any, address: str) -> None:
     page = opened(browser, f"{address}/replay?limit=1000&rate_scale=4.0")
     page.get_by_role("button", name="Pin to compare").click()

@@ -34,6 +34,7 @@ OTHERS = [address for _, _, address, _ in PAGES if address != "catalog"]
     ("rate_scale", "25", "from 0.1 to 20"), ("rate_scale", "abc", "must be a number"),
     ("data_parallel_size", "100000", "whole number from 1 to 1,024"), ("max_num_seqs", "1.5", "whole number"),
     ("policy", "x.py:name", "must be one of"), ("expert_parallel", "yes", "true or false"),
+    ("times", "20-10", "must be two times in seconds"),
     ("trace", "/etc/passwd", "must be one of"), ("autoscale", "a.toml", "not an option of this server"),
     ("nonsense", "1", "not an option of this server")])
 def test_a_value_that_is_not_known_is_told_and_nothing_else_is_shown(option: str, text: str, words: str) -> None:

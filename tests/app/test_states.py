@@ -334,7 +334,7 @@ def test_a_request_tells_its_story() -> None:
 def test_a_span_says_how_long_it_lasts() -> None:
     """In the hover, where Plotly's %{x} would be its end."""
     page = linked("schedule", limit="300", count="20", first="0")
-    shown = json.loads(page.get("plotly_chart")[0].proto.spec)
+    shown = json.loads(page.get("plotly_chart")[1].proto.spec)
     bars = [bar for bar in shown["data"] if bar["type"] == "bar" and not bar["name"].startswith("step of")]
     assert {"waiting", "prompt chunk", "decode"} <= {bar["name"] for bar in bars}
     for bar in bars:
