@@ -254,6 +254,33 @@ def test_a_fleet_states_its_objectives() -> None:
     assert "tensor-parallel sizes 1 (now 1, 2)" in page.warning[0].value.replace("\\", "")
 
 
+def test_two_pools_by_prompt_length_are_the_command_lines(tmp_path: Any) -> None:
+    """The thresholds, with the file that the command takes: they are what `size` answers with that file."""
+    page = linked("sizing", limit="300", request_rate="12", pools="true", thresholds="256,1024", short_gpu="l40s",
+                  long_gpu="h100-sxm", short_context="8192", router="least-outstanding-tokens")
+    assert not page.error
+    assert not [each for each in page.multiselect if each.key == "gpus"]  # the pools say what replicas are made of
+    page = until(press(page, "Find the fleet"), lambda page: page.header or page.error)
+    assert not page.exception
+    assert not page.error
+    found = page.session_state["found_sizing"]
+    path = tmp_path / "pools.toml"
+    path.write_text(found.about["pools"])
+    scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=300, request_rate=12.0, fleet=str(path),
+                        router="least-outstanding-tokens")
+    own = size(read_trace("chat"), scenario, parse_objectives("ttft:500 tpot:50", 0.99),
+               Choices(thresholds=(256, 1024), prune_layouts=True)).split
+    assert own is not None
+    split = found.value.split
+    assert [row.cost_usd_per_hour for row in split.thresholds] == [row.cost_usd_per_hour for row in own.thresholds]
+    table = next(each.value for each in page.dataframe if "threshold [tokens]" in each.value)
+    assert list(table["threshold [tokens]"]) == [256, 1024]
+    assert (table[""] == "\N{BLACK STAR}").sum() == 1
+    assert "two pools: threshold" in said(page).replace("\\", "")
+    assert "--fleet pools.toml --thresholds 256,1024" in page.code[-1].value
+    assert "thresholds" in linked("sizing", pools="true", thresholds="x").error[0].value
+
+
 def test_the_first_page_plans_with_load_and_headroom() -> None:
     """What the page shows is what `size` answers at the log's rate times load and headroom."""
     page = linked("plan", limit="400", rate_scale="2.0", headroom="50", slo="p99_ttft:2000 p99_tpot:60",
