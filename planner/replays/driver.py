@@ -39,11 +39,16 @@ class ReplayRecords:
     settings: Any  # st.SETTINGS
     links: Any  # entries.LINK, to the tiers
     fetches: Any  # entries.FETCH, rows aligned with the trace where there are tiers
-    gaps: Gaps
+    tally: GapTally
     steps: NDArray[np.void]
     schedule: NDArray[np.void]
     preemptions: NDArray[np.void]
     loop_s: float  # wall time spent in the loop
+
+    @property
+    def gaps(self) -> Gaps:
+        """Gaps between tokens; most searches do without."""
+        return self.tally.gaps()
 
 
 def run(trace: Trace, policy: Policy, settings: EngineSettings, step_time: StepTime,
@@ -130,7 +135,7 @@ class Taken:
                 for name, parts in self._rows.items()}
         return ReplayRecords(requests=requests, phases=state.phases, engine=state.engine,
                              settings=state.settings, links=state.links, fetches=state.fetches, loop_s=loop_s,
-                             gaps=self._gaps.gaps(), **rows)
+                             tally=self._gaps, **rows)
 
 
 @functools.cache
