@@ -14,6 +14,7 @@ from planner.planning.study import Study, command_line, times_rate
 from planner.report.figures.plan_figures import load_against_capacity, money_against_headroom
 from planner.results.saved import to_json
 from planner.traces import Trace
+from planner.traces.synthesis import sample_names
 from planner.ui.fleet_answer import (
     bears,
     best_of_each_gpu,
@@ -27,9 +28,11 @@ from planner.ui.kept_replays import kept, show, study_key, theme
 from planner.ui.link import in_link, number
 from planner.ui.own_profiles import portable, profile_of
 from planner.ui.targets_form import targets_words
+from planner.ui.tasks import start_pool
 from planner.ui.words import plain, without_paths
+from planner.ui.work import start
 
-NAME = "plan"
+NAME, READY = "plan", "plan_processes"
 KEYS = ("headroom",)  # in the address
 USUAL_HEADROOM, MOST_HEADROOM = 20.0, 400.0  # per cent
 
@@ -41,6 +44,7 @@ def page(trace: Trace, study: Study) -> None:
                          "use the page Sizing")
     if study.objectives is None:
         raise UsageError("slo: a plan needs targets; give them in the sidebar")
+    _prepare(trace)
     form, headroom, place = _asked()
     question = question_of(trace, study, {"targets": targets_words(study.objectives), **form})
     if place.button("Find the cheapest fleet", type="primary", key="plan_find", width="stretch") and _is_whole(form):
@@ -51,6 +55,12 @@ def page(trace: Trace, study: Study) -> None:
     elif not is_asked(NAME):
         st.info("How many GPUs does this traffic need, and what do they cost? Upload your log or take a sample. Choose "
                 "the model or paste your launch command. Check the targets, then press the button.")
+
+
+def _prepare(trace: Trace) -> None:
+    """Start the processes of a search when a log is given, so that they are there when the button is pressed."""
+    if trace.source not in sample_names() and st.session_state.get(READY, (None,))[0] != trace.sha256:
+        st.session_state[READY] = trace.sha256, start(start_pool)  # a job ends if nobody holds it
 
 
 def _asked() -> tuple[dict[str, Any], float, Any]:

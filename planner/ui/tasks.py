@@ -1,6 +1,7 @@
 """Jobs that pages run in another process: plain functions, with the figures that they return."""
 
 import tempfile
+import threading
 import time
 from collections.abc import Generator
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from planner.deployment.deploy import shape_load
 from planner.errors import UsageError
 from planner.planning.grid import Sweep
 from planner.planning.sweeping import Grid
+from planner.replays.driver import compiled_loop
 from planner.report.figures.trace_figures import workload_figures
 from planner.settings.scenario import Scenario
 from planner.traces import Trace, read_trace
@@ -41,6 +43,19 @@ def read_upload(name: str, content: bytes, most_rows: int, on_bad_rows: BadRows)
     if trace.num_requests > most_rows:
         raise UsageError(f"{name}: has more than {most_rows:,} requests; use the command line for it")
     return trace
+
+
+def start_pool() -> None:
+    """Start the processes of a search beside this one, with the loop loaded; it does not wait for them.
+
+    joblib keeps them for the next search, and ends them after five minutes without one.
+    """
+    calls = [joblib.delayed(_load_loop)() for _ in range(joblib.effective_n_jobs(-1))]
+    threading.Thread(target=joblib.Parallel(n_jobs=-1, mmap_mode="c"), args=(calls,), daemon=True).start()
+
+
+def _load_loop() -> None:
+    compiled_loop()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
-from pages import linked, opened, press, said, until
+from pages import linked, opened, press, said, until, uploaded
 
 from planner.errors import PlannerError, UsageError
 from planner.planning.search_options import RANKS, Choices
@@ -252,6 +252,22 @@ def test_a_fleet_states_its_objectives() -> None:
     assert "p99_ttft:1000" in answer_html(SavedAnswer(name="fleet", answer=found))
     page.multiselect(key="ranks").set_value([1, 2]).run()
     assert "tensor-parallel sizes 1 (now 1, 2)" in page.warning[0].value.replace("\\", "")
+
+
+def test_a_log_on_the_first_page_starts_the_processes_of_a_search() -> None:
+    """Before the button is pressed, one for each core; the same ones do the search."""
+    rows = b"arrival_s,input_tokens,output_tokens\n" + b"".join(b"%d,500,20\n" % k for k in range(50))
+    page = uploaded("plan", "own.csv", rows, gpus=["h100-sxm"])
+    assert holds(lambda: len(helpers()) >= (os.cpu_count() or 1))
+    started = helpers()
+    until(press(page, "Find the cheapest fleet"), lambda page: page.header)
+    assert helpers() == started
+
+
+def helpers() -> set[int]:
+    """Return the processes that joblib has started for workers."""
+    return {child.pid for pid in workers() for child in psutil.Process(pid).children(recursive=True)
+            if "loky" in " ".join(child.cmdline()) and "resource_tracker" not in " ".join(child.cmdline())}
 
 
 def test_two_pools_by_prompt_length_are_the_command_lines(tmp_path: Any) -> None:
