@@ -43,7 +43,9 @@ def pictured(asked: Sequence[Asked], figure: str, span: Span | None = None) -> P
     PlannerError : as `run.replay`.
     """
     keys = [f"{each.study.name} {study_key(each.trace, each.study)}" for each in asked]
-    found: Picture = kept(picture, tuple(asked), figure, theme(), span, key=f"{figure} {span} {keys}", said="Drawing …")
+    known = tuple(replayed(each) for each in asked)
+    found: Picture = kept(picture, tuple(asked), figure, theme(), span, known,
+                          key=f"{figure} {span} {keys}", said="Drawing …")
     return found
 
 

@@ -116,9 +116,12 @@ def test_a_long_replay_has_the_steps_of_its_first_requests(monkeypatch: pytest.M
     whole = picture([asked()], "queue", "light")
     assert whole.parts == (None,)
     num_steps = numbers(asked()).summary["num_steps"]
+    known = [numbers(asked())]  # which save a replay
+    assert picture([asked()], "queue", "light", known=known).figure.to_json() == whole.figure.to_json()
     for module in (replay_tasks, schedule_tasks):
         monkeypatch.setattr(module, "MOST_STEPS", num_steps // 4)
     part = picture([asked()], "queue", "light")
+    assert picture([asked()], "queue", "light", known=known).parts == part.parts
     assert numbers(asked()).summary["completed"] == 300
     said_of = re.search(rf"of the first (\d+) of 300 requests: the replay has {num_steps:,} steps", str(part.parts[0]))
     assert said_of
