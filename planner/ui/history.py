@@ -46,8 +46,8 @@ def keep_try(own: Asked, found: Numbers) -> None:
     summary = found.summary
     tried.pop(key, None)
     tried[key] = Try(study=portable(own.study), row={
-        "verdict": verdict_line(summary).sentence, "TTFT p99": time_text(summary["p99_ttft_ms"]),
-        "TPOT p99": time_text(summary["p99_tpot_ms"]),
+        "TTFT p99": time_text(summary["p99_ttft_ms"]), "TPOT p99": time_text(summary["p99_tpot_ms"]),
+        "verdict": verdict_line(summary).sentence,
     }, text=settings_text(), settings={name: st.session_state[name] for name in SETTINGS if name in st.session_state})
     while len(tried) > MOST:
         del tried[next(iter(tried))]
@@ -62,9 +62,9 @@ def draw_history() -> None:
         st.caption("Choose a row to go back to it.")
         names = scenario_names([each.study for each in tried])
         key = f"history_{next(reversed(st.session_state[TRIED]))}"  # a new table for each latest scenario: none chosen
-        rows = [{"settings that differ": name, **each.row, "link": f"replay?{each.text}",
-                 "before and after": None if each is tried[0] else before_and_after(each.text, tried[0].text)}
-                for name, each in zip(names, tried, strict=True)]
+        rows = [{"settings that differ": name, "link": f"replay?{each.text}",
+                 "before and after": None if each is tried[0] else before_and_after(each.text, tried[0].text),
+                 **each.row} for name, each in zip(names, tried, strict=True)]
         st.dataframe(rows, hide_index=True, key=key, selection_mode="single-row", alt="scenarios of this session",
                      on_select=lambda: _go_back(key, tried), column_config={
                          "link": st.column_config.LinkColumn(display_text="open"),

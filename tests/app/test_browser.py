@@ -192,6 +192,27 @@ def test_two_scenarios_are_compared(browser: Any, address: str) -> None:
     shoot(page, "compare")
 
 
+def test_the_history_opens_before_and_after(browser: Any, address: str) -> None:
+    """A click in the table of tried scenarios opens Compare in a tab of its own, with both."""
+    page = opened(browser, f"{address}/replay?limit=300&rate_scale=3.0")
+    settle(page)
+    set_option(page, "Running sequences, at most", "8")
+    page.get_by_text("Tried in this session (2)").click()
+    table = page.get_by_test_id("stDataFrame").first
+    table.wait_for()
+    table.scroll_into_view_if_needed()
+    settle(page)
+    shoot(page, "replay-history")
+    box = table.bounding_box()
+    x, y = box["x"] + 335, box["y"] + 88  # "compare", in the row of the first scenario
+    page.mouse.move(x - 5, y)
+    page.wait_for_timeout(500)  # until the cell knows of the mouse
+    with page.expect_popup() as found:
+        page.mouse.click(x, y)
+    found.value.get_by_role("columnheader", name="running sequences, at most 8").wait_for()
+    found.value.get_by_text(re.compile("a request takes .* more on average")).first.wait_for()
+
+
 def test_a_brush_over_one_figure_holds_for_all(browser: Any, address: str) -> None:
     """A drag over the throughput selects the time of the queue, of the latencies, and of Compare; a click goes back."""
     page = opened(browser, f"{address}/replay?limit=1000&rate_scale=4.0")
