@@ -20,6 +20,7 @@ from planner.ui.waiting import finished, watch
 from planner.ui.words import plain
 from planner.ui.work import Job, Task, start
 
+LOOK_S, DRAW_S = 0.25, 0.5  # between two looks at a search, and where each draws the result so far
 SoFar = Callable[[Any, Any], None]
 
 
@@ -112,7 +113,7 @@ def answer(name: str, question: Question, said: str, *, keeps_stale: bool = True
         _keep(name, running)
         running = None
     if running is not None:
-        st.fragment(run_every=0.5)(_under_way)(running, said, so_far)
+        st.fragment(run_every=LOOK_S if so_far is None else DRAW_S)(_under_way)(running, said, so_far)
         if so_far is not None:
             return None
     if failed := st.session_state.get(_failed(name)):
