@@ -109,6 +109,7 @@ def test_a_log_given_on_the_first_page_stays_on_the_others(browser: Any, address
 
 def test_from_a_preset_and_a_launch_line_to_a_price(browser: Any, address: str) -> None:
     page = opened(browser, f"{address}/?limit=500&gpus=h100-sxm")
+    settle(page)
     for label in ("Your log", "or a sample", "Launch command"):
         assert page.get_by_test_id("stMain").get_by_label(label).count(), label
         assert not page.get_by_test_id("stSidebar").get_by_label(label).count(), label
