@@ -76,13 +76,14 @@ def question_of(trace: Trace, study: Study, form: Mapping[str, Any]) -> Question
 
     Parameters
     ----------
-    form : values of the page's own widgets that the answer depends on; None leaves one out of the words.
+    form : values of the page's own widgets that the answer depends on; None and False leave a value out of the words.
     """
     given = {"trace": trace.source, **given_options(portable(study).scenario)}
-    words = {**form, **{setting_label(name): gpu_label(str(value)) if name == "gpu" else value
-                        for name, value in given.items()}}
+    own = {name: value for name, value in form.items() if value is not None and value is not False}
+    words = own | {setting_label(name): gpu_label(str(value)) if name == "gpu" else value
+                   for name, value in given.items()}
     key = repr((study_key(trace, study), sorted((name, repr(value)) for name, value in form.items())))
-    return Question(words={name: _text(value) for name, value in words.items() if value is not None}, key=key)
+    return Question(words={name: _text(value) for name, value in words.items()}, key=key)
 
 
 def search(name: str, question: Question, about: Any, task: Task, *args: Any, total: int = 0) -> None:
@@ -165,6 +166,8 @@ def _state(found: Answer, question: Question) -> None:
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
