@@ -86,6 +86,7 @@ OLDER = flags("""
 
 OTHER_CONFIG = "changes the model or its weights; give the changed config.json as --model, or --quantization"
 UNMODELLED = (
+    Unmodelled(effect="deals requests to the replicas; --router has the rule", flags=flags("--router-policy=")),
     Unmodelled(effect=OFFLOADED, is_refused=True, flags=flags("""
         --cpu-offload-gb=0 --offload-group-size=-1 --offload-num-in-group=1 --offload-prefetch-step=1 --offload-mode=cpu
         --enable-paged-experts --paged-experts-num-resident= --kt-weight-path= --kt-method=amxint4 --kt-cpuinfer=
@@ -208,3 +209,8 @@ UNMODELLED = (
 )
 
 FLAGS = FlagTable(no_effect=NO_EFFECT, others=(*OLDER, *OF_ALL_WORKERS, *OF_SGLANG_WORKERS), unmodelled=UNMODELLED)
+
+VARIABLES = (
+    Unmodelled(effect="changes the bytes that are sent to experts: exchanges take another time",
+               flags=flags("SGLANG_DEEPEP_BF16_DISPATCH=0")),
+)

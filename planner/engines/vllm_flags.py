@@ -8,9 +8,18 @@ from planner.engines.flag_table import (
     OFFLOADED,
     OTHER_KERNELS,
     FlagTable,
+    Known,
     Unmodelled,
     flags,
 )
+
+COMPILED = "changes what the engine compiles, or its kernels"
+
+
+def _compiled(keys: str) -> tuple[Known, ...]:
+    """Return keys of the compilation config, by each of its names."""
+    return flags(" ".join(f"{name}.{key}" for name in ("--compilation-config", "-O", "-cc") for key in keys.split()))
+
 
 NO_EFFECT = flags("""
     --tokenizer= --tokenizer-mode= --tokenizer-revision= --trust-remote-code --seed= --hf-config-path= --revision=
@@ -59,8 +68,9 @@ NO_EFFECT = flags("""
     --enable-request-id-headers --disable-fastapi-docs --h11-max-incomplete-event-size= --h11-max-header-count=
     --enable-offline-docs --enable-flash-late-interaction
     --speculative-config.draft-load-config= --speculative-config.revision= --speculative-config.code-revision=
-    --speculative-config.prompt-lookup-max= --speculative-config.prompt-lookup-min= --compilation-config.cache-dir=
-    --compilation-config.debug-dump-path= --compilation-config.compile-cache-save-format=""")
+    --speculative-config.prompt-lookup-max= --speculative-config.prompt-lookup-min=
+    --eplb-config.log-balancedness --eplb-config.log-balancedness-interval=""") + _compiled("""
+    cache-dir= debug-dump-path= compile-cache-save-format= cudagraph-num-of-warmups= cudagraph-copy-inputs""")
 
 OLDER = flags("""
     --calculate-kv-scales --disable-frontend-multiprocessing --disable-log-requests
@@ -108,13 +118,15 @@ UNMODELLED = (
         --ir-op-priority= --monokernel --disable-cascade-attn --model-impl=auto --quantization-config=
         --enable-batch-sharded-sampling --override-attention-dtype= --specialize-active-lora
         --enable-mixed-moe-lora-format --enable-moe-shared-loras""")),
+    Unmodelled(effect=COMPILED, flags=_compiled("""
+        mode=3|vllm_compile|compilationmode.vllm_compile level=3 backend=inductor use-inductor=true
+        use-inductor-graph-partition pass-config.eliminate-noops=true pass-config.enable-noop=true""")),
     Unmodelled(effect="splits a step into another number of parts, whose exchanges and computing overlap",
                flags=flags("--ubatch-size=0")),
     Unmodelled(effect="moves experts between GPUs as their load asks: expert layers take another time",
-               flags=flags("""--eplb-config.use-async --eplb-config.window-size= --eplb-config.step-interval=
-                   --eplb-config.log-balancedness --eplb-config.log-balancedness-interval= --eplb-config.policy=
-                   --eplb-config.communicator= --expert-placement-strategy=linear --enable-elastic-ep
-                   --elastic-ep-max-dp-size= --eplb-step-interval= --eplb-window-size=""")),
+               flags=flags("""--eplb-config.use-async --eplb-config.window-size=1000 --eplb-config.step-interval=3000
+                   --eplb-config.policy=default --eplb-config.communicator= --expert-placement-strategy=linear
+                   --enable-elastic-ep --elastic-ep-max-dp-size= --eplb-step-interval=3000 --eplb-window-size=1000""")),
     Unmodelled(effect="changes how often ranks wait for each other", flags=flags("--dp-sync-interval=1")),
     Unmodelled(effect="leaves the choice of a rank to a load balancer outside; --router has its rule",
                flags=flags("""--data-parallel-hybrid-lb|-dph --data-parallel-external-lb|-dpe
