@@ -106,7 +106,8 @@ def _fleet_words(result: SizeAnswer) -> list[str]:
         lines = [f"no fleet{kind} meets {_required(result.slo)}; closest: {closest}", *_missed_lines(result.missed)]
     else:
         ranks, gpu = _named(best.kind)
-        lines = [f"cheapest{kind}: {_replicas(best)} × {ranks} {gpu} ({best.kind.quantization}), {best.num_gpus} GPUs, "
+        lines = [f"cheapest{kind}: {_replicas(best)} × {ranks} {gpu} ({best.kind.quantization}), {best.num_gpus} "
+                 f"GPU{'s' * (best.num_gpus != 1)}, "
                  f"{best.cost_usd_per_hour:.2f} USD/h, {best.cost_usd_per_month:,.0f} USD/month; fewest GPUs: "
                  f"{fewest.num_gpus} × {_named(fewest.kind)[1]} ({fewest.kind.quantization})",
                  f"required: {_required(result.slo)}; predicted: {100 * best.attainment:.2f} % of the "
@@ -153,7 +154,8 @@ def _closing_words(result: SizeAnswer) -> list[str]:
         lines.append(f"on a schedule {planned:,.1f} GPU-hours instead of {static:,.1f} ({planned / static - 1:+.0%})")
         if found.peak_rps is not None:
             lines.append(f"peak {found.peak_rps:,.4g} requests/s; at the mean of {found.mean_rps:,.4g}, "
-                         f"{found.num_replicas_at_mean:,} replicas would be enough")
+                         f"{found.num_replicas_at_mean:,} replica{'s' * (found.num_replicas_at_mean != 1)} would be "
+                         f"enough")
     lines += [f"no schedule for {' × '.join(_named(fleet.kind))}: {fleet.schedule_reason}"
               for fleet in result.alternatives if isinstance(fleet, Fleet) and fleet.schedule_reason]
     if best is not None and best.stationary is False:
