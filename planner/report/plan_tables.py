@@ -35,8 +35,8 @@ def capacity_words(result: CapacityAnswer | UsersAnswer) -> list[str]:
              f"rate; missed at {_rate(result.bracket.upper_rps)}, limited by {result.limiting_metric}",
              _reached(result)]
     if result.confidence is not None:
-        lines.append(f"confidence: 90 % {result.confidence.p10:.4g}, 50 % {result.confidence.p50:.4g}, "
-                     f"10 % {result.confidence.p90:.4g} requests/s")
+        lines.append(f"confidence: at least {result.confidence.p10:.4g} requests/s with 90 %, "
+                     f"{result.confidence.p50:.4g} with 50 %, {result.confidence.p90:.4g} with 10 %")
     lines.append(f"assumed: {'; '.join(result.assumptions)}")
     for what, rows in (("scaling", [(row.scaling, row.capacity_rps) for row in result.scalings]),
                        ("router", [(row.router, row.capacity_rps) for row in result.routers])):
@@ -54,8 +54,8 @@ def _users_words(result: UsersAnswer) -> list[str]:
     lines = [f"capacity {result.capacity:,} {unit}{per_gpu}, at {result.request_throughput or 0.0:.4g} requests/s; "
              f"missed with {result.bracket.upper:,}, limited by {result.limiting_metric}", _reached(result)]
     if result.confidence is not None:
-        lines.append(f"confidence: 90 % {result.confidence.p10:.4g}, 50 % {result.confidence.p50:.4g}, "
-                     f"10 % {result.confidence.p90:.4g} {unit}")
+        lines.append(f"confidence: at least {result.confidence.p10:.4g} {unit} with 90 %, "
+                     f"{result.confidence.p50:.4g} with 50 %, {result.confidence.p90:.4g} with 10 %")
     by_router = ", ".join(f"{row.router} {_rate(row.users)}" for row in result.routers)
     return [*lines, assumed, *([f"{unit} by router: {by_router}"] if len(result.routers) > 1 else [])]
 
