@@ -156,6 +156,7 @@ def test_variables_of_a_config_map_in_the_file_are_put_in(tmp_path: Path) -> Non
     ("VLLM_ALL2ALL_BACKEND=deepep_low_latency vllm serve Qwen/Qwen3-30B-A3B --max-num-seqs 64 -dp 8 -ep",
      {**SEATS, "model": "Qwen/Qwen3-30B-A3B", "all2all_backend": "deepep_low_latency", "data_parallel_size": 8,
       "expert_parallel": True, "router": "vllm-dp", "data_parallel_attention": True}),
+    ("vllm serve /root/.cache/huggingface/hub/models--m--m/snapshots/9216db57 --max-num-seqs 64", SEATS),
     ("NODES=2\nvllm serve m/m --max-num-seqs $((NODES * (8 + 24)))", SEATS),
     ("vllm serve m/m --max-num-seqs $((640 / 10))", SEATS),
 ])

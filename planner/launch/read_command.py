@@ -26,6 +26,7 @@ from planner.settings.scenario import Scenario
 
 # Images that wrap an engine, whose tags count releases of their own; and tags of the newest build.
 OTHER_IMAGE = re.compile(r"(?:\S*/)?\S*(?:vllm|sglang|tensorrt-?llm)[\w.-]*(?:/release)?:(\w[\w.-]*)")
+CACHED = re.compile(r"(?:.*/)?models--([^/]+?)--([^/]+?)(?:/snapshots/[^/]+)?/?")  # a folder of Hugging Face's cache
 NEWEST = re.compile(r"latest|nightly|main|dev|edge", re.IGNORECASE)
 ROUTED = "deals requests to the replicas; --router has the rule, and prefix-aware is near to its default"
 
@@ -181,8 +182,15 @@ def _take_version(version: str | None, taken: Taken) -> None:
 
 
 def _check_model(taken: Taken) -> None:
-    """Raise UsageError if a launch names no model, or names it by a variable that has no value."""
+    """Read a model's name, also from a folder of Hugging Face's cache.
+
+    Raises
+    ------
+    UsageError : there is none, or it is a variable without a value.
+    """
     model = taken.found.get("model")
+    if model is not None and (cached := CACHED.fullmatch(model)) and not Path(model).exists():
+        taken.found["model"] = f"{cached[1]}/{cached[2]}"
     if model is None:
         raise UsageError(f"--from-command: names no model, as {' '.join(taken.dialect.launch)} MODEL does; give it "
                          f"there, or with --model")
