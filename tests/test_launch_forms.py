@@ -208,3 +208,10 @@ def test_an_image_whose_tag_has_no_release_is_noted(image: str, is_noted: bool) 
 def test_an_exchange_that_no_rank_needs_is_listed() -> None:
     assert read_launch("vllm serve m/m --all2all-backend pplx").left_aside == (
         "all2all backend alltoall (no ranks send tokens to experts)",)
+
+
+def test_a_vision_encoder_that_is_whole_on_each_gpu_is_named() -> None:
+    for value, is_named in (("data", True), ("weights", False)):
+        launch = read_launch(f"vllm serve m/m -tp 2 --mm-encoder-tp-mode {value}")
+        assert [flag for flag, _ in launch.unmodelled] == [f"--mm-encoder-tp-mode {value}"] * is_named
+    assert read_launch("sglang serve --model m/m --mm-enable-dp-encoder").unmodelled[0][0] == "--mm-enable-dp-encoder"

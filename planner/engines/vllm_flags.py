@@ -7,6 +7,7 @@ from planner.engines.flag_table import (
     NO_TEXT,
     OFFLOADED,
     OTHER_KERNELS,
+    WHOLE_ENCODER,
     FlagTable,
     Known,
     Unmodelled,
@@ -41,7 +42,7 @@ NO_EFFECT = flags("""
     --worker-extension-cls= --enable-fault-tolerance --fault-tolerance-config= --prefix-caching-hash-algo=
     --enable-mm-embeds --media-io-kwargs= --mm-processor-kwargs=
     --mm-processor-cache-gb= --mm-processor-cache-type= --mm-hasher-algorithm= --mm-shm-cache-max-object-size-mb=
-    --mm-encoder-tp-mode= --mm-encoder-attn-backend= --mm-encoder-attn-dtype= --mm-encoder-fp8-scale-path=
+    --mm-encoder-attn-backend= --mm-encoder-attn-dtype= --mm-encoder-fp8-scale-path=
     --mm-encoder-fp8-scale-save-path= --mm-encoder-fp8-scale-save-margin= --interleave-mm-strings --skip-mm-profiling
     --video-pruning-rate= --video-pruning-method= --mm-tensor-ipc= --mm-processor-device= --mm-ipc-gpu-memory-gb=
     --mm-device-do-normalize --lora-target-modules=* --default-mm-loras= --max-lora-cls-labels=
@@ -74,7 +75,7 @@ NO_EFFECT = flags("""
 
 OLDER = flags("""
     --calculate-kv-scales --disable-frontend-multiprocessing --disable-log-requests
-    --disable-logprobs-during-spec-decoding --disable-mm-preprocessor-cache --enable-multimodal-encoder-data-parallel
+    --disable-logprobs-during-spec-decoding --disable-mm-preprocessor-cache
     --enable-prompt-adapter --enable-reasoning --eplb-log-balancedness --guided-decoding-backend=
     --guided-decoding-disable-additional-properties --guided-decoding-disable-any-whitespace
     --guided-decoding-disable-fallback --logits-processor-pattern= --lora-extra-vocab-size= --max-prompt-adapter-token=
@@ -118,6 +119,8 @@ UNMODELLED = (
         --ir-op-priority= --monokernel --disable-cascade-attn --model-impl=auto --quantization-config=
         --enable-batch-sharded-sampling --override-attention-dtype= --specialize-active-lora
         --enable-mixed-moe-lora-format --enable-moe-shared-loras""")),
+    Unmodelled(effect=WHOLE_ENCODER,
+               flags=flags("--mm-encoder-tp-mode=weights --enable-multimodal-encoder-data-parallel")),
     Unmodelled(effect=COMPILED, flags=_compiled("""
         mode=3|vllm_compile|compilationmode.vllm_compile level=3 backend=inductor use-inductor=true
         use-inductor-graph-partition pass-config.eliminate-noops=true pass-config.enable-noop=true""")),
