@@ -88,7 +88,7 @@ def test_a_constant_rate_is_sized_as_the_rate_itself() -> None:
     assert plain.cheapest is not None
     assert strata.cheapest is not None
     assert strata.cheapest.num_replicas == plain.cheapest.num_replicas
-    assert "stand for 432,000 at 60/s on average" in strata.assumptions[0]
+    assert "of its 432,000 requests (60/s on average)" in strata.assumptions[0]
     assert any(note.startswith("2 other draws of the 4 strata need") for note in strata.notes)
 
 
@@ -119,5 +119,5 @@ def test_the_command_sizes_a_year(tmp_path: Path) -> None:
     done = planner("size", "chat", "--rate-series", str(rates), "--strata", "6", "--model", "llama-3.1-8b", "--gpu",
                    "h100-sxm", "--tensor-parallel-size", "1", "--slo", "p99_ttft:500", "--no-compare-assumptions")
     assert done.returncode == 0, done.stderr
-    assert "at 6 rates" in done.stdout + done.stderr
-    assert "stand for 520,344,000 at 16.5/s on average" in done.stdout + done.stderr
+    assert "assumed: 6 rates from" in done.stdout + done.stderr
+    assert "520,344,000 requests (16.5/s on average)" in done.stdout + done.stderr

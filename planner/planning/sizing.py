@@ -203,9 +203,9 @@ def _assumptions(traffic: Traffic, own_rps: float, scenario: Scenario) -> tuple[
         rate = f"{traffic.users:,} {UNKNOWNS[traffic.of].unit} at once; {traffic.assumption}"
     elif isinstance(traffic, StrataTraffic):
         low, high = traffic.strata_rps[0], traffic.strata_rps[-1]
-        rate = (f"{traffic.num_requests:,} requests at {len(traffic.strata_rps):,} rates, from {low:,.4g} to "
-                f"{high:,.4g}/s, stand for {traffic.num_stood_for:,.0f} at {traffic.mean_rps:,.4g}/s on average, each "
-                f"rate for an equal share, by {traffic.scaling}: {MEANINGS[traffic.scaling]}")
+        rate = (f"{len(traffic.strata_rps):,} rates from {low:,.4g} to {high:,.4g}/s replace the series, each for an "
+                f"equal share of its {traffic.num_stood_for:,.0f} requests ({traffic.mean_rps:,.4g}/s on average); "
+                f"{traffic.num_requests:,} requests are replayed, by {traffic.scaling}: {MEANINGS[traffic.scaling]}")
     elif not traffic.is_drawn and not traffic.is_rescaled:
         rate = f"requests arrive at {traffic.mean_rps:,.4g}/s, as recorded"
     elif traffic.is_drawn:
