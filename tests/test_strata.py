@@ -80,6 +80,17 @@ def test_growth_and_other_draws_keep_the_number_of_requests() -> None:
     assert not np.array_equal(load.requests["arrival_s"].to_numpy(), again.requests["arrival_s"].to_numpy())
 
 
+def test_long_prompts_with_prefixes_make_a_load_of_fewer_requests() -> None:
+    agents = read_trace("agents", limit=500)
+    assert agents.prefix is not None
+    traffic = traffic_of(agents, H100, "thin", series(0.5, 1.0), 4)
+    assert isinstance(traffic, StrataTraffic)
+    load = traffic.load()
+    assert load.prefix is not None
+    assert load.num_requests == traffic.num_requests < 40_000
+    assert len(load.prefix.values) < 1.5 * 4_000_000
+
+
 def test_a_constant_rate_is_sized_as_the_rate_itself() -> None:
     objectives = parse_objectives("p99_ttft:500 p99_tpot:30")
     choices = Choices(gpus=("h100-sxm",), ranks=(1,), compare_assumptions=False, jobs=1)
