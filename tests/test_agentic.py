@@ -109,7 +109,7 @@ def test_the_tester_keeps_answers_in_its_prompts_and_the_servers_count_says_how_
     assert shared(run, of=1) == first // 64
     assert shared(run, of=2) == prompts[1] // 64
     assert run.reading < 1.0
-    assert any("0.80 of what a turn adds" in note for note in run.notes)
+    assert any("by 0.80 for the tokens that a turn adds" in note for note in run.notes)
     assert lengths(read(tmp_path, CONVERSATION, counted)) == [1_280, 1_408, 7_680]  # of another client
 
 
@@ -133,7 +133,7 @@ def test_times_count_until_the_sampler_falls_silent(tmp_path: Path) -> None:
     assert run.load is not None
     assert run.load.requests["request_id"].to_list() == ["u1/s/0", "u2/s/0"]  # the third was sent in the silence
     assert run.load.requests["e2e_s"].to_list() == [1.5, None]  # the second was answered in it
-    assert any(note.startswith("2 of 3 requests do not count") for note in run.notes)
+    assert any(note.startswith("run a: 2 of 3 requests do not count") for note in run.notes)
     whole = read(tmp_path, turns, [sample(10.0 * k, 6_400) for k in range(6)])
     assert whole.load is not None
     assert whole.load.requests["e2e_s"].to_list() == [1.5, 30.0, 1.5]
@@ -149,8 +149,8 @@ def test_the_logged_cache_tells_its_type(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("turns", "cells", "said"), [
-    ([turn("u1", 0, 0.0, 0, 5, run="b")], {}, "run a: the file of requests has none of its requests"),
-    ([turn("u1", 0, 0.0, 0, 5, success="false")], {}, "run a: none of its 1 requests was answered"),
+    ([turn("u1", 0, 0.0, 0, 5, run="b")], {}, "the file of requests has no request of this run"),
+    ([turn("u1", 0, 0.0, 0, 5, success="false")], {}, "none of the 1 requests of this run was answered"),
     (TURNS, {"kv_cache_tokens": "many"}, "kv_cache_tokens = many: must be a whole number above 0"),
     (TURNS, {"gpu": "h999"}, "h999"),
     (TURNS, {"command": "python3 -m http.server"}, "launches no engine that is known"),

@@ -304,7 +304,7 @@ def test_a_shell_completes_options() -> None:
 @pytest.mark.parametrize(("slo", "more", "words"), [
     ("p99_ttft:1", (), "p99 TTFT 206 ms of 1 ms allowed"),
     ("p99_ttft_ms:1 tpot:500", ("--attainment", "0.99"), "p99 TTFT 206 ms of 1 ms allowed"),
-    ("ttft:20", ("--attainment", "0.99"), "of the requests meet ttft:20, 99 % required"),
+    ("ttft:20", ("--attainment", "0.99"), "of the requests keep TTFT within 20 ms, 99 % required"),
     ("mean_e2el:9999 ttft:20", (), None),
 ])
 def test_a_missed_objective_is_one_line_and_exit_code_1(slo: str, more: tuple[str, ...], words: str | None,

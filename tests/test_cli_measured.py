@@ -36,7 +36,7 @@ def test_an_error_limit_holds_for_rows_without_a_prediction_too(tmp_path: Path) 
     assert planner("validate", path).returncode == 0
     run = planner("validate", path, "--max-error", "tpot:1000 ttft:1000")
     assert run.returncode == 1
-    assert "1 rows could not be predicted" in run.stdout
+    assert "1 row could not be predicted" in run.stdout
     assert "--max-error holds for all rows" in run.stdout
 
 

@@ -364,3 +364,11 @@ def test_advice_betters_the_statistic_that_is_missed() -> None:
         objectives = None if slo is None else parse_objectives(slo)
         outcome = replay(trace, scenario, slo=objectives, recording=STEPS)
         assert explain_outcome(trace, scenario, outcome, slo=objectives)["advice"]["metric"] == metric
+
+
+def test_an_slo_that_all_requests_meet_leaves_nothing_to_improve() -> None:
+    trace = trace_of([(0.0, 16, 4)] * 3, max_output_tokens=[4] * 3)
+    scenario = scenario_of()
+    outcome = replay(trace, scenario, slo="ttft:100000", recording=STEPS)
+    advice = explain_outcome(trace, scenario, outcome, slo=parse_objectives("ttft:100000", 0.99))["advice"]
+    assert advice["sentence"] == "all requests meet the SLO, so no setting can improve slo_attainment"

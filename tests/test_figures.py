@@ -22,13 +22,13 @@ from planner.planning.size_answer import Fleet, Schedule, SchedulePart, SizeAnsw
 from planner.report import figures
 from planner.report.figures.accuracy_figures import predicted_over_measured, published_errors
 from planner.report.figures.answer_figures import attainment_over_load, fleet_costs, target_margins
-from planner.report.figures.bins import MOST_BINS, bin_steps, num_replicas, time_bins
+from planner.report.figures.bins import MOST_BINS, bin_steps, num_replicas, time_bins, within
 from planner.report.figures.fleet_figures import fleet_load
 from planner.report.figures.latency_figures import latency_cdf, time_by_phase
 from planner.report.figures.limit_figures import capacity_figure
 from planner.report.figures.phase_colors import PHASE_COLORS, SPAN_COLORS, TERM_COLORS
 from planner.report.figures.rate_figures import arrivals, lengths
-from planner.report.figures.schedule_figures import STEP_KINDS, schedule_timeline
+from planner.report.figures.schedule_figures import STEP_KINDS, schedule_timeline, whole_strip
 from planner.report.figures.style import LINE_COLORS, PAPER
 from planner.report.figures.sweep_figures import front_scatter, parallel_axes
 from planner.results.phases import PHASES
@@ -102,6 +102,25 @@ def test_means_are_over_time_and_peaks_are_kept(result: SavedResult, column: str
     assert all(peak.y >= mean.y - 1e-9)
 
 
+def test_a_span_is_drawn_in_bins_of_its_own(result: SavedResult) -> None:
+    """Means over each bin of the span alone, of steps cut at its edges; a span after the end has no bins."""
+    whole = time_bins([result])
+    span = (0.25 * whole.end_s, 0.5 * whole.end_s)
+    _, mean = figures.queue(result, span=span).data[:2]
+    edges = span[0] + np.arange(len(mean.y) + 1) * mean.dx
+    assert edges[-1] == pytest.approx(span[1])
+    assert mean.x0 == pytest.approx(span[0] + 0.5 * mean.dx)
+    assert np.allclose(mean.y, by_hand(result, "num_running", edges) / mean.dx)
+    for draw in (getattr(figures, name) for name in figures.OVER_TIME if name != "replicas"):
+        shown = draw(result, span=span)
+        assert shown.layout[shown.data[0].xaxis.replace("x", "xaxis")].range == pytest.approx(span)
+    assert time_bins([result], (whole.end_s + 1, whole.end_s + 2)).count == 0
+    assert not figures.queue(result, span=(whole.end_s + 1, whole.end_s + 2)).data
+    sent = within(result, span).requests["arrival_s"] - result.requests["arrival_s"].min()
+    assert sent.len() > 0
+    assert sent.is_between(*span).all()
+
+
 def test_kv_use_shows_its_capacity(result: SavedResult) -> None:
     figure = figures.kv_use(result)
     assert figure.layout.shapes[0].y0 == 60 * 16
@@ -124,6 +143,19 @@ def test_composition_is_a_mean_over_steps(result: SavedResult) -> None:
     decodes = np.nan_to_num(np.asarray(traces[3].y))
     assert decodes @ shares == pytest.approx(result.steps["num_decodes"].sum())
     assert np.nanmax(traces[4].y) == pytest.approx(1e3 * number(result.steps["duration_s"].max()))
+
+
+def test_the_strip_counts_all_requests_and_shades_those_that_are_shown(result: SavedResult) -> None:
+    requests = result.requests
+    strip = whole_strip(requests, requests.slice(20, 10))
+    rate, slowest = strip.data
+    assert sum(rate.y) * rate.dx == pytest.approx(requests.height)
+    assert np.nanmax(slowest.y) == pytest.approx(number(requests["ttft_s"].max()))
+    assert [rate.customdata[0][0], rate.customdata[-1][1]] == [0, requests.height]
+    (shade,) = strip.layout.shapes
+    origin = number(requests["arrival_s"][0])
+    assert [shade.x0, shade.x1] == pytest.approx([requests["arrival_s"][k] - origin for k in (20, 29)])
+    assert whole_strip(requests.head(1), requests.head(1)).data
 
 
 def test_phases_add_up_to_the_latency(result: SavedResult) -> None:

@@ -206,12 +206,12 @@ def test_a_file_that_launches_nothing_is_refused(tmp_path: Path) -> None:
     ("vllm serve m/m --max-num-seqs $SEQS", "put the variable's value in its place"),
     ("vllm serve m/m --gpu-memory-utilization high", "must be a number"),
     ("vllm serve m/m --quantization rot13", "must be one of fp8, awq"),
-    ("vllm serve m/m --speculative-config none", "is no JSON"),
+    ("vllm serve m/m --speculative-config none", "is not JSON"),
     ("vllm serve m/m --speculative-config [1]", "must be a JSON object"),
     ("vllm serve m/m --config missing.yml", "missing.yml: cannot be read"),
     ("sglang serve --model m/m --tp 4 --ep 2", "experts over 2 of 4 GPUs"),
     ("sglang serve --model m/m --tp 8 --dp 3 --enable-dp-attention", "must divide them"),
-    ("sglang serve --model m/m --disaggregation-mode prefill", "one engine of several"),
+    ("sglang serve --model m/m --disaggregation-mode prefill", "separate prefill and decode"),
 ])
 def test_what_cannot_be_read_is_refused(command: str, said: str) -> None:
     with pytest.raises(UsageError) as caught:

@@ -169,7 +169,7 @@ def test_the_notes_keep_the_kinds_apart() -> None:
     ("trtllm-serve m/m --backend tensorrt", "runs TensorRT engines"),
     ("sglang serve --model m/m --tp 8 --dp 2 --attn-dp-size 4", "replicas (--dp-size) of an engine with 4 ranks"),
     ("vllm serve $MODEL --port 1", "the model is $MODEL, a variable without a single value"),
-    ("trtllm-serve m/m --server_role GENERATION", "one engine of several"),
+    ("trtllm-serve m/m --server_role GENERATION", "separate prefill and decode"),
 ])
 def test_what_the_engine_or_a_prediction_cannot_take_is_refused(command: str, said: str) -> None:
     with pytest.raises(UsageError) as caught:

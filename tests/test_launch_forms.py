@@ -140,3 +140,78 @@ def test_variables_of_a_config_map_in_the_file_are_put_in(tmp_path: Path) -> Non
     assert "--seed 64" in launch.left_aside
     assert launch.notes == ("container  of Deployment takes variables from Secret hub, which the file does not have; "
                             "variables that change the engine are then missing",)
+
+
+@pytest.mark.parametrize(("command", "expected"), [
+    ("srun --gres=gpu:8 --container-image=vllm/vllm-openai:v0.9.2 vllm serve m/m --max-num-seqs 64",
+     {**SEATS, "engine_version": "0.9.2"}),
+    ("apptainer exec --nv docker://vllm/vllm-openai:v0.9.2 vllm serve m/m --max-num-seqs 64",
+     {**SEATS, "engine_version": "0.9.2"}),
+    ("kubectl run x --image=vllm/vllm-openai:latest -- --model m/m --max-num-seqs 64", SEATS),
+    ("!vllm serve m/m --max-num-seqs 64", SEATS),
+    ("python -m vllm.entrypoints.api_server --model m/m --max-num-seqs 64", SEATS),
+    ("vllm serve m/m --max-num-seqs 64 --compilation-config 3", SEATS),
+    ("vllm serve m/m --max-num-seqs 64 --enable-chunked-prefill False", {**SEATS, "enable_chunked_prefill": False}),
+    ("vllm serve m/m --max-num-seqs 64 -O.use_cudagraph=false", {**SEATS, "cudagraph_mode": "none"}),
+    ("VLLM_ALL2ALL_BACKEND=deepep_low_latency vllm serve Qwen/Qwen3-30B-A3B --max-num-seqs 64 -dp 8 -ep",
+     {**SEATS, "model": "Qwen/Qwen3-30B-A3B", "all2all_backend": "deepep_low_latency", "data_parallel_size": 8,
+      "expert_parallel": True, "router": "vllm-dp", "data_parallel_attention": True}),
+    ("vllm serve /root/.cache/huggingface/hub/models--m--m/snapshots/9216db57 --max-num-seqs 64", SEATS),
+    ("NODES=2\nvllm serve m/m --max-num-seqs $((NODES * (8 + 24)))", SEATS),
+    ("vllm serve m/m --max-num-seqs $((640 / 10))", SEATS),
+])
+def test_a_launch_in_a_cluster_or_notebook_is_read(command: str, expected: dict[str, Any]) -> None:
+    launch = read_launch(command)
+    assert launch.options == expected
+    assert launch.unmodelled == ()
+    assert launch.unknown == ()
+
+
+def test_values_that_are_the_defaults_have_no_effect() -> None:
+    config = '{"mode": 3, "backend": "inductor", "pass_config": {"eliminate_noops": true}}'
+    launch = read_launch(f"vllm serve m/m -cc '{config}' --eplb-window-size 1000")
+    assert launch.unmodelled == ()
+    assert launch.left_aside == ("-cc.mode 3", "-cc.backend inductor", "-cc.pass_config.eliminate_noops True",
+                                 "--eplb-window-size 1000")
+    assert read_launch("vllm serve m/m -O.mode=0").unmodelled[0][0] == "-O.mode 0"
+
+
+@pytest.mark.parametrize(("command", "said"), [
+    ("python -m sglang_router.launch_router --worker-urls http://a", "sglang_router.launch_router is a router"),
+    ("trtllm-serve disaggregated -c disagg.yaml", "trtllm-serve disaggregated is a router"),
+    ("vllm bench serve --model m/m", "vllm bench serve is a benchmark"),
+    ("vllm serve m/m —tensor-parallel-size 2", "begins with two hyphens: --tensor-parallel-size"),
+    ("vllm serve m/m --enforce-eager true", "'true' belongs to no flag; a switch takes no value"),
+    ("vllm serve m/m '--max-num-seqs 64'", "'--max-num-seqs 64' is one word with a space"),
+    (f"docker run {IMAGE} 'vllm serve m/m --max-num-seqs 64'", "is one word with spaces"),
+    ('vllm serve m/m -O "{\'level\': 3}"', "write its names and texts in double quotes"),
+])
+def test_a_command_that_no_engine_runs_is_refused_with_the_remedy(command: str, said: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        read_launch(command)
+    assert said in str(refused.value)
+
+
+def test_sglangs_router_beside_its_replicas_is_named() -> None:
+    launch = read_launch("python -m sglang_router.launch_server --model-path m/m --dp-size 4")
+    assert launch.options == {"engine": "sglang", "model": "m/m", "data_parallel_size": 4}
+    assert launch.unmodelled[0][0] == "sglang_router.launch_server"
+
+
+@pytest.mark.parametrize(("image", "is_noted"), [("nvcr.io/nvidia/vllm:25.09-py3", True), (IMAGE, False),
+                                                 ("acme/vllm:latest", False)])
+def test_an_image_whose_tag_has_no_release_is_noted(image: str, is_noted: bool) -> None:
+    notes = read_launch(f"docker run --gpus all -v /data/vllm:/root {image} vllm serve m/m").notes
+    assert [image in note for note in notes] == ([True] if is_noted else [])
+
+
+def test_an_exchange_that_no_rank_needs_is_listed() -> None:
+    assert read_launch("vllm serve m/m --all2all-backend pplx").left_aside == (
+        "all2all backend alltoall (no ranks send tokens to experts)",)
+
+
+def test_a_vision_encoder_that_is_whole_on_each_gpu_is_named() -> None:
+    for value, is_named in (("data", True), ("weights", False)):
+        launch = read_launch(f"vllm serve m/m -tp 2 --mm-encoder-tp-mode {value}")
+        assert [flag for flag, _ in launch.unmodelled] == [f"--mm-encoder-tp-mode {value}"] * is_named
+    assert read_launch("sglang serve --model m/m --mm-enable-dp-encoder").unmodelled[0][0] == "--mm-enable-dp-encoder"

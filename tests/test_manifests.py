@@ -222,7 +222,7 @@ FILES: dict[str, tuple[str, str, dict[str, Any]]] = {
               resources: {limits: {gpu: "2"}}
               extraPodSpec:
                 mainContainer:
-                  image: nvcr.io/nvidia/ai-dynamo/vllm-runtime:0.9.0
+                  image: nvcr.io/nvidia/ai-dynamo/vllm-runtime:latest
                   command: [python3, -m, dynamo.vllm]
                   args: [--model, acme/chat-7b, --tensor-parallel-size, "2", --migration-limit, "3"]
         """, CHAT | {"tensor_parallel_size": 2, "data_parallel_size": 2}),
@@ -520,3 +520,45 @@ def test_notes_of_a_file_reach_the_user(tmp_path: Path) -> None:
     assert options["model"] == "llama-3.1-8b"
     assert any("requests 2 GPUs" in note for note in notes)
     assert any("without effect: --port 1" in note for note in notes)
+
+
+def test_trtllms_disaggregated_servers_are_two_pools(tmp_path: Path) -> None:
+    path = written(tmp_path, "disagg.yaml", """
+        hostname: localhost
+        model: acme/chat-7b
+        backend: pytorch
+        kv_cache_config: {free_gpu_memory_fraction: 0.7}
+        context_servers: {num_instances: 1, tensor_parallel_size: 1, urls: ["a:8001"]}
+        generation_servers:
+          num_instances: 2
+          tensor_parallel_size: 4
+          kv_cache_config: {free_gpu_memory_fraction: 0.8}
+          urls: ["b:8002", "c:8003"]
+        """)
+    both = {"engine": "trtllm", "model": "acme/chat-7b"}
+    assert read_launch(path, role="prefill").options == both | {
+        "tensor_parallel_size": 1, "gpu_memory_utilization": 0.7}
+    assert read_launch(path, role="decode").options == both | {
+        "tensor_parallel_size": 4, "gpu_memory_utilization": 0.8, "data_parallel_size": 2}
+    with pytest.raises(UsageError, match=r"separate engines for prefill and decode .context_servers, generation_serv"):
+        read_launch(path)
+
+
+def test_servers_of_trtllm_that_are_addresses_alone_are_noted(tmp_path: Path) -> None:
+    path = written(tmp_path, "disagg.yaml", """
+        context_servers: {num_instances: 1, urls: ["a:8001"]}
+        generation_servers: {num_instances: 1, urls: ["b:8002"]}
+        """)
+    launch = read_launch(path, model="acme/chat-7b", role="decode")
+    assert "generation_servers names addresses without options" in launch.notes[0]
+
+
+def test_a_worker_beside_a_prefill_worker_decodes(tmp_path: Path) -> None:
+    path = written(tmp_path, "apart.sh", """
+        python3 -m dynamo.vllm --model acme/chat-7b -tp 2 &
+        python3 -m dynamo.vllm --model acme/chat-7b --is-prefill-worker
+        """)
+    assert read_launch(path, role="decode").options["tensor_parallel_size"] == 2
+    assert "tensor_parallel_size" not in read_launch(path, role="prefill").options
+    with pytest.raises(UsageError, match="separate engines for prefill and decode"):
+        read_launch(path)

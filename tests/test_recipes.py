@@ -95,6 +95,16 @@ def test_a_setting_of_a_recipe_that_nothing_reads_is_an_error(write: Any, monkey
         published_run(ROW)
 
 
+def test_the_interval_of_messages_is_read_where_their_gaps_were_measured(write: Any, monkeypatch: pytest.MonkeyPatch
+                                                                          ) -> None:
+    monkeypatch.setattr("planner.measured.inferencex.RECIPES", "toy")
+    write(OTHERS + '[[recipe]]\nengine = "vllm"\n[recipe.set]\nstream_interval = 20\n')
+    assert published_run(ROW)["scenario"].stream_interval == 1
+    assert published_run(ROW, has_gaps=True)["scenario"].stream_interval == 20
+    own = replace(ROW, options={"stream_interval": 5})
+    assert published_run(own, has_gaps=True)["scenario"].stream_interval == 5
+
+
 def test_a_condition_of_a_recipe_that_nothing_reads_is_an_error(write: Any) -> None:
     write('[[recipe]]\nengine = "vllm"\n[recipe.set]\n[[recipe]]\nengine = "vllm"\nmin_isl = 5\n[recipe.set]\n')
     with pytest.raises(CatalogError, match=r"toy\.toml: \[\[recipe\]\] number 2 has unknown keys min_isl"):

@@ -192,10 +192,10 @@ def test_a_rate_is_asked_of_a_trace_that_goes_on() -> None:
 
 
 @pytest.mark.parametrize(("text", "words"), [
-    ("start_s,rate\n0,1\n0,2\n", "row 3: start_s must increase"),
-    ("start_s,rate\n0,1\n", "in two or more rows"),
+    ("start_s,rate\n0,1\n0,2\n", "row 3: start_s = 0 after 0: must increase"),
+    ("start_s,rate\n0,1\n", "has 1 row: must have two or more"),
     ("start_s,rate\n0,1\n5,-2\n", "row 3: rate = '-2': must be a number, 0 or more"),
-    ("start_s,rate\n0,1\n5,\n", "row 3: rate = None"),
+    ("start_s,rate\n0,1\n5,\n9,2\n", "row 3: rate = None"),
     ("start_s,rate\n0,0\n5,0\n", "is 0 in every row"),
     ("a,b\n1,2\n", "has columns a, b; a rate series needs one of start_s"),
 ])
@@ -394,3 +394,30 @@ def test_the_answer_states_the_question_and_the_prediction(tmp_path: Path) -> No
                   f"p99 TTFT {found['p99_ttft_ms']:,.4g} ms", "USD/month", "requests arrive at 30/s",
                   "by compress: the same users in a hurry", "the router is round-robin"):
         assert words in run.stdout, words
+
+
+def test_a_last_row_without_a_rate_ends_a_series(tmp_path: Path) -> None:
+    path = tmp_path / "series.csv"
+    path.write_text("start_s,rate_rps\n0,4\n30,40\n90,\n")
+    series = read_rate_series(path)
+    assert (series.rate_rps.tolist(), series.duration_s.tolist()) == ([4.0, 40.0], [30.0, 60.0])
+    path.write_text("start_s,rate_rps\n0,4\n30,\n90,8\n")
+    with pytest.raises(TraceError, match="row 3: rate_rps = None: must be a number"):
+        read_rate_series(path)
+    path.write_text("start_s,rate_rps\n0,4\n")
+    with pytest.raises(TraceError, match="has 1 row: must have two or more"):
+        read_rate_series(path)
+
+
+def test_rates_far_below_a_peak_are_not_rounded_up_to_a_twentieth_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "series.csv"
+    path.write_text("start_s,rate_rps\n0,0.5\n60,40\n120,0.5\n3600,\n")
+    series = read_rate_series(path)
+    trace = trace_of([(k / 10, 1, 1) for k in range(100)])
+    traffic = traffic_of(trace, ONE_SLOT, "compress", series)
+    found = schedule_of(traffic, traffic.load(), resolve(ONE_SLOT, trace), parse_objectives("ttft:101", 1.0),
+                        replace(PLAIN, series=series), 4, together)
+    assert found is not None
+    assert [part.num_replicas for part in found.parts] == [1, 4, 1]
+    assert found.num_replicas_at_mean == fewest_replicas(
+        traffic.lasting(series.mean_rps, 3480.0), resolve(ONE_SLOT, trace), parse_objectives("ttft:101", 1.0))[0]

@@ -102,8 +102,8 @@ def test_a_verdict_says_which_objective_is_missed_and_by_how_much() -> None:
     times = times_of([0.1] * 93 + [1.24] * 7)
     objectives = parse_objectives("ttft:500 tpot:50 p99_ttft:1000 p50_ttft:100", 0.99)
     verdict = judge(objectives, times)
-    assert verdict.shortfall == ("93 % of the requests meet ttft:500 tpot:50, 99 % required; TTFT is missed most; "
-                                 "p99 TTFT 1,240 ms of 1,000 ms allowed")
+    assert verdict.shortfall == ("93 % of the requests keep TTFT within 500 ms and TPOT within 50 ms, 99 % required; "
+                                 "TTFT is missed most; p99 TTFT 1,240 ms of 1,000 ms allowed")
     assert [(each.name, each.is_met) for each in verdict.judged] == [
         ("ttft", False), ("tpot", True), ("attainment", False), ("p99_ttft", False), ("p50_ttft", True)]
     assert judge(parse_objectives("ttft:500 tpot:50"), times).shortfall == ""  # no share of requests is asked for
@@ -111,7 +111,7 @@ def test_a_verdict_says_which_objective_is_missed_and_by_how_much() -> None:
 
 def test_numbers_of_a_verdict_never_read_alike() -> None:
     times = times_of([0.1] * 98_999 + [9.0] * 1_001)
-    assert judge(parse_objectives("ttft:500", 0.99), times).shortfall.startswith("98.999 % of the requests meet")
+    assert judge(parse_objectives("ttft:500", 0.99), times).shortfall.startswith("98.999 % of the requests keep")
     assert judge(parse_objectives("mean_ttft:189"), times).shortfall == "mean TTFT 189.1 ms of 189 ms allowed"
 
 

@@ -80,6 +80,17 @@ def test_growth_and_other_draws_keep_the_number_of_requests() -> None:
     assert not np.array_equal(load.requests["arrival_s"].to_numpy(), again.requests["arrival_s"].to_numpy())
 
 
+def test_long_prompts_with_prefixes_make_a_load_of_fewer_requests() -> None:
+    agents = read_trace("agents", limit=500)
+    assert agents.prefix is not None
+    traffic = traffic_of(agents, H100, "thin", series(0.5, 1.0), 4)
+    assert isinstance(traffic, StrataTraffic)
+    load = traffic.load()
+    assert load.prefix is not None
+    assert load.num_requests == traffic.num_requests < 40_000
+    assert len(load.prefix.values) < 1.5 * 4_000_000
+
+
 def test_a_constant_rate_is_sized_as_the_rate_itself() -> None:
     objectives = parse_objectives("p99_ttft:500 p99_tpot:30")
     choices = Choices(gpus=("h100-sxm",), ranks=(1,), compare_assumptions=False, jobs=1)
@@ -88,7 +99,7 @@ def test_a_constant_rate_is_sized_as_the_rate_itself() -> None:
     assert plain.cheapest is not None
     assert strata.cheapest is not None
     assert strata.cheapest.num_replicas == plain.cheapest.num_replicas
-    assert "stand for 432,000 at 60/s on average" in strata.assumptions[0]
+    assert "of its 432,000 requests (60/s on average)" in strata.assumptions[0]
     assert any(note.startswith("2 other draws of the 4 strata need") for note in strata.notes)
 
 
@@ -119,5 +130,5 @@ def test_the_command_sizes_a_year(tmp_path: Path) -> None:
     done = planner("size", "chat", "--rate-series", str(rates), "--strata", "6", "--model", "llama-3.1-8b", "--gpu",
                    "h100-sxm", "--tensor-parallel-size", "1", "--slo", "p99_ttft:500", "--no-compare-assumptions")
     assert done.returncode == 0, done.stderr
-    assert "at 6 rates" in done.stdout + done.stderr
-    assert "stand for 520,344,000 at 16.5/s on average" in done.stdout + done.stderr
+    assert "assumed: 6 rates from" in done.stdout + done.stderr
+    assert "520,344,000 requests (16.5/s on average)" in done.stdout + done.stderr

@@ -86,7 +86,7 @@ def test_the_command_line_tells_tenants_apart(tmp_path: Path) -> None:
     trace.write_text(HEADER.strip() + ",tenant\n" + rows)
     run = planner("replay", trace, *LINEAR, "--tenants", tenants, "--json", tmp_path / "out.json")
     assert run.returncode == 1
-    assert "missed: tenant t1: 0 % of the requests meet ttft:1, 50 % required" in run.stderr
+    assert "missed: tenant t1: 0 % of the requests keep TTFT within 1 ms, 50 % required" in run.stderr
     assert "… 18 more tenants; --json has all" in run.stdout
     assert len(json.loads((tmp_path / "out.json").read_text())["tenants"]) == 30
 
@@ -112,5 +112,5 @@ def test_a_search_refuses_thresholds_of_single_tenants(tmp_path: Path) -> None:
     limits = scenario_of(**{**SLOW, "tenants": own(tmp_path, '[tenant.a]\nslo = "e2el:50"\n')})
     verdict = judge(parse_objectives("ttft:500", 0.9), replay(trace, limits).result.times_s)
     assert verdict.attainment < 0.9
-    assert "their tenant's ttft and e2el" in verdict.shortfall
+    assert "TTFT within their tenant's limit and end-to-end latency within" in verdict.shortfall
     assert not math.isnan(verdict.strain)

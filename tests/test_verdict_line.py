@@ -21,7 +21,8 @@ def summary(slo: str | None = "ttft:500 tpot:50", attainment: float | None = 0.9
 
 
 @pytest.mark.parametrize(("asked", "kind", "said"), [
-    ({}, Kind.KEPT, "Keeps its targets: 100 % of the requests meet ttft:500 tpot:50, 99 % required"),
+    ({}, Kind.KEPT, "Keeps its targets: 100 % of the requests keep TTFT within 500 ms and TPOT within 50 ms, 99 % "
+                    "required"),
     ({"slo": "p99_ttft:100", "attainment": None}, Kind.MISSED, "Misses its targets: p99 TTFT {p99_ttft_ms:.0f} ms of "
                                                                "100 ms allowed"),
     ({"rate_scale": 20.0}, Kind.OVERLOADED, "Overloaded: {offered_request_rate:,.3g} requests/s arrive, "
@@ -29,8 +30,8 @@ def summary(slo: str | None = "ttft:500 tpot:50", attainment: float | None = 0.9
     ({"max_model_len": 2048, "slo": None, "attainment": None}, Kind.UNSERVED,
      "{completed} of 1,000 requests served; {rejected} rejected: longer than the context of 2,048 tokens"),
     ({"slo": None, "attainment": None}, Kind.NO_TARGETS, "All 1,000 requests are served; no targets are set"),
-    ({"attainment": None}, Kind.NO_TARGETS, "All 1,000 requests are served; 100 % of the requests meet ttft:500; 100 % "
-                                            "of the requests meet tpot:50"),
+    ({"attainment": None}, Kind.NO_TARGETS, "All 1,000 requests are served; 100 % of the requests keep TTFT within "
+                                            "500 ms; 100 % of the requests keep TPOT within 50 ms"),
 ])
 def test_each_kind_of_finding_has_its_words(asked: dict[str, Any], kind: Kind, said: str) -> None:
     found = summary(**asked)

@@ -55,7 +55,7 @@ def test_prefill_and_decode_read_back_by_role(kind: str, name: str, tmp_path: Pa
         options = read_launch(str(path), role=role).options
         assert options["tensor_parallel_size"] == size
         assert options.get("data_parallel_size") == replicas
-    with pytest.raises(UsageError, match="several engines that differ"):
+    with pytest.raises(UsageError, match="separate engines for prefill and decode"):
         read_launch(str(path))
 
 

@@ -112,6 +112,8 @@ class Dialect:
     roles : flags that make the engine one of several that pass requests on: the role by the flag's value, in small
         letters. A pool of a fleet can have such a role.
     role_switches : the same for flags without a value.
+    with_router : module that launches replicas and a router in front of them; None if the engine has none.
+    words_after : switches that true or false may follow.
     connectors : flags with a connector of KV, by which it has a role or a tier in host memory.
     has_abbreviations : whether the beginning of a flag stands for it, as argparse has it.
     refuses_abbreviations : commands that do not start with the beginning of a flag, as click has it.
@@ -138,6 +140,8 @@ class Dialect:
     table: FlagTable
     roles: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     role_switches: Mapping[str, str] = field(default_factory=dict)
+    with_router: str | None = None
+    words_after: tuple[str, ...] = ()
     connectors: tuple[str, ...] = ()
     has_abbreviations: bool = True
     refuses_abbreviations: tuple[re.Pattern[str], ...] = ()

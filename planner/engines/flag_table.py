@@ -12,6 +12,7 @@ FULL_PRECISION = ("computes in 32 bit, which is not modelled: weights and KV cac
                   "slower")
 NO_GPU = "runs on a device that is no GPU, which is not modelled"
 NO_TEXT = "serves no text token by token; the planner predicts only such serving"
+WHOLE_ENCODER = "keeps the vision encoder whole on each GPU: its memory and the time of images differ"
 OTHER_KERNELS = "chooses kernels: their times differ from the engine's own choice"
 
 
@@ -23,7 +24,7 @@ class Known:
     ----------
     names : with dashes, the first as the engine documents it.
     takes : whether it stands alone, or the number of words that follow it.
-    default : its value if it is left out; None if the engine has none or derives it.
+    default : its value if it is left out, each of its spellings after a bar; None if the engine has none or derives it.
     """
 
     names: tuple[str, ...]
@@ -33,7 +34,8 @@ class Known:
     def is_default(self, value: Any) -> bool:
         """Tell whether a value, as a command, a file or a log has it, changes nothing."""
         text = str(value).lower()
-        return value is not None and (text in ("none", "null", "false", "", "[]", "{}") or text == self.default)
+        return value is not None and (text in ("none", "null", "false", "", "[]", "{}") or text in (
+            self.default or "").split("|"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

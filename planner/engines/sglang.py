@@ -33,7 +33,7 @@ from planner.engines.dialect import (
 )
 from planner.engines.engine import Activations, Engine, EngineDefaults, Occupied, Size
 from planner.engines.log_lines import Found, Lines, LogReader, Look, between
-from planner.engines.sglang_flags import FLAGS, OTHER_CONFIG
+from planner.engines.sglang_flags import FLAGS, OTHER_CONFIG, VARIABLES
 from planner.engines.values import largest, number, one_of, text
 
 # chunked_prefill_size on GPUs with less memory than so many GiB, and cuda_graph_max_bs at a tp_size below four and from
@@ -198,8 +198,8 @@ def prefill_cp(size: int) -> tuple[str, ...] | None:
 
 
 DIALECT = Dialect(  # sglang/srt/server_args.py
-    commands=(re.compile(r"\S*python\S* -m (?:sglang\.launch_server|dynamo\.sglang)"),
-              re.compile(r"(?:\S*/)?sglang serve")),
+    commands=(re.compile(r"\S*python\S* -m (?:sglang(?:_router)?\.launch_server|dynamo\.sglang)"),
+              re.compile(r"(?:\S*/|!)?sglang serve")),
     images=("sglang",), log_opening=("server_args=ServerArgs(", "="), logs_all_arguments=True,
     ranks=RankFlags(limits_are_of_all=True, sends_whole_experts=True),  # _handle_data_parallelism, _handle_a2a_moe
     methods_without_draft={"eagle": "mtp"},  # EAGLE without a draft model is the target's MTP layer
@@ -281,6 +281,7 @@ DIALECT = Dialect(  # sglang/srt/server_args.py
         Flag(names=("--max-loaded-loras",), option="max_cpu_loras"),
         Flag(names=("--max-lora-rank",), option="max_lora_rank"),
     ),
+    with_router="sglang_router.launch_server", unmodelled_variables=VARIABLES,
     refuses_longer_since="0.5.1", config_effects=(OTHER_CONFIG,),
     variables={
         "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN": allowed(),

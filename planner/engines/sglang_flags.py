@@ -7,6 +7,7 @@ from planner.engines.flag_table import (
     NO_TEXT,
     OFFLOADED,
     OTHER_KERNELS,
+    WHOLE_ENCODER,
     FlagTable,
     Unmodelled,
     flags,
@@ -27,7 +28,7 @@ NO_EFFECT = flags("""
     --enable-torch-compile-debug-mode --pre-warm-nccl --expert-distribution-recorder-mode=
     --expert-distribution-recorder-buffer-size= --expert-balancedness-report-mode=off --mooncake-ib-device=
     --elastic-ep-scale-timeout=600 --lora-target-modules=* --lora-strict-loading --enable-multimodal
-    --mm-attention-backend= --enable-broadcast-mm-inputs-process --enable-prefix-mm-cache --mm-enable-dp-encoder
+    --mm-attention-backend= --enable-broadcast-mm-inputs-process --enable-prefix-mm-cache
     --mm-process-config= --mm-processor-worker-num=0 --mm-io-worker-num=0 --allowed-media-domains=*
     --media-url-max-file-size-mb=64 --mm-preprocess-cache-size-mb= --trust-mm-content-hashes
     --limit-mm-data-per-request= --enable-mm-global-cache --image-processor-backend=auto
@@ -86,6 +87,8 @@ OLDER = flags("""
 
 OTHER_CONFIG = "changes the model or its weights; give the changed config.json as --model, or --quantization"
 UNMODELLED = (
+    Unmodelled(effect=WHOLE_ENCODER, flags=flags("--mm-enable-dp-encoder")),
+    Unmodelled(effect="deals requests to the replicas; --router has the rule", flags=flags("--router-policy=")),
     Unmodelled(effect=OFFLOADED, is_refused=True, flags=flags("""
         --cpu-offload-gb=0 --offload-group-size=-1 --offload-num-in-group=1 --offload-prefetch-step=1 --offload-mode=cpu
         --enable-paged-experts --paged-experts-num-resident= --kt-weight-path= --kt-method=amxint4 --kt-cpuinfer=
@@ -208,3 +211,8 @@ UNMODELLED = (
 )
 
 FLAGS = FlagTable(no_effect=NO_EFFECT, others=(*OLDER, *OF_ALL_WORKERS, *OF_SGLANG_WORKERS), unmodelled=UNMODELLED)
+
+VARIABLES = (
+    Unmodelled(effect="changes the bytes that are sent to experts: exchanges take another time",
+               flags=flags("SGLANG_DEEPEP_BF16_DISPATCH=0")),
+)

@@ -84,7 +84,7 @@ DRAFTS = {"MTP": "mtp", "Eagle": "eagle3", "Eagle3": "eagle3", "Draft_Target": "
           "DraftTarget": "draft_model", "Medusa": "medusa", "NGram": "ngram"}
 
 DIALECT = Dialect(  # tensorrt_llm/commands/serve.py and llmapi/llm_args.py
-    commands=(re.compile(r"(?:\S*/)?trtllm-serve(?: serve)?"), re.compile(r"\S*python\S* -m dynamo\.trtllm")),
+    commands=(re.compile(r"(?:\S*/|!)?trtllm-serve(?: serve)?"), re.compile(r"\S*python\S* -m dynamo\.trtllm")),
     images=("tensorrt-llm/release",),
     ranks=RankFlags(are_all_gpus=True),  # tensorrt_llm/mapping.py
     launch=("trtllm-serve",), model=("--model", "--model-path"),

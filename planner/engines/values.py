@@ -91,7 +91,9 @@ def table(flag: str, value: Any) -> dict[str, Any]:
     try:
         found = parse_json(str(value))
     except ValueError as error:
-        raise UsageError(f"{flag} {value}: is no JSON: {error}") from error
+        is_quoted = "'" in str(value)
+        hint = "; write its names and texts in double quotes, and the whole in single quotes" if is_quoted else ""
+        raise UsageError(f"{flag} {value}: is not JSON: {error}{hint}") from error
     if not isinstance(found, dict):
         raise _refused(flag, value, "a JSON object")
     return found

@@ -177,7 +177,8 @@ DRAFTS = ({name: name for name in ("mtp", "deepseek_mtp", "eagle", "eagle3", "df
 DIALECT = Dialect(  # vllm/engine/arg_utils.py
     launch=("vllm", "serve"), model=("--model",), files=("--config",),
     images=("(?<!lmcache/)vllm-openai", "rocm/vllm(?:-dev)?"),
-    commands=(re.compile(r"(?:\S*/)?vllm serve"), re.compile(r"\S*python\S* -m vllm\.entrypoints\.openai\.api_server"),
+    commands=(re.compile(r"(?:\S*/|!)?vllm serve"),
+              re.compile(r"\S*python\S* -m vllm\.entrypoints\.(?:openai\.)?api_server"),
               re.compile(r"\S*python\S* -m vllm(?:\.entrypoints\.cli\.main)? serve"),
               re.compile(r"\S*python\S* -m dynamo\.vllm"),
               re.compile(r"(?:\S*/)?vllm-openai(?::\S+|@\S+)?")),  # the image, whose arguments follow it
@@ -186,6 +187,7 @@ DIALECT = Dialect(  # vllm/engine/arg_utils.py
     log_version=re.compile(r"vLLM API server version (\S+)"),
     table=FLAGS, connectors=("--kv-transfer-config",),
     roles={"--disaggregation-mode": {"prefill": "prefill", "decode": "decode"}},  # Dynamo's workers
+    words_after=("--enable-chunked-prefill", "--multi-step-stream-outputs"),  # StoreBooleanAction, up to 0.8
     role_switches={"--is-prefill-worker": "prefill", "--is-decode-worker": "decode"},
     entries=(
         Flag(names=("--tensor-parallel-size", "-tp"), option=TENSOR),
@@ -257,6 +259,10 @@ DIALECT = Dialect(  # vllm/engine/arg_utils.py
         Flag(names=("--max-cudagraph-capture-size", "--compilation-config.max-cudagraph-capture-size",
                     "-O.max-cudagraph-capture-size", "-cc.max-cudagraph-capture-size"),
              option="max_cudagraph_capture_size"),
+        Switch(names=("--compilation-config.use-cudagraph", "-O.use-cudagraph", "-cc.use-cudagraph"),
+               option="cudagraph_mode", value=None, otherwise="none"),
+        Switch(names=("--compilation-config.full-cuda-graph", "-O.full-cuda-graph", "-cc.full-cuda-graph"),
+               option="cudagraph_mode", value="full_and_piecewise"),  # of vLLM 0.9 and 0.10
         choice(("--compilation-config.pass-config.fuse-allreduce-rms", "-O.pass-config.fuse-allreduce-rms",
                  "-cc.pass-config.fuse-allreduce-rms",
                  "--compilation-config.pass-config.enable-fi-allreduce-fusion"), "fuse_allreduce_rms",
@@ -266,6 +272,7 @@ DIALECT = Dialect(  # vllm/engine/arg_utils.py
     ),
     variables={
         "VLLM_MXFP4_USE_MARLIN": choice((), "moe_backend", dict.fromkeys(ON, "marlin") | dict.fromkeys(OFF, "auto")),
+        "VLLM_ALL2ALL_BACKEND": choice((), "all2all_backend", ALL2ALLS),
         "VLLM_ALLOW_LONG_MAX_MODEL_LEN": allowed(),
         "VLLM_FLOAT32_MATMUL_PRECISION": choice((), "fp32_matmul", MATMULS),
         "VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE": choice(

@@ -7,10 +7,20 @@ from planner.engines.flag_table import (
     NO_TEXT,
     OFFLOADED,
     OTHER_KERNELS,
+    WHOLE_ENCODER,
     FlagTable,
+    Known,
     Unmodelled,
     flags,
 )
+
+COMPILED = "changes what the engine compiles, or its kernels"
+
+
+def _compiled(keys: str) -> tuple[Known, ...]:
+    """Return keys of the compilation config, by each of its names."""
+    return flags(" ".join(f"{name}.{key}" for name in ("--compilation-config", "-O", "-cc") for key in keys.split()))
+
 
 NO_EFFECT = flags("""
     --tokenizer= --tokenizer-mode= --tokenizer-revision= --trust-remote-code --seed= --hf-config-path= --revision=
@@ -32,7 +42,7 @@ NO_EFFECT = flags("""
     --worker-extension-cls= --enable-fault-tolerance --fault-tolerance-config= --prefix-caching-hash-algo=
     --enable-mm-embeds --media-io-kwargs= --mm-processor-kwargs=
     --mm-processor-cache-gb= --mm-processor-cache-type= --mm-hasher-algorithm= --mm-shm-cache-max-object-size-mb=
-    --mm-encoder-tp-mode= --mm-encoder-attn-backend= --mm-encoder-attn-dtype= --mm-encoder-fp8-scale-path=
+    --mm-encoder-attn-backend= --mm-encoder-attn-dtype= --mm-encoder-fp8-scale-path=
     --mm-encoder-fp8-scale-save-path= --mm-encoder-fp8-scale-save-margin= --interleave-mm-strings --skip-mm-profiling
     --video-pruning-rate= --video-pruning-method= --mm-tensor-ipc= --mm-processor-device= --mm-ipc-gpu-memory-gb=
     --mm-device-do-normalize --lora-target-modules=* --default-mm-loras= --max-lora-cls-labels=
@@ -59,12 +69,13 @@ NO_EFFECT = flags("""
     --enable-request-id-headers --disable-fastapi-docs --h11-max-incomplete-event-size= --h11-max-header-count=
     --enable-offline-docs --enable-flash-late-interaction
     --speculative-config.draft-load-config= --speculative-config.revision= --speculative-config.code-revision=
-    --speculative-config.prompt-lookup-max= --speculative-config.prompt-lookup-min= --compilation-config.cache-dir=
-    --compilation-config.debug-dump-path= --compilation-config.compile-cache-save-format=""")
+    --speculative-config.prompt-lookup-max= --speculative-config.prompt-lookup-min=
+    --eplb-config.log-balancedness --eplb-config.log-balancedness-interval=""") + _compiled("""
+    cache-dir= debug-dump-path= compile-cache-save-format= cudagraph-num-of-warmups= cudagraph-copy-inputs""")
 
 OLDER = flags("""
     --calculate-kv-scales --disable-frontend-multiprocessing --disable-log-requests
-    --disable-logprobs-during-spec-decoding --disable-mm-preprocessor-cache --enable-multimodal-encoder-data-parallel
+    --disable-logprobs-during-spec-decoding --disable-mm-preprocessor-cache
     --enable-prompt-adapter --enable-reasoning --eplb-log-balancedness --guided-decoding-backend=
     --guided-decoding-disable-additional-properties --guided-decoding-disable-any-whitespace
     --guided-decoding-disable-fallback --logits-processor-pattern= --lora-extra-vocab-size= --max-prompt-adapter-token=
@@ -108,13 +119,17 @@ UNMODELLED = (
         --ir-op-priority= --monokernel --disable-cascade-attn --model-impl=auto --quantization-config=
         --enable-batch-sharded-sampling --override-attention-dtype= --specialize-active-lora
         --enable-mixed-moe-lora-format --enable-moe-shared-loras""")),
+    Unmodelled(effect=WHOLE_ENCODER,
+               flags=flags("--mm-encoder-tp-mode=weights --enable-multimodal-encoder-data-parallel")),
+    Unmodelled(effect=COMPILED, flags=_compiled("""
+        mode=3|vllm_compile|compilationmode.vllm_compile level=3 backend=inductor use-inductor=true
+        use-inductor-graph-partition pass-config.eliminate-noops=true pass-config.enable-noop=true""")),
     Unmodelled(effect="splits a step into another number of parts, whose exchanges and computing overlap",
                flags=flags("--ubatch-size=0")),
     Unmodelled(effect="moves experts between GPUs as their load asks: expert layers take another time",
-               flags=flags("""--eplb-config.use-async --eplb-config.window-size= --eplb-config.step-interval=
-                   --eplb-config.log-balancedness --eplb-config.log-balancedness-interval= --eplb-config.policy=
-                   --eplb-config.communicator= --expert-placement-strategy=linear --enable-elastic-ep
-                   --elastic-ep-max-dp-size= --eplb-step-interval= --eplb-window-size=""")),
+               flags=flags("""--eplb-config.use-async --eplb-config.window-size=1000 --eplb-config.step-interval=3000
+                   --eplb-config.policy=default --eplb-config.communicator= --expert-placement-strategy=linear
+                   --enable-elastic-ep --elastic-ep-max-dp-size= --eplb-step-interval=3000 --eplb-window-size=1000""")),
     Unmodelled(effect="changes how often ranks wait for each other", flags=flags("--dp-sync-interval=1")),
     Unmodelled(effect="leaves the choice of a rank to a load balancer outside; --router has its rule",
                flags=flags("""--data-parallel-hybrid-lb|-dph --data-parallel-external-lb|-dpe

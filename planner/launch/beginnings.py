@@ -13,6 +13,12 @@ from planner.errors import UsageError
 BEGINNINGS = tuple((pattern, name) for name, engine in ENGINES.items() for pattern in engine.dialect.commands)
 IMAGES = "|".join(image for engine in ENGINES.values() for image in engine.dialect.images)
 IMAGE = re.compile(rf"(?:\S*/)?(?:{IMAGES}):(?:\S*_vllm_)?v?([^-@_\s]+)\S*")  # the release in its tag
+IMAGE_NAME = re.compile(rf"(?:\S*/)?(?:{IMAGES})(?:[:@]\S+)?")
+# Programs beside an engine that a first word names, and their kind.
+ROUTERS = re.compile(r"sglang_router\.launch_router|dynamo\.frontend|trtllm-serve disaggregated")
+NO_ENGINES = ((ROUTERS, "a router, not an engine"), *((re.compile(pattern), kind) for pattern, kind in (
+    (r"vllm bench\s+\w+|sglang\.bench_\w+|genai-perf|guidellm|aiperf|trtllm-bench", "a benchmark, not a server"),
+    (r"vllm (?:chat|complete|run-batch|collect-env)", "a client, not a server"))))
 VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*=")
 QUOTED = r"""\\.|'[^']*'|"(?:\\.|[^"\\])*\""""
 WORD_OR_COMMENT = re.compile(rf"""(?P<word>(?:{QUOTED}|[^\s'"\\#])(?:{QUOTED}|[^\s'"\\])*)|#[^\n]*""", re.DOTALL)
@@ -72,10 +78,12 @@ def find_launch(words: Sequence[str]) -> Beginning | None:
         for length in (1, 2, 3, 4):
             said = " ".join(command[:length])
             for pattern, engine in BEGINNINGS:
-                if pattern.fullmatch(said) and not _goes_on(command, length):
+                if (pattern.fullmatch(said) and not _goes_on(command, length)
+                        and not ROUTERS.search(" ".join(command[:length + 1]))):
                     rest = command[length:]
                     end = next((place for place, each in enumerate(rest) if each in ENDS), len(rest))
-                    return Beginning(engine, (*words[:start], *command[:length]), tuple(rest[:end]))
+                    begun = Beginning(engine, (*words[:start], *command[:length]), tuple(rest[:end]))
+                    return _command_behind_image(begun) if length == 1 else begun
         if OF_A_SHELL.fullmatch(word) and start + 1 < len(words) and (
                 inner := find_launch(split_words(words[start + 1]))):
             return Beginning(inner.engine, (*words[:start], *inner.before), inner.arguments)
@@ -89,10 +97,14 @@ def launched(words: Sequence[str]) -> Beginning:
     ------
     UsageError : there is none.
     """
-    if (found := find_launch(words)) is None:
-        raise UsageError("--from-command: launches no engine that is known; give what begins with vllm serve, python "
-                         "-m sglang.launch_server or trtllm-serve")
-    return found
+    if (found := find_launch(words)) is not None:
+        return found
+    said = " ".join(words)
+    other, is_what = next(((match[0], is_what) for pattern, is_what in NO_ENGINES if (match := pattern.search(said))),
+                          (None, ""))
+    problem = f"{other} is {is_what}" if other else "launches no engine that is known"
+    raise UsageError(f"--from-command: {problem}; give the command that begins with vllm serve, python -m "
+                     f"sglang.launch_server or trtllm-serve")
 
 
 def split_words(command: str) -> list[str]:
@@ -132,6 +144,17 @@ def bare_words(text: str) -> list[str]:
     ValueError : a quote is open.
     """
     return shlex.split(WORD_OR_COMMENT.sub(lambda match: match["word"] or " ", text))
+
+
+def _command_behind_image(begun: Beginning) -> Beginning:
+    """Return the launch among the words after an image, as of `srun --container-image=IMAGE vllm serve MODEL`.
+
+    Without one, the words after the image are the arguments of its own command.
+    """
+    inner = find_launch(begun.arguments) if IMAGE_NAME.fullmatch(begun.before[-1]) else None
+    if inner is None or IMAGE_NAME.fullmatch(inner.before[-1]):
+        return begun
+    return Beginning(inner.engine, (*begun.before, *inner.before), inner.arguments)
 
 
 def _goes_on(words: Sequence[str], length: int) -> bool:

@@ -14,6 +14,7 @@ from planner.errors import UsageError
 
 LEVEL = re.compile(r"-O=?([0-3])")
 NEARNESS = 0.84  # of a typo to the flag that was meant, as difflib counts equal letters
+DASHES = "–—‐‑−"  # of typeset text
 PAIRS = (("--enable-", "--disable-"), ("--disable-", "--enable-"))
 
 
@@ -66,6 +67,9 @@ def find_flag(engine: str, flag: str) -> Named | None:
     """
     head, dot, path = normal(flag).partition(".")
     names = names_of(engine)
+    if " " in head:
+        raise UsageError(f"--from-command: {flag!r} is one word with a space; write the flag and its value as two "
+                         f"words")
     if head in names:
         return Named(head + dot + path, "one" if dot else names[head])
     if (switch := _negated(names, head)) is not None:
@@ -119,10 +123,14 @@ def flags_in(engine: str, words: Sequence[str]) -> Iterator[tuple[str, Any]]:
     while place < len(words):
         word = words[place]
         place += 1
+        if word == "--":
+            continue
         if not word.startswith("-"):
             if has_model:
-                raise UsageError(f"--from-command: {word!r} belongs to no flag" + (
-                    "; put the variable's value in its place" if "$" in word else ""))
+                raise UsageError(f"--from-command: {word!r} belongs to no flag{_remedy(word)}")
+            if " -" in word:
+                raise UsageError(f"--from-command: {word!r} is one word with spaces; write each of its words as a word "
+                                 f"of its own")
             has_model = True
             yield dialect.model[0], word
         elif level := LEVEL.fullmatch("".join(words[place - 1:place + (word == "-O")])):
@@ -135,6 +143,19 @@ def flags_in(engine: str, words: Sequence[str]) -> Iterator[tuple[str, Any]]:
             yield flag, following[0] if len(following) == 1 else following or None
 
 
+def _remedy(word: str) -> str:
+    """Return the remedy for a word that belongs to no flag, after a semicolon."""
+    if "$" in word:
+        return "; put the variable's value in its place"
+    if word[0] in DASHES:
+        return f"; a flag begins with two hyphens: --{word.lstrip(DASHES)}"
+    if word in ("^", "`"):
+        return "; a line ends with a backslash if the command goes on"
+    if word.lower() in ("true", "false"):
+        return f"; a switch takes no value: {'write the switch alone' if word.lower() == 'true' else 'write --no-…'}"
+    return "; quote a value that has spaces, or leave the word out"
+
+
 def _following(engine: str, dialect: Dialect, flag: str, words: Sequence[str]) -> list[str]:
     """Return the words that belong to a flag, of those after it."""
     named = find_flag(engine, flag)
@@ -145,4 +166,5 @@ def _following(engine: str, dialect: Dialect, flag: str, words: Sequence[str]) -
     if takes == "several":
         return list(words[:ends])
     is_value = bool(words) and str(words[0]).lower() in ("true", "false") and flag != "-O"
-    return list(words[:1]) if is_value and dialect.has_abbreviations is False else []
+    return list(words[:1]) if is_value and (not dialect.has_abbreviations or (
+        named is not None and named.name in dialect.words_after)) else []

@@ -76,7 +76,7 @@ def read_text(command: str, role: str = "both") -> Described:
     ------
     UsageError : it is a script that launches several different engines.
     """
-    is_script = any(mark in command.replace("\\\n", "").strip() for mark in "\n;")
+    is_script = any(mark in command.replace("\\\n", "").strip() for mark in ("\n", ";", "$(("))
     launches = [_of_script(each) for each in script_launches(command)] if is_script else []
     if launches:
         return _chosen("the text", launches, role)
@@ -149,14 +149,27 @@ def _role(launch: Described) -> str:
     return launch.role
 
 
+def _with_roles(launches: Sequence[Described]) -> Sequence[Described]:
+    """Return the engines of a file: beside prefill, an engine without a role has the other, as Dynamo's default is."""
+    roles = {each.role for each in launches}
+    if len(roles) != 2 or "both" not in roles:
+        return launches
+    other = "decode" if "prefill" in roles else "prefill"
+    return [replace(each, role=other) if each.role == "both" else each for each in launches]
+
+
 def _chosen(source: str, launches: Sequence[Described], role: str) -> Described:
     """Return the engine of a file that is asked for, with the replicas of all that are equal to it."""
+    launches = _with_roles(launches)
     of_role = [each for each in launches if each.role == role] or [
         each for each in launches if role == "both" or each.role == "both"]
     if not of_role:
         raise UsageError(f"--from-command {source}: has no engine for {role}, only for {launches[0].role} "
                          f"({launches[0].place}); give the file that has one")
     first = of_role[0]
+    if role == "both" and len({each.role for each in of_role}) > 1:
+        raise UsageError(f"--from-command {source}: launches separate engines for prefill and decode "
+                         f"({', '.join(each.place for each in of_role)}); {REMEDY}")
     if all(_deployment(each) == _deployment(first) for each in of_role):
         return replace(first, replicas=sum(each.replicas for each in of_role))
     places = ", ".join(each.place for each in of_role[:4])

@@ -1,6 +1,7 @@
 """A launch command read: the engine, the model, the options that its flags set, and what sets none."""
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,12 @@ from planner.launch.take_flags import take_flag, take_variable
 from planner.launch.taken import Taken
 from planner.settings.deployment_options import SIZES
 from planner.settings.scenario import Scenario
+
+# Images that wrap an engine, whose tags count releases of their own; and tags of the newest build.
+OTHER_IMAGE = re.compile(r"(?:\S*/)?\S*(?:vllm|sglang|tensorrt-?llm)[\w.-]*(?:/release)?:(\w[\w.-]*)")
+CACHED = re.compile(r"(?:.*/)?models--([^/]+?)--([^/]+?)(?:/snapshots/[^/]+)?/?")  # a folder of Hugging Face's cache
+NEWEST = re.compile(r"latest|nightly|main|dev|edge", re.IGNORECASE)
+ROUTED = "deals requests to the replicas; --router has the rule, and prefix-aware is near to its default"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +82,7 @@ def read_launch(command: str, *, reads_files: bool = True, model: str | None = N
         taken, notes = _of_log(source, role), []
     else:
         taken = _of_words(source, role, reads_files)
-        notes = _around(source, taken.found)
+        notes = [*_around(source, taken.found), *_image(source, taken)]
     if model is not None:
         taken.found["model"] = model
     _check_model(taken)
@@ -126,6 +133,8 @@ def _of_words(source: Described, role: str, reads_files: bool) -> Taken:
     for name, value in (*source.variables.items(), *beginning.variables.items()):
         take_variable(taken, name, value)
     _refuse_abbreviations(beginning)
+    if taken.dialect.with_router in beginning.before:
+        taken.unmodelled.append((str(taken.dialect.with_router), ROUTED))
     for flag, value in _settings(beginning.engine, beginning.arguments, source.files, reads_files):
         take_flag(taken, flag, value)
     return taken
@@ -173,8 +182,15 @@ def _take_version(version: str | None, taken: Taken) -> None:
 
 
 def _check_model(taken: Taken) -> None:
-    """Raise UsageError if a launch names no model, or names it by a variable that has no value."""
+    """Read a model's name, also from a folder of Hugging Face's cache.
+
+    Raises
+    ------
+    UsageError : there is none, or it is a variable without a value.
+    """
     model = taken.found.get("model")
+    if model is not None and (cached := CACHED.fullmatch(model)) and not Path(model).exists():
+        taken.found["model"] = f"{cached[1]}/{cached[2]}"
     if model is None:
         raise UsageError(f"--from-command: names no model, as {' '.join(taken.dialect.launch)} MODEL does; give it "
                          f"there, or with --model")
@@ -192,6 +208,16 @@ def _around(source: Described, found: Mapping[str, Any]) -> list[str]:
     if source.gpus is None or source.gpus == used:
         return notes
     return [*notes, f"{source.place} requests {source.gpus} GPUs, and its command uses {used}; {used} are predicted"]
+
+
+def _image(source: Described, taken: Taken) -> list[str]:
+    """Say that an image's tag names no release, so that the newest is predicted."""
+    if "engine_version" in taken.found:
+        return []
+    images = [match for word in ([source.image] if source.image else launched(source.words).before)
+              if (match := OTHER_IMAGE.fullmatch(word.rpartition("=")[2])) and not NEWEST.match(match[1])]
+    return [f"the tag of {images[0][0]} names no release of {ENGINES[taken.engine].title}; without --engine-version "
+            f"the newest is predicted"] if images else []
 
 
 def _weights(options: Mapping[str, Any]) -> list[str]:

@@ -17,7 +17,7 @@ def take_role(taken: Taken, flag: str, role: str | None) -> None:
     if role is None or taken.role == role:
         return
     if taken.role == "both":
-        raise UsageError(f"--from-command: {flag} makes it one engine of several that pass requests on, and one that "
-                         f"serves them whole is predicted; {REMEDY}")
+        raise UsageError(f"--from-command: {flag} makes the engine a part of a deployment with separate prefill and "
+                         f"decode, and one engine for both is predicted; {REMEDY}")
     raise UsageError(f"--from-command: {flag} makes the engine one for {role}, and its pool has role = "
                      f"{taken.role!r}; give the command to the other pool")

@@ -49,7 +49,10 @@ def settle(taken: Taken) -> dict[str, Any]:
     _settle_images(taken)
     if not found.pop("chunks_free_blocks", True) and load_model(found["model"]).model_type == "llama4_text":
         found["disable_hybrid_kv_cache_manager"] = True  # VllmConfig.__post_init__ of vllm/config/vllm.py
-    return _settle_tier(taken, _settle_sizes(read_ranks(found)))
+    ranks = read_ranks(found)
+    if "all2all_backend" in found.keys() - ranks.keys():
+        taken.no_effect.append(f"all2all backend {found['all2all_backend']} (no ranks send tokens to experts)")
+    return _settle_tier(taken, _settle_sizes(ranks))
 
 
 def _copies(model: str, slots: int) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from planner.errors import UsageError
+from planner.launch.arithmetic import sum_of
 from planner.launch.beginnings import BEGINNINGS, bare_words, find_launch, shell_words
 
 ASSIGNED = re.compile(r"^(?:(?:export|local|readonly|declare|typeset)\s+(?:-\w+\s+)*)?([A-Za-z_]\w*)(\+?)=(.*)$", re.S)
@@ -21,6 +22,9 @@ LOOP = re.compile(r"^for\s+(\w+)\s+in\s+(.*)$", re.S)
 SPAN = re.compile(r"\{(-?\d+)\.\.(-?\d+)\}|\$\(seq(?:\s+(-?\d+))?\s+(-?\d+)\)")
 PART = re.compile(r"""(?:[^;'"\\]|\\.|'[^']*'|"(?:\\.|[^"\\])*")+""", re.S)  # up to a semicolon outside quotes
 USED = re.compile(r"\\\$|'[^']*'|\"?\$\{(\w+)\[[@*]\]\}\"?|\$\{(\w+)(?:(:?[-=])([^{}]*))?\}|\$(\w+)|\"?\$[@*]\"?")
+SUM = re.compile(r"'[^']*'|\$\(\(((?:[^()]|\([^()]*\))*)\)\)")  # $((8 * NODES))
+NAME = re.compile(r"[A-Za-z_]\w*")
+SUMS = set("0123456789 +-*/%()")
 # A file that the script writes: cat > engine.yaml <<'EOF'; the lines up to EOF are its text.
 HEREDOC = re.compile(r"""^cat\s+(?:>{1,2}\s*(\S+)\s+<<-?\s*(['"]?)(\w+)\2|<<-?\s*(['"]?)(\w+)\4\s*>{1,2}\s*(\S+))""")
 MOST_LETTERS = 100_000  # of a variable, which a script may double again and again
@@ -58,7 +62,16 @@ class Variables:
         >>> Variables({"TP": ["2"]}).put_in("-tp ${TP:-4} --port ${PORT:-8000} '$TP' $MODEL")
         "-tp 2 --port 8000 '$TP' $MODEL"
         """
-        return USED.sub(self._value, text)
+        return SUM.sub(self._sum, USED.sub(self._value, text))
+
+    def _sum(self, match: re.Match[str]) -> str:
+        """Return the value of `$((…))`; it stays if it has a variable without a single value."""
+        if match[1] is None:
+            return match[0]
+        values = {name: found[0] for name, found in self.values.items() if len(found) == 1}
+        text = NAME.sub(lambda name: values.get(name[0], name[0]), match[1])
+        value = None if set(text) - SUMS else sum_of(text)
+        return match[0] if value is None else str(value)
 
     def _value(self, match: re.Match[str]) -> str:
         array, braced, how, default, plain = match.groups()

@@ -10,6 +10,7 @@ from planner.launch.flag_names import Named, find_flag
 from planner.launch.roles import take_role
 from planner.launch.taken import Taken
 
+LEVELS = ("0", "1", "2", "3")
 SECRET = ("key", "token", "password", "secret")  # words of flags
 
 
@@ -77,6 +78,9 @@ def _take_entry(taken: Taken, named: Named, flag: str, value: Any) -> None:
     if entry is None:
         _leave(taken, named, flag, value)
     elif isinstance(entry, Tree):
+        if str(value) in LEVELS and _entry_of_level(taken, named):
+            take_flag(taken, f"{flag}.level", value)
+            return
         for key, part in ({} if value is None else table(flag, value)).items():
             take_flag(taken, f"{flag}.{key}", part)
     elif isinstance(entry, Switch):
@@ -88,6 +92,11 @@ def _take_entry(taken: Taken, named: Named, flag: str, value: Any) -> None:
         raise UsageError(f"--from-command: {flag} lacks its value")
     else:
         taken.found[entry.option] = entry.read(flag, value)
+
+
+def _entry_of_level(taken: Taken, named: Named) -> bool:
+    """Tell whether a table may be a level alone, as vLLM's compilation config in releases before 0.11."""
+    return taken.dialect.table.effect_of(f"{named.name}.level") is not None
 
 
 def _entry(taken: Taken, named: Named) -> Flag | Switch | Tree | None:

@@ -99,19 +99,20 @@ def _run(row: Mapping[str, Any], requests: pl.DataFrame, samples: pl.DataFrame) 
         load = load_of(text_of(row, "run"), requests, counting, heard_until_s(samples))
     except PlannerError as error:
         return {"groups": groups, "measured": {}, "status": str(error)}
+    own_notes = _notes(text_of(row, "run"), requests, load, counting)
     return {"groups": groups, "scenario": scenario, "load": load, "reading": counting.reading,
-            "notes": (*notes, *_notes(requests, load, counting)), "measured": _measured(load, samples)}
+            "notes": (*notes, *own_notes), "measured": _measured(load, samples)}
 
 
-def _notes(requests: pl.DataFrame, load: Trace, counting: Counting) -> Iterator[str]:
+def _notes(run: str, requests: pl.DataFrame, load: Trace, counting: Counting) -> Iterator[str]:
     """Yield sentences on the requests whose times do not count, and on how a client's counts became the server's."""
     timed = int(load.requests["e2e_s"].count()) if "e2e_s" in load.requests.columns else 0
     if timed < requests.height:
-        yield (f"{requests.height - timed:,} of {requests.height:,} requests do not count: they failed, were not "
-               f"streamed, or ended after the sampler's first silence")
+        yield (f"run {run}: {requests.height - timed:,} of {requests.height:,} requests do not count: they failed, "
+               f"were not streamed, or ended after the first gap in the server's samples")
     if counting.keeps_answers:
-        yield (f"prompts hold the answers before them: {counting.first:.2f} tokens for each that the client counted of "
-               f"a first prompt, {counting.added:.2f} of what a turn adds")
+        yield (f"run {run}: a prompt holds the answers of earlier turns. The client's token counts are multiplied, by "
+               f"{counting.first:.2f} for first prompts and by {counting.added:.2f} for the tokens that a turn adds")
 
 
 def _scenario(row: Mapping[str, Any]) -> tuple[Scenario, tuple[str, ...]]:

@@ -93,11 +93,11 @@ def load_of(run: str, requests: pl.DataFrame, counting: Counting, until_s: float
     Requests without an answer and those sent after `until_s` are left out; those answered after it keep no times.
     """
     if not requests.height:
-        raise TraceError(f"run {run}: the file of requests has none of its requests")
+        raise TraceError("the file of requests has no request of this run; no load can be replayed")
     rows = _answered(requests).filter(pl.col("start_s") <= until_s)
     objects = [each for session in _sessions(rows) for each in _turns(session, counting, until_s)]
     if not objects:
-        raise TraceError(f"run {run}: none of its {requests.height} requests was answered")
+        raise TraceError(f"none of the {requests.height} requests of this run was answered; no load can be replayed")
     trace = trace_of(f"run {run}", objects, format="jsonl")
     return replace(trace, requests=fill_times(trace.requests))
 

@@ -12,8 +12,11 @@ Floats = NDArray[np.float64]
 # 62 in TTFT, which varies more; the largest ran fallback kernels (reports/accuracy.md). FP8 that is taken for 16 bit is
 # off by 1.6 in TPOT.
 QUESTIONED, QUESTIONED_TTFT = 1.5, 2.0
+LOADS = "check their load, and the limits on sequences, tokens of a step and KV blocks"
 FAR = 10.0  # error of one run, as a factor, from which it is named
 FEWEST = 3  # runs of a group that is questioned apart from the others
+CHUNKS = ("check stream_interval, which can be a column of the table: a server that sends several tokens in one "
+          "message has longer gaps")
 CAUSES = ("check the unit (ms), the GPU, the model, the weights' format (precision or quantization), kv_cache_dtype, "
           "tp, concurrency and client; a setting that is not given is the checkpoint's or the server's default")
 
@@ -33,7 +36,12 @@ def doubts(log_errors: Mapping[str, Floats], groups: Sequence[Mapping[str, str]]
     for metric, errors in log_errors.items():
         whole = _doubt(metric, errors, "")
         found += [whole] if whole else _by_group(metric, errors, groups)
-    return [f"{sentence}. Correctly described runs rarely have such errors: {CAUSES}" for sentence in found]
+    return [f"{sentence}. Correctly described runs rarely have such errors: {_causes(sentence)}" for sentence in found]
+
+
+def _causes(sentence: str) -> str:
+    """Return the likely causes of errors; of the gaps between messages, the tokens that a message has."""
+    return f"{CHUNKS}; also {CAUSES}" if sentence.partition(" ")[0].endswith("itl_ms") else CAUSES
 
 
 def far_off(log_errors: Mapping[str, Floats], ids: Sequence[str]) -> list[str]:
@@ -50,7 +58,7 @@ def far_off(log_errors: Mapping[str, Floats], ids: Sequence[str]) -> list[str]:
         if len(rows):
             named = ", ".join(ids[k] for k in rows[:3]) + (", …" if len(rows) > 3 else "")
             found.append(f"{metric} of {len(rows):,} of {len(errors):,} runs is off by a factor of {FAR:g} or more "
-                         f"({named}): check their load, and the limits on sequences, tokens of a step and KV blocks")
+                         f"({named}): {CHUNKS if metric.endswith('itl_ms') else LOADS}")
     return found
 
 

@@ -47,18 +47,22 @@ _OPTIONS = ("max_num_batched_tokens", "gpu_memory_utilization", "kv_cache_dtype"
             "fuse_allreduce_rms", "block_size", "fp8_gemm_backend", "moe_backend", "fp32_matmul",
             "piecewise_cuda_graph_max_tokens", *_OPTION_NAMES)
 _GRAPHS = {"full": "full_and_piecewise", "decode": "full_decode_only"}  # vLLM's names of a recipe's `cudagraphs`
-# Settings that a recipe records and nothing here reads, and why.
+# Settings that a recipe records and that set no option of a run, and why.
 RECORDED_ONLY = {
     "enable_prefix_caching": "prompts are random tokens, and share no prefix",
-    "stream_interval": "means of TTFT and TPOT use first and last tokens, which are sent at once",
+    "stream_interval": "read for ITL alone: TTFT and TPOT use first and last tokens, which are sent at once",
     "attention_dp_balance": "attention_dp_timeout_iters sets how long a rank waits",
     "attention_dp_batching_wait_iters": "not modelled; 0 in all recipes but one",
     "moe_activations": "kernels for MXFP4 times MXFP8 were not measured",
 }
 
 
-def published_run(row: Row) -> dict[str, Any]:
+def published_run(row: Row, *, has_gaps: bool = False) -> dict[str, Any]:
     """Return the scenario, layout and load of a published benchmark's row, by the names of `Measurement`.
+
+    Parameters
+    ----------
+    has_gaps : whether ITL was measured, which alone depends on the recipe's `stream_interval`.
 
     Raises
     ------
@@ -80,6 +84,7 @@ def published_run(row: Row) -> dict[str, Any]:
         recipe.pop("speculative_tokens", None)
     elif "speculative_tokens" not in recipe:
         check_drafts(row)
+    chunks = {"stream_interval": int(recipe.get("stream_interval", 1))} if has_gaps else {}
     layout = replace(_layout(row, str(recipe.pop("layout", ""))),
                      attention_dp_timeout_iters=int(recipe.pop("attention_dp_timeout_iters", 0)))
     in_flight = max(row.concurrency // layout.data_parallel_size, 1)
@@ -93,7 +98,7 @@ def published_run(row: Row) -> dict[str, Any]:
     scenario = Scenario(**{
         "model": model, "gpu": gpu.name, "engine": row.engine, "tensor_parallel_size": layout.tensor_parallel_size,
         "quantization": quantization_of(model, precision), "max_concurrency": in_flight,
-        "max_model_len": math.ceil(ratio * row.isl) + row.osl + 200, **options, **row.settings})
+        "max_model_len": math.ceil(ratio * row.isl) + row.osl + 200, **options, **chunks, **row.settings})
     return {"scenario": scenario, "layout": layout,
             "load": inferencex_load(row.isl, row.osl, prompts, ratio, is_burst=is_burst),
             "tokens_per_counted": ratio, "num_opening": 0 if is_burst else in_flight}

@@ -51,6 +51,7 @@ KNOWN = (*sum(NAMES.values(), ()), *ALSO_READ, *RECORDED_ONLY, *LOAD, *LAYOUT, *
 MOST = {MEASURED: 1e12, "isl": MAX_TOKENS, "osl": MAX_TOKENS, "concurrency": 1e6, "tp": 1e4,
         "pp": 1e4, "dp": 1e4, "ep": 1e4, "moe_tp": 1e4, "n_gpus": 1e6}
 RANKS = ("tp", "pp", "dp", "ep", "moe_tp")
+WHOLE = tuple(name for name in MOST if name != MEASURED)
 
 
 def measured_columns(columns: Sequence[str]) -> list[str]:
@@ -106,12 +107,15 @@ def check_numbers(path: Path, table: pl.DataFrame) -> None:
         text = table[column].cast(pl.String).str.strip_chars()
         value = text.cast(pl.Float64, strict=False)
         above = (value >= 0) if name in RANKS else (value > 0)
+        if name in WHOLE:
+            above &= value % 1 == 0
         bad = ~(above & value.is_finite() & (value <= MOST[name])).fill_null(False) & (text.fill_null("") != "")
         if bad.any():
             row = int(bad.arg_true()[0])
             least = "of at least 0" if name in RANKS else "above 0"
-            raise TraceError(f"{path} row {row}: {column} = {text[row]}; must be a number {least}, at most "
-                             f"{MOST[name]:g}")
+            kind = "a whole number" if name in WHOLE else "a number"
+            raise TraceError(f"{path} row {row}: {column} = {text[row]}; must be {kind} {least}, at most "
+                             f"{MOST[name]:g}; correct it, or leave the row out")
 
 
 def text_of(row: Mapping[str, Any], *names: str) -> str:

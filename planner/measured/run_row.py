@@ -83,7 +83,7 @@ def read_row(cells: Mapping[str, Any], client: str | None) -> Row:
     needed = ("isl", "osl") if "request_rate" in options else ("isl", "osl", "concurrency")
     for name in needed:
         if not text[name]:
-            raise UsageError(f"{name} is empty; must be a number")
+            raise UsageError(f"{name} is empty; must be a number; fill it in, or leave the row out")
     return Row(gpu=text["gpu"], engine=text["engine"], model=text["model"], version=text["version"],
                date=text_of(cells, "measured_date")[:10], client=named,
                precision=text_of(cells, "precision") or _precision_of(text_of(cells, "gemm_quant_mode")),

@@ -131,7 +131,9 @@ def measurement_of_row(path: Path, cells: Mapping[str, Any], k: int, client: str
     weights = row.precision or ("bf16" if published else row.options.get("quantization", "checkpoint"))
     groups = {"gpu": row.gpu, "engine": row.engine, "model": row.model, "precision": weights, "client": row.client,
               "layout": _layout_name(row)}
-    return _measurement(cells, k, groups, lambda: published_run(row) if published else own_run(row))
+    has_gaps = any("itl_ms" in column and text_of(cells, column) for column in measured_columns(list(cells)))
+    return _measurement(cells, k, groups,
+                        lambda: published_run(row, has_gaps=has_gaps) if published else own_run(row))
 
 
 def _apart_measurement(path: Path, cells: Mapping[str, Any], k: int, client: str | None) -> Measurement:

@@ -133,7 +133,10 @@ def _predicted(measurement: Measurement, deployment: Deployment, replayed: Repla
     predicted = statistics(names, times_s, makespan_s)
     if any("itl_ms" in name for name in names) and (gaps := float((kept.num_output_tokens - 1).sum())) > 0:
         itl = describe_weighted(replayed.gaps.values_s, replayed.gaps.counts, "itl")  # of all gaps, not of requests
-        itl["itl_ms"] = itl["mean_itl_ms"] = 1e3 * float((kept.finished_s - kept.first_token_s).sum()) / gaps
+        token_gap_ms = 1e3 * float((kept.finished_s - kept.first_token_s).sum()) / gaps
+        tokens = float((records.num_output_tokens[done] - 1).sum()) / max(float(replayed.gaps.counts.sum()), 1.0)
+        itl["itl_ms"] = token_gap_ms  # a server counts tokens, a client the messages that have one or more
+        itl["mean_itl_ms"] = token_gap_ms * max(tokens, 1.0)
         predicted |= {name: value for name in names if (value := itl.get(name)) is not None}
     inputs = measurement.load.requests["input_tokens"].to_numpy()[done].sum()
     outputs = records.num_output_tokens[done].sum()

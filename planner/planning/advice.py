@@ -128,6 +128,8 @@ def _changed(scenario: Scenario, row: Mapping[str, Any]) -> Scenario:
 
 def _sentence(metric: str, value: float | None, first: Mapping[str, Any] | None,
               with_gpus: Mapping[str, Any] | None) -> str:
+    if metric == "slo_attainment" and value == 1.0:
+        return "all requests meet the SLO, so no setting can improve slo_attainment"
     if value is None or (first is None and with_gpus is None):
         return f"no single setting that was tried improves {metric} by {LEAST_GAIN:.0%}"
     form = ".1%" if metric == "slo_attainment" else ",.1f"

@@ -18,7 +18,7 @@ from planner.traces.shaping.forecast import coverage, forecast
 from planner.traces.shaping.rate_series import RateSeries
 from planner.traces.shaping.window_and_rate import slice_time
 
-LEVELS = 20  # of a series' rates that are told apart
+LEVELS = 20  # parts of a series' peak that its rates are rounded up to; below one part, its half, quarter …
 
 
 def schedule_of(traffic: Traffic, load: Trace, deployment: Deployment, objectives: Objectives, choices: Choices,
@@ -65,15 +65,16 @@ def _of_periods(load: Trace, deployment: Deployment, objectives: Objectives, cho
 
 def _of_series(traffic: Traffic, deployment: Deployment, objectives: Objectives, choices: Choices, series: RateSeries,
                static_gpus: int, divided: Divided) -> Schedule:
-    """Return how many replicas each window of a series needs, its rate rounded up to a twentieth of the peak's.
+    """Return how many replicas each window of a series needs, its rate rounded up to a level.
 
-    A level is judged over a window's length. More traffic is taken to need no fewer replicas.
+    Levels are twentieths of the peak; below the first, each is half of the one above. A level is judged over a window's
+    length. More traffic is taken to need no fewer replicas.
     """
     levels = [_level(rate / series.peak_rps) for rate in series.rate_rps.tolist()]
-    mean_level = _level(series.mean_rps / series.peak_rps)
-    needed, gpus, guess, last_gpus = {0: 0}, {0: 0}, 1, 0
-    for level in sorted({*levels, mean_level} - {0}):
-        rate = series.peak_rps * level / LEVELS
+    mean_level = series.mean_rps / series.peak_rps
+    needed, gpus, guess, last_gpus = {0.0: 0}, {0.0: 0}, 1, 0
+    for level in sorted({*levels, mean_level} - {0.0}):
+        rate = series.peak_rps * level
         load = traffic.lasting(rate, float(series.duration_s.max()))
         count, num_gpus = _needed(f"a window of {rate:,.4g} requests/s", load, deployment, objectives, guess, divided)
         if count >= guess:
@@ -84,7 +85,7 @@ def _of_series(traffic: Traffic, deployment: Deployment, objectives: Objectives,
     windows = zip(series.start_s.tolist(), series.duration_s.tolist(), series.rate_rps.tolist(), levels, strict=True)
     parts = tuple(SchedulePart(start_s=start_s, duration_s=duration_s, rate_rps=rate_rps,
                                num_replicas=needed[level] + spare, num_gpus=gpus[level] + always,
-                               served_rps=series.peak_rps * highest[needed[level]] / LEVELS)
+                               served_rps=series.peak_rps * highest[needed[level]])
                   for start_s, duration_s, rate_rps, level in windows)
     hours = series.duration_s / 3600
     total = np.array([gpus[level] + always for level in levels])
@@ -103,9 +104,16 @@ def _needed(name: str, load: Trace, deployment: Deployment, objectives: Objectiv
     return count, count_gpus(served)
 
 
-def _level(share: float) -> int:
-    """Return the level that a share of the peak is rounded up to."""
-    return int(np.ceil(share * LEVELS - 1e-9))
+def _level(share: float) -> float:
+    """Return the level that a share of the peak is rounded up to, as a share.
+
+    >>> _level(0.51), _level(0.05), _level(0.02), _level(0.0)
+    (0.55, 0.05, 0.025, 0.0)
+    """
+    parts = share * LEVELS - 1e-9
+    if parts <= 0:
+        return 0.0
+    return float(np.ceil(parts) if parts > 1 else 2.0 ** np.ceil(np.log2(parts))) / LEVELS
 
 
 def with_forecast(choices: Choices) -> tuple[Choices, list[str]]:

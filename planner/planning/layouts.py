@@ -39,15 +39,20 @@ def can_cost_less(load: Trace, kind: Kind, objectives: Objectives, choices: Choi
     ----------
     cost : of the other fleet; infinite for none [USD/h].
     """
-    scenario = kind.scenario
-    num_gpus = scenario.tensor_parallel_size * scenario.pipeline_parallel_size * attention_ranks(scenario)
-    price = num_gpus * (price_of(load_gpu(str(scenario.gpu)), ON_DEMAND, choices) or 0.0)
+    price = replica_cost(kind, choices)
     if price == 0 or cost == math.inf:
         return True
     most = math.ceil(cost / price * (1 - ALIKE)) - 1 - choices.num_spare  # replicas that together cost less
     if most < 1 or not _can_be_deployed(kind, load):
         return False
     return together(load, kind.deployed(load), objectives, most)[1].is_met
+
+
+def replica_cost(kind: Kind, choices: Choices) -> float:
+    """Return the price of one replica on demand; the cheaper it is, the more replicas a search tries [USD/h]."""
+    scenario = kind.scenario
+    num_gpus = scenario.tensor_parallel_size * scenario.pipeline_parallel_size * attention_ranks(scenario)
+    return num_gpus * (price_of(load_gpu(str(scenario.gpu)), ON_DEMAND, choices) or 0.0)
 
 
 def pruned_notes(kinds: Sequence[Kind]) -> list[str]:

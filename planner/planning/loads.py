@@ -22,6 +22,9 @@ from planner.traces.shaping.rescaling import (
 )
 from planner.traces.shaping.strata import at_rates, strata_of
 
+MOST_PREFIX_IDS = 4_000_000  # of the load of all strata: agents with 28,000 tokens a prompt have 440 each
+LEAST_OF_A_RATE = 200  # requests
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Traffic:
@@ -134,7 +137,11 @@ class StrataTraffic(Traffic):
 
     @property
     def _each(self) -> int:
-        return MOST_REQUESTS // len(self.strata_rps)
+        """How many requests each rate has: fewer where prompts have many prefix ids, which take the memory."""
+        prefix = self.trace.prefix
+        per_request = 1.0 if prefix is None else max(len(prefix.values) / self.trace.num_requests, 1.0)
+        most = min(MOST_REQUESTS, round(MOST_PREFIX_IDS / per_request))
+        return max(most // len(self.strata_rps), LEAST_OF_A_RATE)
 
     def load(self, times: int = 1) -> Trace:
         """Return the load."""

@@ -214,8 +214,8 @@ class Choices:
         (), "With --fleet: thresholds of the prompt length to try [tokens]. [quantiles of the prompt lengths]",
         name="thresholds", kind=str, read=parse_thresholds)
     series: "RateSeries | None" = _option(
-        None, "CSV file of request rates over time (columns start_s, rate_rps). The trace's traffic is scaled to "
-              "these rates.", name="rate_series",
+        None, "CSV file of request rates over time (columns start_s, rate_rps). A last row without a rate ends the "
+              "series. The trace's traffic is scaled to these rates.", name="rate_series",
         kind=Path, read=_series)
     num_strata: int | None = _option(
         None, "With --rate-series: size the fleet for all of its time, not for its highest rate. The traffic is "

@@ -23,7 +23,7 @@ from planner.planning.fleets import (
     with_file,
 )
 from planner.planning.growth import check_growth, growth_of
-from planner.planning.layouts import can_cost_less, pruned_notes, smallest_layouts
+from planner.planning.layouts import can_cost_less, pruned_notes, replica_cost, smallest_layouts
 from planner.planning.loads import StrataTraffic, Traffic, UsersLoad, traffic_of, users_of
 from planner.planning.missed import UnreachableError, reached_objectives
 from planner.planning.offers import HOURS_PER_MONTH, HOURS_PER_YEAR, check_sort, offers
@@ -125,8 +125,11 @@ def _sized(traffic: Traffic, kinds: Sequence[Kind], objectives: Objectives,
            choices: Choices) -> tuple[list[tuple[Kind, Fleet | UnableFleet]], list[Kind]]:
     """Return kinds with the fleet of each, and the kinds that were not tried."""
     def fleets_of(tried: Sequence[Kind]) -> list[tuple[Kind, Fleet | UnableFleet]]:
-        calls = [later(_fleet)(traffic, kind, objectives, choices) for kind in tried]
-        return list(zip(tried, in_parallel("sizing fleets", calls, len(calls), choices.jobs), strict=True))
+        longest_first = sorted(range(len(tried)), key=lambda place: replica_cost(tried[place], choices))
+        calls = [later(_fleet)(traffic, tried[place], objectives, choices) for place in longest_first]
+        found = in_parallel("sizing fleets", calls, len(calls), choices.jobs)
+        return [(tried[place], fleet) for place, fleet in sorted(zip(longest_first, found, strict=True),
+                                                                 key=lambda each: each[0])]
 
     if not choices.prune_layouts:
         return fleets_of(kinds), []
@@ -200,9 +203,9 @@ def _assumptions(traffic: Traffic, own_rps: float, scenario: Scenario) -> tuple[
         rate = f"{traffic.users:,} {UNKNOWNS[traffic.of].unit} at once; {traffic.assumption}"
     elif isinstance(traffic, StrataTraffic):
         low, high = traffic.strata_rps[0], traffic.strata_rps[-1]
-        rate = (f"{traffic.num_requests:,} requests at {len(traffic.strata_rps):,} rates, from {low:,.4g} to "
-                f"{high:,.4g}/s, stand for {traffic.num_stood_for:,.0f} at {traffic.mean_rps:,.4g}/s on average, each "
-                f"rate for an equal share, by {traffic.scaling}: {MEANINGS[traffic.scaling]}")
+        rate = (f"{len(traffic.strata_rps):,} rates from {low:,.4g} to {high:,.4g}/s replace the series, each for an "
+                f"equal share of its {traffic.num_stood_for:,.0f} requests ({traffic.mean_rps:,.4g}/s on average); "
+                f"{traffic.num_requests:,} requests are replayed, by {traffic.scaling}: {MEANINGS[traffic.scaling]}")
     elif not traffic.is_drawn and not traffic.is_rescaled:
         rate = f"requests arrive at {traffic.mean_rps:,.4g}/s, as recorded"
     elif traffic.is_drawn:

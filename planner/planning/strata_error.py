@@ -36,7 +36,7 @@ def strata_notes(traffic: Traffic, kind: Kind, count: int, objectives: Objective
     needed = in_parallel("sizing for other draws of the strata", calls, len(calls), choices.jobs)
     spares = spare_replicas(choices, kind.divided)
     numbers = " and ".join("more than were tried" if each is None else f"{each + spares:,}" for each in needed)
-    return (f"{DRAWS} other draws of the {len(traffic.strata_rps):,} strata need {numbers} replicas, this one "
+    return (f"{DRAWS} other draws of the {len(traffic.strata_rps):,} strata need {numbers} replicas; this draw needs "
             f"{count + spares:,}",)
 
 

@@ -39,11 +39,16 @@ class ReplayRecords:
     settings: Any  # st.SETTINGS
     links: Any  # entries.LINK, to the tiers
     fetches: Any  # entries.FETCH, rows aligned with the trace where there are tiers
-    gaps: Gaps
+    tally: GapTally
     steps: NDArray[np.void]
     schedule: NDArray[np.void]
     preemptions: NDArray[np.void]
     loop_s: float  # wall time spent in the loop
+
+    @property
+    def gaps(self) -> Gaps:
+        """Gaps between tokens; most searches do without."""
+        return self.tally.gaps()
 
 
 def run(trace: Trace, policy: Policy, settings: EngineSettings, step_time: StepTime,
@@ -124,13 +129,23 @@ class Taken:
                 setattr(engine, count, 0)
 
     def records(self, loop_s: float, requests: Requests) -> ReplayRecords:
-        """Return the outcome of a loop that is through."""
+        """Return the outcome of a loop that is through; the rows that were taken are in it alone."""
         state = self.state
-        rows = {name: np.concatenate(parts) if parts else np.empty(0, getattr(state, name).dtype)
-                for name, parts in self._rows.items()}
+        rows = {name: _joined(parts, getattr(state, name).dtype) for name, parts in self._rows.items()}
         return ReplayRecords(requests=requests, phases=state.phases, engine=state.engine,
                              settings=state.settings, links=state.links, fetches=state.fetches, loop_s=loop_s,
-                             gaps=self._gaps.gaps(), **rows)
+                             tally=self._gaps, **rows)
+
+
+def _joined(parts: list[NDArray[np.void]], dtype: Any) -> NDArray[np.void]:
+    """Return rows in one array; each part is given up once it is copied, since all together may be half the memory."""
+    joined = np.empty(sum(map(len, parts)), dtype)
+    end = len(joined)
+    while parts:
+        part = parts.pop()
+        joined[end - len(part):end] = part
+        end -= len(part)
+    return joined
 
 
 @functools.cache

@@ -11,6 +11,7 @@ from planner.loop.compiled.jit import compile_with_signature, numba
 from planner.loop.rows import GAP_ROW
 
 EXACT_STEPS = 1 << 23  # steps whose gaps are kept one by one
+MOST_WAITING = 1 << 18  # rows of a tally that stay as they came [1]
 MANTISSA_BITS = 16  # of a bin's key: neighbours differ by 2⁻¹⁶ at most
 _MANTISSA = 52  # bits of a float's; above it are exponent and sign
 _MAGNITUDES = 1 << 64 - _MANTISSA  # signs and exponents
@@ -35,7 +36,7 @@ class Gaps:
 
 
 class GapTally:
-    """Collects gaps in bounded memory.
+    """Collects gaps in bounded memory. Few rows stay as they came until somebody asks: most searches never do.
 
     Parameters
     ----------
@@ -47,16 +48,31 @@ class GapTally:
         self._parts: list[tuple[NDArray[np.float64], NDArray[np.int64]]] = []
         self._size = 0
         self._is_exact = True
+        self._waiting: list[NDArray[np.void] | Gaps | GapTally] = []
+        self._num_waiting = 0
 
     def add(self, rows: NDArray[np.void]) -> None:
-        """Add rows of `loop.rows.GAP_ROW`, each a run of gaps that grow evenly."""
+        """Add rows of `loop.rows.GAP_ROW`, each a run of gaps that grow evenly; they are copied."""
         if len(rows):
-            self._put(*_compiled()[0](rows))
+            self._waiting.append(rows.copy())
+            self._num_waiting += len(rows)
+            if self._num_waiting > MOST_WAITING:
+                self._expand()
 
-    def add_gaps(self, gaps: Gaps) -> None:
+    def add_gaps(self, gaps: "Gaps | GapTally") -> None:
         """Add gaps that were collected before, as those of a replica."""
-        self._is_exact &= gaps.is_exact
-        self._put(gaps.values_s, gaps.counts)
+        self._waiting.append(gaps)
+
+    def _expand(self) -> None:
+        """Take in what waits, in the order in which it came."""
+        waiting, self._waiting, self._num_waiting = self._waiting, [], 0
+        for part in waiting:
+            if isinstance(part, np.ndarray):
+                self._put(*_compiled()[0](part))
+                continue
+            gaps = part.gaps() if isinstance(part, GapTally) else part
+            self._is_exact &= gaps.is_exact
+            self._put(gaps.values_s, gaps.counts)
 
     def _put(self, values_s: NDArray[np.float64], counts: NDArray[np.int64]) -> None:
         self._parts.append((values_s, counts))
@@ -66,6 +82,7 @@ class GapTally:
 
     def gaps(self) -> Gaps:
         """Return what was collected."""
+        self._expand()
         if not self._parts:
             return Gaps(values_s=np.empty(0), counts=np.empty(0, np.int64), is_exact=True)
         values, counts = zip(*self._parts, strict=True)

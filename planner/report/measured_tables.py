@@ -34,7 +34,7 @@ def _unpredicted_lines(result: ValidateAnswer) -> list[str]:
     if not without:
         return []
     more = len(without) - SHOWN_ROWS
-    return [f"{len(without)} rows could not be predicted:",
+    return [f"{len(without)} row{'s' * (len(without) != 1)} could not be predicted:",
             *(f"  {row.id}: {row.status}" for row in without[:SHOWN_ROWS]),
             *([f"  … and {more} more; --predictions or --json has all"] if more > 0 else [])]
 

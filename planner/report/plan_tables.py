@@ -35,8 +35,8 @@ def capacity_words(result: CapacityAnswer | UsersAnswer) -> list[str]:
              f"rate; missed at {_rate(result.bracket.upper_rps)}, limited by {result.limiting_metric}",
              _reached(result)]
     if result.confidence is not None:
-        lines.append(f"confidence: 90 % {result.confidence.p10:.4g}, 50 % {result.confidence.p50:.4g}, "
-                     f"10 % {result.confidence.p90:.4g} requests/s")
+        lines.append(f"confidence: at least {result.confidence.p10:.4g} requests/s with 90 %, "
+                     f"{result.confidence.p50:.4g} with 50 %, {result.confidence.p90:.4g} with 10 %")
     lines.append(f"assumed: {'; '.join(result.assumptions)}")
     for what, rows in (("scaling", [(row.scaling, row.capacity_rps) for row in result.scalings]),
                        ("router", [(row.router, row.capacity_rps) for row in result.routers])):
@@ -54,8 +54,8 @@ def _users_words(result: UsersAnswer) -> list[str]:
     lines = [f"capacity {result.capacity:,} {unit}{per_gpu}, at {result.request_throughput or 0.0:.4g} requests/s; "
              f"missed with {result.bracket.upper:,}, limited by {result.limiting_metric}", _reached(result)]
     if result.confidence is not None:
-        lines.append(f"confidence: 90 % {result.confidence.p10:.4g}, 50 % {result.confidence.p50:.4g}, "
-                     f"10 % {result.confidence.p90:.4g} {unit}")
+        lines.append(f"confidence: at least {result.confidence.p10:.4g} {unit} with 90 %, "
+                     f"{result.confidence.p50:.4g} with 50 %, {result.confidence.p90:.4g} with 10 %")
     by_router = ", ".join(f"{row.router} {_rate(row.users)}" for row in result.routers)
     return [*lines, assumed, *([f"{unit} by router: {by_router}"] if len(result.routers) > 1 else [])]
 
@@ -106,7 +106,8 @@ def _fleet_words(result: SizeAnswer) -> list[str]:
         lines = [f"no fleet{kind} meets {_required(result.slo)}; closest: {closest}", *_missed_lines(result.missed)]
     else:
         ranks, gpu = _named(best.kind)
-        lines = [f"cheapest{kind}: {_replicas(best)} × {ranks} {gpu} ({best.kind.quantization}), {best.num_gpus} GPUs, "
+        lines = [f"cheapest{kind}: {_replicas(best)} × {ranks} {gpu} ({best.kind.quantization}), {best.num_gpus} "
+                 f"GPU{'s' * (best.num_gpus != 1)}, "
                  f"{best.cost_usd_per_hour:.2f} USD/h, {best.cost_usd_per_month:,.0f} USD/month; fewest GPUs: "
                  f"{fewest.num_gpus} × {_named(fewest.kind)[1]} ({fewest.kind.quantization})",
                  f"required: {_required(result.slo)}; predicted: {100 * best.attainment:.2f} % of the "
@@ -153,7 +154,8 @@ def _closing_words(result: SizeAnswer) -> list[str]:
         lines.append(f"on a schedule {planned:,.1f} GPU-hours instead of {static:,.1f} ({planned / static - 1:+.0%})")
         if found.peak_rps is not None:
             lines.append(f"peak {found.peak_rps:,.4g} requests/s; at the mean of {found.mean_rps:,.4g}, "
-                         f"{found.num_replicas_at_mean:,} replicas would be enough")
+                         f"{found.num_replicas_at_mean:,} replica{'s' * (found.num_replicas_at_mean != 1)} would be "
+                         f"enough")
     lines += [f"no schedule for {' × '.join(_named(fleet.kind))}: {fleet.schedule_reason}"
               for fleet in result.alternatives if isinstance(fleet, Fleet) and fleet.schedule_reason]
     if best is not None and best.stationary is False:

@@ -50,9 +50,9 @@ def shares(judged: Sequence[Judged]) -> list[str]:
     """Return in words the share of requests within each of their own limits.
 
     >>> shares([Judged(name="ttft", limit=500.0, value=0.998, unit="1", is_met=None)])
-    ['99.8 % of the requests meet ttft:500']
+    ['99.8 % of the requests keep TTFT within 500 ms']
     """
-    return [f"{share_text(each.value or 0.0, 1.0)} of the requests meet {_limits([each])}"
+    return [f"{share_text(each.value or 0.0, 1.0)} of the requests keep {_limits([each])}"
             for each in _of_requests(judged)]
 
 
@@ -81,18 +81,18 @@ def missed_sentence(judged: Sequence[Judged], unanswered: float) -> str:
 
 def _share_sentence(own: Sequence[Judged], asked: Judged) -> str:
     value, required = asked.value or 0.0, asked.limit or 1.0
-    text = f"{share_text(value, required)} of the requests meet {_limits(own)}, {share_text(required, value)} required"
+    text = f"{share_text(value, required)} of the requests keep {_limits(own)}, {share_text(required, value)} required"
     worst = min(own, key=lambda each: each.value or 0.0)
     return text if len(own) == 1 or value == 1 else f"{text}; {LABELS[worst.name]} is missed most"
 
 
 def _limits(own: Sequence[Judged]) -> str:
     """Return the limits of requests in words: those that all share, then those of each request."""
-    shared = " ".join(f"{each.name}:{each.limit:.12g}" for each in own if each.limit is not None)
-    varied = [each.name for each in own if each.limit is None and each.name != DEADLINE]
-    parts = [shared, f"their tenant's {' and '.join(varied)}" if varied else "",
-             "their deadline" if any(each.name == DEADLINE for each in own) else ""]
-    return " and ".join(part for part in parts if part)
+    parts = [f"{LABELS[each.name]} within {each.limit:,.12g} ms" for each in own if each.limit is not None]
+    parts += [f"{LABELS[each.name]} within their tenant's limit" for each in own
+              if each.limit is None and each.name != DEADLINE]
+    parts += ["their deadline"] * any(each.name == DEADLINE for each in own)
+    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
 
 
 def _statistic_sentence(judged: Judged) -> str:

@@ -10,6 +10,7 @@ from planner.planning.study import Study
 from planner.report.figures.accuracy_figures import published_errors
 from planner.traces import Trace
 from planner.ui.accuracy_tasks import Measured, measured
+from planner.ui.calibration_form import calibration_form
 from planner.ui.downloads import harmless
 from planner.ui.kept_replays import kept, show, theme
 from planner.ui.words import plain, without_paths
@@ -28,6 +29,7 @@ def page(trace: Trace, study: Study) -> None:
         st.info("Upload your measurements to see the error of the predictions.")
     else:
         _measured(study, file.name, file.getvalue())
+        calibration_form(file.name, file.getvalue(), study.scenario)
     st.subheader("Published runs")
     st.caption("Errors of predictions against published measurements, with the bundled constants and with constants "
                "fitted without these runs; reports/accuracy.html has every table.")

@@ -2,23 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from planner.errors import UsageError
 from planner.files.table_file import columns_of
 from planner.measured.accuracy import predict_file
-from planner.measured.benchmarks import read_objects
 from planner.measured.runs import is_table
 from planner.measured.validate import errors, metrics_of, predictions_table
 from planner.measured.validate_answer import ErrorSummary
 from planner.planning.study import without_load
 from planner.report.figures.accuracy_figures import measured_percentiles, predicted_over_measured
 from planner.settings.scenario import Scenario
-from planner.ui.named import known_name
-from planner.ui.own_profiles import name_of
+from planner.ui.named_deployment import check_deployment, check_errors
 from planner.ui.uploads import as_file
 
 PERCENTILES = "percentiles"  # name of the figure of a single run
@@ -47,14 +43,16 @@ def measured(name: str, content: bytes, scenario: Scenario, theme: Any) -> Measu
 
     Raises
     ------
-    UsageError : the file names another model than the scenario.
+    UsageError : the file is of another deployment than the scenario's.
     PlannerError : the file cannot be read, or a prediction cannot be made.
     """
     with as_file(name, content) as path:
         is_own = is_table(columns_of(path))
         if not is_own:
-            _check_model(path, scenario)
-        predicted = predict_file(path, Scenario() if is_own else without_load(scenario), client=None, jobs=-1)
+            check_deployment(path, scenario)
+        predicted = predict_file(path, deployment_of(scenario, is_table=is_own), client=None, jobs=-1)
+        if not is_own:
+            check_errors(path, predicted.predictions)
         notes = tuple(note.replace(str(path), name) for note in predicted.notes)
     runs, metrics = predictions_table(predicted.predictions), metrics_of(predicted.predictions)
     figures = {metric: predicted_over_measured(runs, metric, theme=theme) for metric in metrics}
@@ -62,6 +60,11 @@ def measured(name: str, content: bytes, scenario: Scenario, theme: Any) -> Measu
         figures = {PERCENTILES: measured_percentiles(runs.row(0, named=True), metrics, theme=theme)}
     return Measured(notes=notes, num_runs=runs.height, overall=errors(predicted.predictions).by_metric,
                     table=_signed(runs, metrics), figures=figures)
+
+
+def deployment_of(scenario: Scenario, *, is_table: bool) -> Scenario:
+    """Return what a file of measurements is read with: a table names its own deployments."""
+    return Scenario(calibration=scenario.calibration) if is_table else without_load(scenario)
 
 
 def _signed(runs: pl.DataFrame, metrics: list[str]) -> pl.DataFrame:
@@ -72,16 +75,3 @@ def _signed(runs: pl.DataFrame, metrics: list[str]) -> pl.DataFrame:
     rows = pl.concat(parts).filter(pl.col("measured").is_not_null())
     return rows.with_columns(error=pl.col("predicted") / pl.col("measured") - 1).select(
         "metric", "measured", "predicted", "error", *groups)
-
-
-def _check_model(path: Path, scenario: Scenario) -> None:
-    """Raise UsageError where a benchmark's result names another model than the scenario's."""
-    if path.suffix not in (".json", ".jsonl"):
-        return
-    first = next(iter(read_objects(path)), {})
-    named = first.get("model_id")
-    other = known_name("model", named) if isinstance(named, str) else None
-    own = None if scenario.model is None else name_of(scenario.model)
-    if other is not None and own is not None and other != own:
-        raise UsageError(f"{path}: was measured with the model {other}, and the sidebar has {own}: choose {other} and "
-                         f"the GPU of the measurement in the sidebar")

@@ -1,4 +1,4 @@
-"""The dashboard's entry: the sidebar that all pages share, drawn before the page so that it stays, and the pages."""
+"""The dashboard's entry: the settings that all pages share, drawn before the page so that they stay, and the pages."""
 
 import logging
 from collections.abc import Callable
@@ -22,7 +22,9 @@ from planner.ui import replay_page as replay
 from planner.ui import schedule_page as schedule
 from planner.ui import sizing_page as sizing
 from planner.ui import workload_page as workload
+from planner.ui.brush import TIME_SETTINGS
 from planner.ui.chips import chips
+from planner.ui.pinned import PIN_SETTINGS
 from planner.ui.words import plain, without_paths
 from planner.ui.work import workers
 
@@ -38,8 +40,10 @@ PAGES = (  # title, page, address, icon
     ("Accuracy", accuracy.page, "accuracy", ":material/target:"),
     ("Catalog", catalog.page, "catalog", ":material/library_books:"),
 )
-KEYS = (*sidebar.SETTINGS, *plan.KEYS, *schedule.KEYS, *capacity.KEYS, *sizing.KEYS,
+SETTINGS = {**sidebar.SETTINGS, **PIN_SETTINGS, **TIME_SETTINGS}  # of all pages
+KEYS = (*SETTINGS, *plan.KEYS, *schedule.KEYS, *capacity.KEYS, *sizing.KEYS,
         *explore.KEYS)  # in the address
+FIRST = PAGES[0][0]  # has the log and the launch command on the page
 ICON = Path(__file__).with_name("icon.png")
 BROKEN = "This page ended with an internal error; the server's log has details."
 
@@ -51,22 +55,26 @@ def main() -> None:
     """Draw the sidebar, and the page that was asked for; an error is one sentence in its place."""
     st.set_page_config(page_title="planner", page_icon=ICON, layout="wide")
     workers().warm()
-    asked = ask()
+    said: list[sidebar.Asked | str] = []
     first, pages = plan.page, []
     for title, page, address, icon in PAGES:
-        shown = partial(draw, page, title, asked)
+        shown = partial(_draw_said, page, said)
         pages.append(st.Page(shown, title=title, url_path="root" if page is first else address, icon=icon,
                              default=page is first))
         if page is first:  # Streamlit has it at the root alone; it is found by its name too
             pages.append(st.Page(shown, title=title, url_path=address, visibility="hidden"))
-    st.navigation(pages).run()
+    shown_page = st.navigation(pages)
+    said.append(ask(shown_page.title))
+    shown_page.run()
 
 
-def ask() -> sidebar.Asked | str:
-    """Draw the sidebar; return what it asks for, or what is wrong with it."""
+def ask(title: str) -> sidebar.Asked | str:
+    """Draw the title of a page and the settings of all pages; return what they ask for, or what is wrong with them."""
     link.begin_run(KEYS)
-    kept_settings.keep(sidebar.SETTINGS)
-    return _told(sidebar.sidebar)
+    kept_settings.keep(SETTINGS)
+    st.title(title)
+    chips()
+    return _told(partial(sidebar.sidebar, has_log=title != FIRST))
 
 
 def _told(drawn: Callable[..., T], *args: Any) -> T | str:
@@ -80,10 +88,8 @@ def _told(drawn: Callable[..., T], *args: Any) -> T | str:
         return BROKEN
 
 
-def draw(page: Page, title: str, asked: sidebar.Asked | str) -> None:
+def draw(page: Page, asked: sidebar.Asked | str) -> None:
     """Draw a page, or in its place why it cannot be drawn."""
-    st.title(title)
-    chips()
     wrong = link.wrong()
     if wrong:
         _wrong(wrong)
@@ -92,9 +98,15 @@ def draw(page: Page, title: str, asked: sidebar.Asked | str) -> None:
     elif wrong and page is not catalog.page:
         return
     elif asked.trace is None and page is not catalog.page:
-        st.info("Upload a trace in the sidebar: requests with arrival times and token counts, as CSV or JSONL.")
+        place = "above" if page is plan.page else "in the sidebar"
+        st.info(f"Upload a trace {place}: requests with arrival times and token counts, as CSV or JSONL.")
     elif error := _told(page, asked.trace, asked.study):
         st.error(error, icon=":material/error:")
+
+
+def _draw_said(page: Page, said: list[sidebar.Asked | str]) -> None:
+    """Draw a page for the settings, once they are drawn."""
+    draw(page, said[0])
 
 
 def _wrong(said: list[str]) -> None:

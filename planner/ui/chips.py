@@ -7,6 +7,7 @@ import streamlit as st
 
 from planner.report.difference_words import setting_words
 from planner.ui.all_settings import TENANTS
+from planner.ui.calibration_form import calibration_source, drop_calibration
 from planner.ui.kept_settings import changed
 from planner.ui.option_fields import OPTION_SETTINGS
 from planner.ui.targets_form import AS_TEXT, TARGET_SETTINGS, text_words
@@ -24,6 +25,8 @@ def chips() -> None:
         drawn.append(("price", "own prices", _reset_prices))
     if st.session_state.get(TENANTS) is not None:
         drawn.append(("tenants", "tenants file", _drop_tenants))
+    if (source := calibration_source()) is not None:
+        drawn.append(("calibration", f"constants fitted to {source}", drop_calibration))
     if not drawn:
         return
     with st.container(horizontal=True, gap="small", key="chips"):

@@ -11,9 +11,11 @@ from planner.report.difference_words import differing_settings, setting_label, s
 from planner.report.verdict_line import verdict_line
 from planner.results.saved import SavedResult, to_json
 from planner.traces import Trace
+from planner.ui.brush import brushed, draw_brush, show_brushed
 from planner.ui.figure_choice import shown_figure
-from planner.ui.kept_replays import pictured, replayed, show
+from planner.ui.kept_replays import pictured, replayed
 from planner.ui.own_profiles import portable
+from planner.ui.page_link import copy_link
 from planner.ui.pinned import MOST, can_pin, named, pin, pin_of, pins, unpin
 from planner.ui.replay_tasks import Asked, Numbers, Picture, report
 from planner.ui.waiting import waited_for
@@ -23,8 +25,12 @@ from planner.ui.words import plain
 def page(trace: Trace, study: Study) -> None:
     """Draw the page."""
     own = Asked(trace=trace, study=study)
-    if st.button("Pin this scenario", key="compare_pin", disabled=not can_pin(own),
-                 help=f"Keeps the sidebar's scenario, up to {MOST}. Replay has the same button."):
+    with st.container(horizontal=True, gap="small"):
+        is_pinned = st.button("Pin this scenario", key="compare_pin", disabled=not can_pin(own),
+                              help=f"Keeps the sidebar's scenario, up to {MOST}. Replay has the same button.")
+        if pins():
+            copy_link(trace.source)
+    if is_pinned:
         replayed(own)  # a scenario that cannot be replayed says why, and is not pinned
         pin(own)
         st.rerun()
@@ -41,10 +47,11 @@ def page(trace: Trace, study: Study) -> None:
     if len(scenarios) > 1:
         words = st.container()
         figure = shown_figure([each.summary for each in found])
-        picture = pictured(scenarios, figure)
+        draw_brush()
+        picture = pictured(scenarios, figure, brushed())
         with words:
             _reasons(scenarios, picture)
-        show(picture.figure, key=f"compare-{figure}")
+        show_brushed(picture.figure, figure, key=f"compare-{figure}")
         _all_numbers(scenarios, found)
     _downloads(scenarios, found)
 

@@ -59,7 +59,7 @@ def page(trace: Trace, study: Study) -> None:
         for point in points:
             check_load(trace, point.scenario)
         search(NAME, question, (plan, _command(study, plan), study), sweep, plan, trace, PART, total=len(points))
-    found = answer(NAME, question, "configurations replayed")
+    found = answer(NAME, question, "configurations replayed", so_far=_draw_so_far)
     if found is not None:
         _draw(found)
     elif not is_asked(NAME):
@@ -89,38 +89,55 @@ def _plan(study: Study, text: str, front: list[str]) -> Sweep:
 
 def _draw(found: Answer) -> None:
     (plan, command, study), whole = found.about, found.value
-    axes = list(plan.axes)
-    table = by_choice(whole, None if study.objectives is None else study.objectives.attainment)
+    axes, table = list(plan.axes), _by_choice(whole, study)
     if found.cut is not None:
         st.warning(f"{found.cut} The front is of the {table.height:,} configurations that were replayed.")
     _cheapest(table, axes, study)
     st.caption("Choose a point or a row to copy its values into the sidebar.")
     show(front_scatter(table, axes, plan.front, limits=_limits(study), theme=theme()), key="front",
          on_select=lambda: _load(table, axes, [point["customdata"][0] for point in _selected("front")["points"]]))
-    columns = [*axes, KEEPS, *plan.front, "is_pareto", "status"]
-    st.dataframe(table.select(pl.when(CHEAPEST).then(pl.lit(STAR)).otherwise(pl.lit("")).alias(STAR), *columns),
-                 hide_index=True, key="chosen", selection_mode="single-row", alt="configurations",
-                 on_select=lambda: _load(table, axes, _selected("chosen")["rows"]),
-                 column_config={STAR: st.column_config.TextColumn("", help="the cheapest within the targets"),
-                                KEEPS: "within the targets", "is_pareto": "on the front",
-                                **{metric: metric_words(metric) for metric in plan.front}})
+    st.dataframe(**_rows(table, plan), key="chosen", selection_mode="single-row",
+                 on_select=lambda: _load(table, axes, _selected("chosen")["rows"]))
     with st.expander("All configurations as lines"):
         show(parallel_axes(table, axes, plan.front, theme=theme()), key="parallel")
     answer_downloads("sweep", describe(plan, Path("sweep.parquet"), whole), command, whole)
 
 
-def _cheapest(table: pl.DataFrame, axes: list[str], study: Study) -> None:
+def _draw_so_far(whole: pl.DataFrame, about: tuple[Sweep, str, Study]) -> None:
+    """Draw the configurations that are replayed while the others are under way; a click does nothing yet."""
+    plan, _, study = about
+    axes, table = list(plan.axes), _by_choice(whole, study)
+    _cheapest(table, axes, study, "so far ")
+    show(front_scatter(table, axes, plan.front, limits=_limits(study), theme=theme()), key="front_so_far")
+    st.dataframe(**_rows(table, plan), key="chosen_so_far")
+
+
+def _by_choice(whole: pl.DataFrame, study: Study) -> pl.DataFrame:
+    return by_choice(whole, None if study.objectives is None else study.objectives.attainment)
+
+
+def _rows(table: pl.DataFrame, plan: Sweep) -> dict[str, Any]:
+    """Return the arguments that draw configurations as a table, the cheapest with a star."""
+    columns = [*plan.axes, KEEPS, *plan.front, "is_pareto", "status"]
+    return {"data": table.select(pl.when(CHEAPEST).then(pl.lit(STAR)).otherwise(pl.lit("")).alias(STAR), *columns),
+            "hide_index": True, "alt": "configurations",
+            "column_config": {STAR: st.column_config.TextColumn("", help="the cheapest within the targets"),
+                              KEEPS: "within the targets", "is_pareto": "on the front",
+                              **{metric: metric_words(metric) for metric in plan.front}}}
+
+
+def _cheapest(table: pl.DataFrame, axes: list[str], study: Study, so_far: str = "") -> None:
     """Say which configuration is the cheapest within the targets."""
     if study.objectives is None:
         return
     rows = table.filter(pl.col(CHEAPEST)).to_dicts()
     if rows:
         values = ", ".join(setting_words(axis, widget_value(axis, rows[0][axis])) for axis in axes)
-        st.success(plain(f"Cheapest within the targets: {values}, {rows[0][COST]:,.3g} USD per million output tokens; "
-                         f"{table[KEEPS].sum():,} of {table.height:,} configurations are within."),
+        st.success(plain(f"Cheapest {so_far}within the targets: {values}, {rows[0][COST]:,.3g} USD per million output "
+                         f"tokens; {table[KEEPS].sum():,} of {table.height:,} configurations are within."),
                    icon=":material/star:")
     elif not table[KEEPS].any():
-        st.warning("No configuration is within the targets.", icon=":material/block:")
+        st.warning(f"No configuration {so_far}is within the targets.", icon=":material/block:")
 
 
 def _limits(study: Study) -> dict[str, float]:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
-from urllib.parse import urlencode
 
 import streamlit as st
 
@@ -18,6 +17,7 @@ from planner.results.uncertainty import residuals_for
 from planner.settings.scenario import Scenario
 from planner.settings.statistic import LABELS, parse_statistic
 from planner.traces import Trace
+from planner.ui.page_link import copy_link
 from planner.ui.words import plain, without_paths
 
 ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
@@ -25,13 +25,14 @@ MOST_OPTIONS = 10
 NO_LIMIT = "without limit"
 
 
-def card(found: SizeAnswer, best: Fleet, headroom: float, error: tuple[str, str]) -> None:
+def card(found: SizeAnswer, best: Fleet, headroom: float, error: tuple[str, str], log: str) -> None:
     """Draw the answer: the fleet with its price a month, its targets, what it bears, its error and its launch.
 
     Parameters
     ----------
     headroom : that was asked for, on top of the traffic [1].
     error : in words, and how it is known.
+    log : its name.
     """
     with st.container(border=True, key="card"):
         left, right = st.columns([5, 3])
@@ -49,8 +50,7 @@ def card(found: SizeAnswer, best: Fleet, headroom: float, error: tuple[str, str]
             if best.command_lacks:
                 st.caption(plain(f"The command lacks {', '.join(best.command_lacks)}."))
             with st.container(horizontal=True, gap="small"):
-                with st.popover("Copy link", icon=":material/link:"):
-                    st.code(page_link(), language=None, wrap_lines=True)
+                copy_link(log)
                 st.download_button("Report", lambda: answer_html(SavedAnswer(name="fleet", answer=found, table=None)),
                                    "fleet.html", "text/html", on_click="ignore", icon=":material/download:",
                                    key="card_report")
@@ -144,12 +144,6 @@ def published_error(trace: Trace, scenario: Scenario, best: Fleet) -> tuple[str,
     basis = residuals.basis or (f"Half of the measured {ENGINES[own.engine]} runs that were not in the fit are within "
                                 f"this error of the prediction.")
     return f"{', '.join(errors)} on measured runs", basis
-
-
-def page_link() -> str:
-    """Return the address of the page with its settings."""
-    texts = {name: st.query_params.get_all(name) for name in st.query_params}
-    return f"{st.context.url}?{urlencode(texts, doseq=True)}" if texts else str(st.context.url)
 
 
 def _summary(found: SizeAnswer, best: Fleet, headroom: float) -> str:

@@ -13,7 +13,9 @@ from planner.report.verdict_line import verdict_line
 from planner.results.short_times import time_text
 from planner.ui.kept_replays import study_key
 from planner.ui.own_profiles import portable
+from planner.ui.pinned import PIN
 from planner.ui.replay_tasks import Asked, Numbers
+from planner.ui.settings_text import settings_text
 from planner.ui.sidebar import SETTINGS
 
 TRIED, MOST = "tried", 20  # the latest scenarios of a session
@@ -26,13 +28,15 @@ class Try:
     Parameters
     ----------
     study : it.
-    row : its verdict, numbers and link, by the table's columns.
+    row : its verdict and numbers, by the table's columns.
     settings : values of the sidebar's settings.
+    text : the same as the address has them.
     """
 
     study: Study
     row: Mapping[str, Any]
     settings: Mapping[str, Any]
+    text: str
 
 
 def keep_try(own: Asked, found: Numbers) -> None:
@@ -42,10 +46,9 @@ def keep_try(own: Asked, found: Numbers) -> None:
     summary = found.summary
     tried.pop(key, None)
     tried[key] = Try(study=portable(own.study), row={
-        "verdict": verdict_line(summary).sentence, "TTFT p99": time_text(summary["p99_ttft_ms"]),
-        "TPOT p99": time_text(summary["p99_tpot_ms"]),
-        "link": f"?{urlencode([(name, text) for name in SETTINGS for text in st.query_params.get_all(name)])}",
-    }, settings={name: st.session_state[name] for name in SETTINGS if name in st.session_state})
+        "TTFT p99": time_text(summary["p99_ttft_ms"]), "TPOT p99": time_text(summary["p99_tpot_ms"]),
+        "verdict": verdict_line(summary).sentence,
+    }, text=settings_text(), settings={name: st.session_state[name] for name in SETTINGS if name in st.session_state})
     while len(tried) > MOST:
         del tried[next(iter(tried))]
 
@@ -59,10 +62,29 @@ def draw_history() -> None:
         st.caption("Choose a row to go back to it.")
         names = scenario_names([each.study for each in tried])
         key = f"history_{next(reversed(st.session_state[TRIED]))}"  # a new table for each latest scenario: none chosen
-        rows = [{"settings that differ": name, **each.row} for name, each in zip(names, tried, strict=True)]
+        rows = [{"settings that differ": name, "link": f"replay?{each.text}",
+                 "before and after": None if each is tried[0] else before_and_after(each.text, tried[0].text),
+                 **each.row} for name, each in zip(names, tried, strict=True)]
         st.dataframe(rows, hide_index=True, key=key, selection_mode="single-row", alt="scenarios of this session",
-                     on_select=lambda: _go_back(key, tried),
-                     column_config={"link": st.column_config.LinkColumn(display_text="open")})
+                     on_select=lambda: _go_back(key, tried), column_config={
+                         "link": st.column_config.LinkColumn(display_text="open"),
+                         "before and after": st.column_config.LinkColumn(
+                             display_text="compare", help="A link to Compare with this scenario and the latest.")})
+
+
+def before_and_after(before: str, after: str) -> str:
+    """Return a link to Compare with two scenarios, of which the first is pinned.
+
+    Parameters
+    ----------
+    before, after : settings, as the address has them.
+
+    Examples
+    --------
+    >>> before_and_after("limit=300", "limit=300&gpu=l40s")
+    'compare?limit=300&gpu=l40s&pin=limit%3D300'
+    """
+    return "compare?" + "&".join(filter(None, [after, urlencode({PIN: before})]))
 
 
 def _go_back(key: str, tried: list[Try]) -> None:

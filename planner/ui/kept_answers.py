@@ -2,7 +2,7 @@
 
 import pickle
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,9 @@ from planner.ui.own_profiles import portable
 from planner.ui.waiting import finished, watch
 from planner.ui.words import plain
 from planner.ui.work import Job, Task, start
+
+LOOK_S, DRAW_S = 0.25, 0.5  # between two looks at a search, and where each draws the result so far
+SoFar = Callable[[Any, Any], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,13 +76,14 @@ def question_of(trace: Trace, study: Study, form: Mapping[str, Any]) -> Question
 
     Parameters
     ----------
-    form : values of the page's own widgets that the answer depends on; None leaves one out of the words.
+    form : values of the page's own widgets that the answer depends on; None and False leave a value out of the words.
     """
     given = {"trace": trace.source, **given_options(portable(study).scenario)}
-    words = {**form, **{setting_label(name): gpu_label(str(value)) if name == "gpu" else value
-                        for name, value in given.items()}}
+    own = {name: value for name, value in form.items() if value is not None and value is not False}
+    words = own | {setting_label(name): gpu_label(str(value)) if name == "gpu" else value
+                   for name, value in given.items()}
     key = repr((study_key(trace, study), sorted((name, repr(value)) for name, value in form.items())))
-    return Question(words={name: _text(value) for name, value in words.items() if value is not None}, key=key)
+    return Question(words={name: _text(value) for name, value in words.items()}, key=key)
 
 
 def search(name: str, question: Question, about: Any, task: Task, *args: Any, total: int = 0) -> None:
@@ -92,7 +96,8 @@ def search(name: str, question: Question, about: Any, task: Task, *args: Any, to
                                               about=about, began_s=time.monotonic())
 
 
-def answer(name: str, question: Question, said: str, *, keeps_stale: bool = True) -> Answer | None:
+def answer(name: str, question: Question, said: str, *, keeps_stale: bool = True,
+           so_far: SoFar | None = None) -> Answer | None:
     """Draw how far a search is, why it failed, or whether the answer is stale; return the answer, None without one.
 
     Parameters
@@ -100,6 +105,8 @@ def answer(name: str, question: Question, said: str, *, keeps_stale: bool = True
     question : that the page asks now.
     said : what the search does, or of what it counts the parts.
     keeps_stale : whether the question is stated, and an answer to another one is shown with its changes.
+    so_far : draws the result of the parts that are done, in place of an earlier answer; called with the result and with
+        what the page gave to draw the answer.
     """
     running: Search | None = st.session_state.get(_running(name))
     if running is not None and running.job.state.is_over.is_set():
@@ -107,7 +114,9 @@ def answer(name: str, question: Question, said: str, *, keeps_stale: bool = True
         _keep(name, running)
         running = None
     if running is not None:
-        st.fragment(run_every=0.5)(watch)(running.job, running.began_s, said)
+        st.fragment(run_every=LOOK_S if so_far is None else DRAW_S)(_under_way)(running, said, so_far)
+        if so_far is not None:
+            return None
     if failed := st.session_state.get(_failed(name)):
         st.error(failed, icon=":material/error:")
     found: Answer | None = st.session_state.get(_found(name))
@@ -116,6 +125,14 @@ def answer(name: str, question: Question, said: str, *, keeps_stale: bool = True
     if found is not None:
         _state(found, question)
     return found
+
+
+def _under_way(running: Search, said: str, so_far: SoFar | None) -> None:
+    """Draw how far a search is, and the result so far."""
+    watch(running.job, running.began_s, said)
+    content = running.job.state.content
+    if so_far is not None and content is not None:
+        so_far(pickle.loads(content), running.about)
 
 
 def is_asked(name: str) -> bool:
@@ -149,6 +166,8 @@ def _state(found: Answer, question: Question) -> None:
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 

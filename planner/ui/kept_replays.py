@@ -2,12 +2,13 @@
 
 import pickle
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import streamlit as st
 
 from planner.planning.fingerprint import scenario_sha256
 from planner.planning.study import Study
+from planner.report.figures.bins import Span
 from planner.traces import Trace
 from planner.ui.replay_tasks import Asked, Numbers, Picture, numbers, picture
 from planner.ui.waiting import content_of
@@ -29,19 +30,22 @@ def replayed(asked: Asked) -> Numbers:
     return found
 
 
-def pictured(asked: Sequence[Asked], figure: str) -> Picture:
+def pictured(asked: Sequence[Asked], figure: str, span: Span | None = None) -> Picture:
     """Return the reasons of replays and one figure of them, under their names.
 
     Parameters
     ----------
     figure : a name of `FIGURES`.
+    span : the time that the figure is of, since the first arrival [s]; None for all of it.
 
     Raises
     ------
     PlannerError : as `run.replay`.
     """
     keys = [f"{each.study.name} {study_key(each.trace, each.study)}" for each in asked]
-    found: Picture = kept(picture, tuple(asked), figure, theme(), key=f"{figure} {keys}", said="Drawing …")
+    known = tuple(replayed(each) for each in asked)
+    found: Picture = kept(picture, tuple(asked), figure, theme(), span, known,
+                          key=f"{figure} {span} {keys}", said="Drawing …")
     return found
 
 
@@ -77,17 +81,19 @@ def theme() -> Any:
     return "dark" if st.context.theme.type == "dark" else "light"
 
 
-def show(figure: Any, key: str, on_select: Callable[[], None] | None = None) -> None:
+def show(figure: Any, key: str, on_select: Callable[[], None] | None = None,
+         selection: Literal["points", "box"] = "points") -> None:
     """Draw a figure as the report has it: with its own template, its title above it, no way to send it anywhere.
 
     Parameters
     ----------
     key : in the session's state.
-    on_select : is called when a point of it was clicked; its state then has the selection.
+    on_select : is called when a part of it was selected; its state then has the selection.
+    selection : a click on a point, or a drag over a part.
     """
     title = figure.layout.title
     st.markdown(f"**{plain(title.text)}**")
     st.caption(plain(title.subtitle.text))
     figure.update_layout(title=None, margin={"t": 10}, height=figure.layout.height - 70, font={"family": FONT})
-    st.plotly_chart(figure, theme=None, key=key, on_select=on_select or "ignore", selection_mode="points",
+    st.plotly_chart(figure, theme=None, key=key, on_select=on_select or "ignore", selection_mode=selection,
                     config={"displaylogo": False, "showSendToCloud": False}, alt=title.text)

@@ -20,11 +20,13 @@ class Values:
     accepts : tells whether a text is one.
     said : what they must be, in words.
     names : all of them, where they are names.
+    why : returns a sentence on a text that is not accepted; None for one made of `said` and `names`.
     """
 
     accepts: Callable[[str], bool]
     said: str
     names: Collection[str] = ()
+    why: Callable[[str], str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,8 @@ SWITCH = Values(lambda text: text.lower() in TRUTHS, "must be true or false")
 
 def said_of(key: str, text: str, values: Values) -> str:
     """Return a sentence on a value that is not known."""
+    if values.why is not None:
+        return f"{key}: {values.why(text)}"
     near = _near(text, values.names)
     if key in ("gpu", "model", "speculative_model"):
         return (f"{key} = {text!r}: this session has no such {key.replace('_', ' ')}{near}; add it on the page Catalog "

@@ -79,8 +79,9 @@ def kept_file(name: str, content: bytes) -> str:
 
 def portable(study: Study) -> Study:
     """Return a study whose own files are beside it, as they are downloaded."""
-    changed: dict[str, Any] = {option: Path(value).name for option in (*FOLDERS, "speculative_model", "tenants")
-               if (value := getattr(study.scenario, option)) is not None and value.endswith((".toml", ".json"))}
+    changed: dict[str, Any] = {
+        option: Path(value).name for option in (*FOLDERS, "speculative_model", "tenants", "calibration", "fleet")
+        if (value := getattr(study.scenario, option)) is not None and value.endswith((".toml", ".json"))}
     return replace(study, scenario=replace(study.scenario, **changed))
 
 

@@ -1,4 +1,7 @@
-"""Scenarios that a session has pinned: Replay draws the first behind its own result, Compare shows all side by side."""
+"""Scenarios that a session has pinned: Replay draws the first behind its own result, Compare shows all side by side.
+
+The address has their settings as `pin`, so a link opens with the same scenarios.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,25 +12,49 @@ import streamlit as st
 from planner.errors import UsageError
 from planner.report.difference_words import scenario_names
 from planner.ui.kept_replays import study_key
+from planner.ui.kept_settings import Setting
 from planner.ui.own_profiles import portable
 from planner.ui.replay_tasks import Asked
+from planner.ui.settings_text import scenarios, settings_of, settings_text
+from planner.ui.sidebar import asked_of
 
 MOST = 4
 MOST_BYTES = 256 * 2**20  # of the traces of pinned scenarios
+PIN = "pin"  # in the session's state and in the address: the settings of each, as text
 PINS = "pins"  # in the session's state
+PIN_SETTINGS = {PIN: Setting(first=[], values=scenarios, read=list)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pin:
-    """A pinned scenario, with the key of its result."""
+    """A pinned scenario.
+
+    Parameters
+    ----------
+    asked : the scenario.
+    key : of its result.
+    text : its settings, as the address has them.
+    """
 
     asked: Asked
     key: str
+    text: str
 
 
 def pins() -> list[Pin]:
-    """Return the pinned scenarios, in the order in which they were pinned."""
-    found: list[Pin] = st.session_state.setdefault(PINS, [])
+    """Return the pinned scenarios, in the order in which they were pinned; at first those of the link.
+
+    Raises
+    ------
+    UsageError : the link has too many, or one replays a file that is not uploaded yet.
+    """
+    if PINS not in st.session_state:
+        texts = st.session_state[PIN]
+        if len(texts) > MOST:
+            raise UsageError(f"pin: the link has {len(texts)} pinned scenarios; a page compares up to {MOST}. Remove "
+                             f"some from the address")
+        st.session_state[PINS] = [_linked(text) for text in texts]
+    found: list[Pin] = st.session_state[PINS]
     return found
 
 
@@ -43,7 +70,7 @@ def can_pin(asked: Asked) -> bool:
 
 
 def pin(asked: Asked) -> None:
-    """Pin a scenario.
+    """Pin the sidebar's scenario.
 
     Raises
     ------
@@ -55,12 +82,12 @@ def pin(asked: Asked) -> None:
     if sum(trace.requests.estimated_size() for trace in traces.values()) > MOST_BYTES:
         raise UsageError(f"the traces of the pinned scenarios take more than {MOST_BYTES // 2**20} MiB; remove some, "
                          f"or use planner compare")
-    pins().append(Pin(asked=asked, key=study_key(asked.trace, asked.study)))
+    _keep([*pins(), Pin(asked=asked, key=study_key(asked.trace, asked.study), text=settings_text())])
 
 
 def unpin(key: str) -> None:
     """Remove a pinned scenario."""
-    pins()[:] = [each for each in pins() if each.key != key]
+    _keep([each for each in pins() if each.key != key])
 
 
 def named(asked: Sequence[Asked], given: Sequence[str | None] = ()) -> list[Asked]:
@@ -68,3 +95,18 @@ def named(asked: Sequence[Asked], given: Sequence[str | None] = ()) -> list[Aske
     names: list[Any] = scenario_names([portable(each.study) for each in asked])
     return [replace(each, study=replace(each.study, name=own or name))
             for each, own, name in zip(asked, given or [None] * len(asked), names, strict=True)]
+
+
+def _keep(found: list[Pin]) -> None:
+    """Keep pinned scenarios, and their settings for the address."""
+    st.session_state[PINS] = found
+    st.session_state[PIN] = [each.text for each in found]
+
+
+def _linked(text: str) -> Pin:
+    """Return the pinned scenario of a link."""
+    said = asked_of(settings_of(text))
+    if said.trace is None:
+        raise UsageError("pin: a pinned scenario of this link replays your file; upload it")
+    asked = Asked(trace=said.trace, study=said.study)
+    return Pin(asked=asked, key=study_key(asked.trace, asked.study), text=text)

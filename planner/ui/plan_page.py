@@ -14,6 +14,7 @@ from planner.planning.study import Study, command_line, times_rate
 from planner.report.figures.plan_figures import load_against_capacity, money_against_headroom
 from planner.results.saved import to_json
 from planner.traces import Trace
+from planner.traces.synthesis import sample_names
 from planner.ui.fleet_answer import (
     bears,
     best_of_each_gpu,
@@ -27,9 +28,11 @@ from planner.ui.kept_replays import kept, show, study_key, theme
 from planner.ui.link import in_link, number
 from planner.ui.own_profiles import portable, profile_of
 from planner.ui.targets_form import targets_words
+from planner.ui.tasks import start_pool
 from planner.ui.words import plain, without_paths
+from planner.ui.work import start
 
-NAME = "plan"
+NAME, READY = "plan", "plan_processes"
 KEYS = ("headroom",)  # in the address
 USUAL_HEADROOM, MOST_HEADROOM = 20.0, 400.0  # per cent
 
@@ -41,28 +44,38 @@ def page(trace: Trace, study: Study) -> None:
                          "use the page Sizing")
     if study.objectives is None:
         raise UsageError("slo: a plan needs targets; give them in the sidebar")
-    form, headroom = _asked()
+    _prepare(trace)
+    form, headroom, place = _asked()
     question = question_of(trace, study, {"targets": targets_words(study.objectives), **form})
-    if st.button("Find the cheapest fleet", type="primary", key="plan_find") and _is_whole(form):
+    if place.button("Find the cheapest fleet", type="primary", key="plan_find", width="stretch") and _is_whole(form):
         _search(trace, study, form, headroom, question)
     found = answer(NAME, question, "Replaying fleets")
     if found is not None:
         _draw(found)
     elif not is_asked(NAME):
-        st.info("How many GPUs does this traffic need, and what do they cost? Upload your log in the sidebar or take a "
-                "sample, check the model and the targets, then press the button.")
+        st.info("How many GPUs does this traffic need, and what do they cost? Upload your log or take a sample. Choose "
+                "the model or paste your launch command. Check the targets, then press the button.")
 
 
-def _asked() -> tuple[dict[str, Any], float]:
-    """Ask for the GPUs, the prices and the headroom [1]; the form has the headroom in words."""
+def _prepare(trace: Trace) -> None:
+    """Start the processes of a search when a log is given, so that they are there when the button is pressed."""
+    if trace.source not in sample_names() and st.session_state.get(READY, (None,))[0] != trace.sha256:
+        st.session_state[READY] = trace.sha256, start(start_pool)  # a job ends if nobody holds it
+
+
+def _asked() -> tuple[dict[str, Any], float, Any]:
+    """Ask for GPUs, prices and headroom; return them in words, the headroom [1], and a place for the button."""
     left, right = st.columns([4, 1])
     gpus = gpus_form(left)
     values = number(0.0, MOST_HEADROOM, is_whole=False, may_be_empty=False)
     headroom = right.number_input("Headroom [%]", 0.0, MOST_HEADROOM, USUAL_HEADROOM, 5.0, format="%g",
                                   help="More traffic that the fleet must still serve within the targets.",
                                   **in_link("headroom", USUAL_HEADROOM, values))
-    prices_form(gpus)
-    return {"GPUs": gpus, "headroom": f"{headroom:g} %", "prices": prices_text(given_prices()) or None}, headroom / 100
+    place, beside = st.columns([1, 3])
+    with beside:
+        prices_form(gpus)
+    form = {"GPUs": gpus, "headroom": f"{headroom:g} %", "prices": prices_text(given_prices()) or None}
+    return form, headroom / 100, place
 
 
 def _is_whole(form: dict[str, Any]) -> bool:
@@ -91,7 +104,7 @@ def _draw(answer: Answer) -> None:
         st.warning(plain("No fleet of these GPUs keeps the targets: " + "; ".join(
             each.sentence for each in found.missed)), icon=":material/block:")
     else:
-        card(found, best, headroom, published_error(trace, study.scenario, best))
+        card(found, best, headroom, published_error(trace, study.scenario, best), trace.source)
     options = best_of_each_gpu(found)
     st.subheader("Options, the cheapest first", anchor=False)
     options_table(options, headroom)

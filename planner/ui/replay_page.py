@@ -9,10 +9,11 @@ from planner.planning.study import Study, command_line, study_toml
 from planner.results.saturation import NO, saturation_sentence
 from planner.results.saved import to_json
 from planner.traces import Trace
+from planner.ui.brush import brushed, draw_brush, show_brushed
 from planner.ui.downloads import table_csv
 from planner.ui.figure_choice import shown_figure
 from planner.ui.history import draw_history, keep_try
-from planner.ui.kept_replays import pictured, replayed, show
+from planner.ui.kept_replays import pictured, replayed
 from planner.ui.own_profiles import portable
 from planner.ui.pinned import Pin, can_pin, named, pin, pin_of, pins, unpin
 from planner.ui.replay_tasks import Asked, Numbers, report, requests
@@ -54,7 +55,7 @@ def _pin_button(place: Any, own: Asked) -> Pin | None:
     own_pin = pin_of(own)
     if own_pin is not None:
         place.button("Unpin", width="stretch", on_click=unpin, args=(own_pin.key,), key="unpin")
-    elif place.button("Pin to compare", width="stretch", disabled=not can_pin(own), key="pin",
+    elif place.button("Pin to compare", width="stretch", disabled=not can_pin(own), key="replay_pin",
                       help="Keeps this scenario. Change a setting to see both here, or open Compare."):
         pin(own)
         st.rerun()
@@ -75,9 +76,10 @@ def _why(own: Asked, found: Numbers, first: Pin | None) -> None:
     """Draw the reason, the difference to the first pinned scenario, and the chosen figure."""
     words = st.container()
     figure = shown_figure([found.summary])
+    draw_brush()
     scenarios = [own] if first is None else named([first.asked, own])
     try:
-        picture = pictured(scenarios, figure)
+        picture = pictured(scenarios, figure, brushed())
     except PlannerError as error:  # the numbers stay
         st.error(without_paths(str(error)), icon=":material/error:")
         return
@@ -88,7 +90,7 @@ def _why(own: Asked, found: Numbers, first: Pin | None) -> None:
                        f"{plain(difference)}")
     if part is not None:
         words.caption(plain(part))
-    show(picture.figure, key=f"replay-{figure}")
+    show_brushed(picture.figure, figure, key=f"replay-{figure}")
     notes = [*([saturation_sentence(found.summary)] if found.summary["saturated"] == NO else []),
              *found.summary["notes"]]
     if notes:

@@ -14,7 +14,8 @@ from planner.planning.study import Study, without_load
 from planner.replays.attempts import STATUS
 from planner.replays.reasons import REASON
 from planner.report.content import describe
-from planner.report.figures import FIGURES
+from planner.report.figures import FIGURES, OVER_TIME
+from planner.report.figures.bins import Span, within
 from planner.report.page import to_html
 from planner.results.causes import difference, explain
 from planner.results.saved import SavedResult
@@ -23,7 +24,7 @@ from planner.settings.scenario import Scenario
 from planner.traces import Trace
 from planner.traces.shaping.window_and_rate import limit
 
-MOST_STEPS = 2_000_000  # that are recorded for the figures of a job, of all its replays together
+MOST_STEPS = 1_500_000  # that are recorded for the figures of a job, of all its replays together
 MOST_SHARES = 50_000_000  # requests × replicas
 
 
@@ -82,24 +83,30 @@ def numbers(asked: Asked) -> Numbers:
     return Numbers(caption=describe(result), summary=outcome.summary, unserved=_unserved(outcome))
 
 
-def picture(asked: Sequence[Asked], figure: str, theme: Any) -> Picture:
+def picture(asked: Sequence[Asked], figure: str, theme: Any, span: Span | None = None,
+            known: Sequence[Numbers] = ()) -> Picture:
     """Replay with a record of steps, explain, and draw one figure.
 
     Parameters
     ----------
     figure : a name of `FIGURES`.
+    span : the time that the figure is of, by arrival where it is of requests; None for all of it.
+    known : numbers of the replays, which save one replay each; none where they are not known.
 
     Raises
     ------
     PlannerError : as `run.replay`.
     """
-    recorded = [_recorded(each, MOST_STEPS // len(asked)) for each in asked]
+    recorded = [_recorded(each, MOST_STEPS // len(asked), known[place] if known else None)
+                for place, each in enumerate(asked)]
     results = [each.result for each in recorded]
     whys = [explain(result.requests, result.steps, _replicas(result)) for result in results]
     changes = [None, *(difference(why, whys[0]) for why in whys[1:])]
+    drawn = (FIGURES[figure](results, theme=theme, span=span) if figure in OVER_TIME else
+             FIGURES[figure]([within(result, span) for result in results], theme=theme))
     return Picture(reasons=tuple(why["sentence"] for why in whys),
                    differences=tuple(None if change is None else change["sentence"] for change in changes),
-                   parts=tuple(each.part for each in recorded), figure=FIGURES[figure](results, theme=theme))
+                   parts=tuple(each.part for each in recorded), figure=drawn)
 
 
 def report(asked: Sequence[Asked]) -> str:
@@ -123,14 +130,18 @@ class _Recorded:
     part: str | None
 
 
-def _recorded(asked: Asked, most_steps: int) -> _Recorded:
+def _recorded(asked: Asked, most_steps: int, known: Numbers | None = None) -> _Recorded:
     """Return a replay with its steps, or with those of its first requests where it has too many.
 
     The summary is a plain replay's, as the command line's: sums over recorded steps differ in their last digits.
+
+    Parameters
+    ----------
+    known : the plain replay's numbers; None to replay for them.
     """
     trace, study = asked.trace, asked.study
     check_load(trace, study.scenario)
-    whole = replay(trace, study.scenario, slo=study.objectives)
+    whole = known or replay(trace, study.scenario, slo=study.objectives)
     num_steps = int(whole.summary["num_steps"])
     if num_steps <= most_steps:
         served = stepped = replay(trace, study.scenario, recording=Recording(steps=True))
@@ -138,7 +149,7 @@ def _recorded(asked: Asked, most_steps: int) -> _Recorded:
     else:
         shaped = shape_load(study.scenario, trace)
         count = max(1, shaped.num_requests * most_steps // num_steps)
-        served = whole
+        served = whole if isinstance(whole, Outcome) else replay(trace, study.scenario, slo=study.objectives)
         stepped = replay(limit(shaped, count), as_shaped(study.scenario), recording=Recording(steps=True))
         part = (f"The figures over time and the reason are of the first {count:,} of {shaped.num_requests:,} requests: "
                 f"the replay has {num_steps:,} steps, and at most {most_steps:,} are recorded here. The numbers are of "

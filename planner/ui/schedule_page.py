@@ -28,8 +28,9 @@ def page(trace: Trace, study: Study) -> None:
     first, count = _asked(trace)
     shown: Window = kept(window, own, first, count, theme(), key=f"{study_key(trace, study)} {first} {count}",
                          said="Replaying …")
+    _strip(shown)
     st.caption(f"Requests {shown.first:,} to {shown.first + shown.requests.height - 1:,} of the trace, in order of "
-               f"arrival.")
+               f"arrival. Drag over the time above to show others, at most {MOST}.")
     show(shown.figure, key="timeline", on_select=_clicked)
     _story(shown)
     num_steps = int(replayed(own).summary["num_steps"])
@@ -52,6 +53,37 @@ def _asked(trace: Trace) -> tuple[int | str, int]:
     count = int(right.number_input("requests", 1, MOST, 40, 10, **in_link(
         "count", 40, number(1, MOST, is_whole=True, may_be_empty=False))))
     return first if around == BY_PLACE else around, count
+
+
+def _strip(shown: Window) -> None:
+    """Draw the whole trace; a horizontal drag over it chooses the requests to show."""
+    if not shown.strip.data:
+        return
+    key = f"strip-{shown.first}-{shown.requests.height}"  # a new figure for each window: without the last selection
+    shown.strip.update_layout(dragmode="select", selectdirection="h")
+    before = [(0.0, 0), *((point_s, until) for point_s, (_, until) in _ends(shown.strip.data[0]))]
+    show(shown.strip, key=key, selection="box", on_select=lambda: _brush(key, before))
+
+
+def _ends(line: Any) -> list[tuple[float, list[int]]]:
+    """Return when each bin of the strip ends [s], with its custom data."""
+    return [((place + 1) * line.dx, custom) for place, custom in enumerate(line.customdata)]
+
+
+def _brush(key: str, before: list[tuple[float, int]]) -> None:
+    """Show the requests of the bins that were selected.
+
+    Parameters
+    ----------
+    before : edges of the bins [s], each with the number of requests that arrive before it.
+    """
+    if boxes := st.session_state[key]["selection"]["box"]:
+        start_s, end_s = sorted(map(float, boxes[-1]["x"]))
+        first = max((count for edge_s, count in before if edge_s <= start_s), default=0)
+        until = min((count for edge_s, count in before if edge_s >= end_s), default=before[-1][1])
+        st.session_state["around"] = BY_PLACE
+        st.session_state["first"] = min(first, before[-1][1] - 1)
+        st.session_state["count"] = max(1, min(MOST, until - first))
 
 
 def _story(shown: Window) -> None:

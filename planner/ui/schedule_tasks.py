@@ -11,7 +11,7 @@ from planner.deployment.deploy import shape_load
 from planner.errors import UsageError
 from planner.loop.state.engine_settings import Recording
 from planner.replays.result_tables import ReplayResult
-from planner.report.figures.schedule_figures import schedule_timeline
+from planner.report.figures.schedule_figures import schedule_timeline, whole_strip
 from planner.results.timeline import write_timeline
 from planner.run import Outcome, replay
 from planner.traces.shaping.window_and_rate import limit
@@ -32,6 +32,7 @@ class Window:
     ----------
     first : place of the first of them, in order of arrival.
     subject : the request that the window is around; None where a place was asked for.
+    strip : figure of all requests, with these shaded.
     """
 
     first: int
@@ -40,6 +41,7 @@ class Window:
     steps: pl.DataFrame
     schedule: pl.DataFrame
     figure: Any
+    strip: Any
 
 
 def window(asked: Asked, first: int | str, count: int, theme: Any) -> Window:
@@ -67,7 +69,8 @@ def window(asked: Asked, first: int | str, count: int, theme: Any) -> Window:
     steps = result.steps_table()
     own = steps.join(schedule.select(of_step), on=of_step, how="semi")
     return Window(first=place, subject=subject, requests=chosen, steps=own, schedule=schedule,
-                  figure=schedule_timeline(chosen, steps, schedule, theme=theme))
+                  figure=schedule_timeline(chosen, steps, schedule, theme=theme),
+                  strip=whole_strip(whole.requests, chosen, theme=theme))
 
 
 def _around(requests: pl.DataFrame, column: str, count: int) -> tuple[int, str | None]:

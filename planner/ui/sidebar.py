@@ -1,9 +1,11 @@
 """The sidebar: the log, the model, the GPUs, the load and the targets of all pages, a launch line, and all settings.
 
-It is drawn by the entry file, so its uploads stay when the page changes. Its settings are in `kept_settings`.
+It is drawn by the entry file, so its uploads stay when the page changes. Its settings are in `kept_settings`. The first
+page has the log and the launch line on the page instead, as the same widgets.
 """
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -14,6 +16,7 @@ from planner.settings.scenario import Scenario
 from planner.traces import Trace, read_trace
 from planner.traces.synthesis import sample_names
 from planner.ui.all_settings import open_settings, tenants_file
+from planner.ui.calibration_form import calibration_file
 from planner.ui.fleet_form import FLEET_SETTINGS
 from planner.ui.kept_settings import Setting, bound, last
 from planner.ui.link import SWITCH, TRUTHS, one_of
@@ -58,15 +61,23 @@ class Asked:
     study: Study
 
 
-def sidebar() -> Asked:
+def sidebar(*, has_log: bool) -> Asked:
     """Draw the sidebar and return what it says.
+
+    Parameters
+    ----------
+    has_log : whether the log and the launch command are in the sidebar; otherwise they are on the page.
 
     Raises
     ------
     PlannerError : the log cannot be read, or a target or an option is wrong.
     """
+    file_place, sample_place, launch_place = [st.sidebar] * 3 if has_log else st.columns([3, 2, 3])
+    with file_place:
+        file = _file()
+    with sample_place:
+        upload = _choice(file)
     with st.sidebar:
-        upload = _log()
         for option in ("model", "gpu"):
             option_field(option)
         left, right = st.columns(2)
@@ -74,25 +85,39 @@ def sidebar() -> Asked:
         option_field("data_parallel_size", right, label="× replicas")
         option_field("rate_scale")
         targets_form()
+    with launch_place:
         launch_field(_take)
+    with st.sidebar:
         is_open = st.button("All settings", icon=":material/tune:", width="stretch", key="all_settings")
     source = st.session_state["trace"]
     trace = _sample(source) if source != UPLOAD else _uploaded(upload)
-    study = _study(source if trace is None else trace.source)
+    study = _study(source if trace is None else trace.source, st.session_state)
     if is_open:
         open_settings(trace, study.scenario)
     return Asked(trace=trace, study=study)
 
 
-def _study(source: str) -> Study:
-    """Return the study that the settings make."""
-    values = {name: st.session_state[name] for name in FIELDS}
+def asked_of(settings: Mapping[str, Any]) -> Asked:
+    """Return what settings say, as those of a link; an uploaded trace is the session's, None before the upload.
+
+    Raises
+    ------
+    PlannerError : a target or an option is wrong.
+    """
+    source = settings["trace"]
+    trace = _sample(source) if source != UPLOAD else st.session_state.get("upload")
+    return Asked(trace=trace, study=_study(source if trace is None else trace.source, settings))
+
+
+def _study(source: str, settings: Any) -> Study:
+    """Return the study that settings make."""
+    values = {name: settings[name] for name in FIELDS}
     options = named({name: value or None if isinstance(value, str) else value for name, value in values.items()})
     if options["rate_scale"] == 1.0 or options["request_rate"] is not None:
         options["rate_scale"] = None
     options |= {option: profile_of(kind, options[option]) for option, kind in PROFILES.items()}
-    return Study(name="replay", trace=source, format=None, objectives=given_targets(),
-                 scenario=Scenario(**options, tenants=tenants_file()))
+    return Study(name="replay", trace=source, format=None, objectives=given_targets(settings),
+                 scenario=Scenario(**options, tenants=tenants_file(), calibration=calibration_file()))
 
 
 def _take(options: dict[str, Any]) -> None:
@@ -111,11 +136,15 @@ def _take(options: dict[str, Any]) -> None:
         st.session_state[name] = widget_value(name, value)
 
 
-def _log() -> Any:
-    """Ask for a log: a file, or a sample; return the file with how to read it, None without one."""
-    file = st.file_uploader("Your log", key="file", on_change=_choose_upload,
+def _file() -> Any:
+    """Ask for a file; return it, None without one."""
+    return st.file_uploader("Your log", key="file", on_change=_choose_upload,
                             help=f"Requests with arrival times and token counts: CSV or JSONL, plain, .gz or .zst, at "
                                  f"most {MOST_ROWS:,} requests.")
+
+
+def _choice(file: Any) -> Any:
+    """Ask for a sample, or for the file; return the file with how to read it, None where a sample is chosen."""
     samples = sorted(sample_names(), key=[*SAMPLES].index)
     st.selectbox("or a sample", [*samples, UPLOAD], format_func=lambda name: SAMPLES.get(name, name),
                  help="Traffic of a kind of application, bundled with the planner.", **bound("trace"))

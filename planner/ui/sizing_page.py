@@ -16,6 +16,7 @@ from planner.report.figures.fleet_figures import fleet_load
 from planner.report.figures.sensitivity_figures import tornado
 from planner.report.findings import OFFER_COLUMNS
 from planner.report.plan_tables import sizing_words
+from planner.report.split_tables import split_words
 from planner.traces import Trace
 from planner.traces.shaping.rate_series import RateSeries, read_rate_series
 from planner.ui.capacity_page import objectives_of, scaling_of
@@ -26,12 +27,14 @@ from planner.ui.kept_answers import Answer, answer, is_asked, question_of, searc
 from planner.ui.kept_replays import show, theme
 from planner.ui.link import ANY, SWITCH, in_link, number, one_of
 from planner.ui.own_profiles import portable, profile_of
+from planner.ui.pools_form import FILE, Pools, draw_pools, pools_form, words_of
+from planner.ui.pools_form import KEYS as POOL_KEYS
 from planner.ui.uploads import as_file
 from planner.ui.words import plain, without_paths
 
 NAME = "sizing"
 NO_SCHEDULE, BY_PERIOD, BY_SERIES = SCHEDULES = "none", "parts of the trace", "a file of rates"
-KEYS = ("schedule", "spare", "ranks", "period", "layouts", "sensitivity", "growth")  # in the address
+KEYS = ("schedule", "spare", "ranks", "period", "layouts", "sensitivity", "growth", *POOL_KEYS)  # in the address
 MOST_SPARE = 100
 IN_THE_CARD = ("launch: ", "the repeated trace")  # how sentences begin that the card has
 PERCENT, MONEY = st.column_config.NumberColumn(format="percent"), st.column_config.NumberColumn(format="%.2f")
@@ -44,11 +47,11 @@ def page(trace: Trace, study: Study) -> None:
     """Draw the page."""
     if study.objectives is None:
         raise UsageError("slo: a fleet needs objectives; give them in the sidebar, as in 'ttft:500 tpot:50'")
-    form, series = _asked()
+    form, series, pools = _asked()
     question = question_of(trace, study, {**objectives_of(study), **form,
                                           "rates": None if series is None else series.source.rpartition("/")[2]})
     if st.button("Find the fleet", type="primary", key="sizing_find") and _is_whole(form, series):
-        _search(trace, study, form, series, question)
+        _search(trace, study, form, series, pools, question)
     found = answer(NAME, question, "Replaying fleets")
     if found is not None:
         _draw(found)
@@ -56,17 +59,18 @@ def page(trace: Trace, study: Study) -> None:
         st.info("Find the fewest replicas of each kind of GPU that serve this traffic at the sidebar's rate.")
 
 
-def _asked() -> tuple[dict[str, Any], RateSeries | None]:
+def _asked() -> tuple[dict[str, Any], RateSeries | None, Pools | None]:
     """Ask what fleets are made of and for which load."""
-    gpus = gpus_form(st)
+    pools = pools_form()
+    gpus = gpus_form(st) if pools is None else list(dict.fromkeys(pools.gpus))
     prices_form(gpus)
     kind = st.radio("Replicas over the day, by", SCHEDULES, horizontal=True,
                     **in_link("schedule", NO_SCHEDULE, one_of(SCHEDULES)),
                     help="If the load changes over the day: a number of replicas for each part of the time.")
-    middle, right, last = st.columns(3)
+    *places, right, last = st.columns(3 if pools is None else 2)
     sizes = list(map(str, RANKS))
-    ranks = middle.multiselect("Tensor-parallel sizes", RANKS, RANKS,
-                               **in_link("ranks", list(RANKS), one_of(sizes)))
+    ranks = places[0].multiselect("Tensor-parallel sizes", RANKS, RANKS, **in_link(
+        "ranks", list(RANKS), one_of(sizes))) if pools is None else list(RANKS)
     usual = Choices().num_spare
     spare = right.number_input("Spare replicas", 0, MOST_SPARE, usual, help="Extra replicas against failures.",
                                **in_link("spare", usual, number(0, MOST_SPARE, is_whole=True, may_be_empty=False)))
@@ -83,8 +87,8 @@ def _asked() -> tuple[dict[str, Any], RateSeries | None]:
                                  "second.") if kind == BY_SERIES else None
     form = {"GPUs": gpus, "tensor-parallel sizes": ranks, "spare": int(spare), "scaling": scaling_of(last),
             "period": period, "schedule": kind, "all layouts": every, "sensitivity": sensitivity,
-            "growth": growth.strip() or None, "prices": prices_text(given_prices()) or None}
-    return form, None if file is None else _series(file.name, file.getvalue())
+            "growth": growth.strip() or None, "prices": prices_text(given_prices()) or None, **words_of(pools)}
+    return form, None if file is None else _series(file.name, file.getvalue()), pools
 
 
 def _is_whole(form: dict[str, Any], series: RateSeries | None) -> bool:
@@ -98,25 +102,31 @@ def _is_whole(form: dict[str, Any], series: RateSeries | None) -> bool:
     return True
 
 
-def _search(trace: Trace, study: Study, form: dict[str, Any], series: RateSeries | None, question: Any) -> None:
+def _search(trace: Trace, study: Study, form: dict[str, Any], series: RateSeries | None,
+            pools: Pools | None, question: Any) -> None:
     if series is not None:  # the file has the rates
         study = replace(study, scenario=without_rate(study.scenario))
+    scenario = study.scenario if pools is None else replace(study.scenario, fleet=pools.kept())
     choices = Choices(gpus=[str(profile_of("gpu", gpu)) for gpu in form["GPUs"]], ranks=form["tensor-parallel sizes"],
                       prune_layouts=not form["all layouts"], quantizations=[study.scenario.quantization],
                       prices=given_prices(), num_spare=form["spare"], period_s=form["period"],
-                      series=series, scaling=form["scaling"], sensitivity=form["sensitivity"], growth=form["growth"])
-    about = {"command": _command(study, form, series), "trace": trace, "scenario": study.scenario}
-    search(NAME, question, about, size, trace, study.scenario, study.objectives, choices)
+                      series=series, scaling=form["scaling"], sensitivity=form["sensitivity"], growth=form["growth"],
+                      thresholds=() if pools is None else pools.thresholds)
+    about = {"command": _command(study, form, series, pools), "trace": trace, "scenario": study.scenario,
+             "pools": None if pools is None else pools.toml}
+    search(NAME, question, about, size, trace, scenario, study.objectives, choices)
 
 
 def _draw(answer: Answer) -> None:
     found: SizeAnswer = answer.value
     best = found.cheapest
-    first, *words = sizing_words(found)
+    first, *words = sizing_words(found)[len(split_words(found)):]
     if best is not None:
-        card(found, best, 0.0, published_error(answer.about["trace"], answer.about["scenario"], best))
+        card(found, best, 0.0, published_error(answer.about["trace"], answer.about["scenario"], best),
+             answer.about["trace"].source)
     else:
         st.warning(plain(first), icon=":material/block:")
+    draw_pools(found, answer.about["pools"])
     words = _said_of(("missed", "on a schedule", "peak", "no schedule"), words)
     if best is not None and best.schedule is not None:
         show(fleet_load(found, theme=theme()), key="fleet-load")
@@ -163,12 +173,15 @@ def _series(name: str, content: bytes) -> RateSeries:
         return read_rate_series(path)
 
 
-def _command(study: Study, form: dict[str, Any], series: RateSeries | None) -> str:
+def _command(study: Study, form: dict[str, Any], series: RateSeries | None, pools: Pools | None) -> str:
     """Return the command that finds the same."""
+    kinds: dict[str, Any] = {"gpu": ",".join(form["GPUs"]),
+                             "tensor_parallel_size": ",".join(map(str, form["tensor-parallel sizes"]))}
+    if pools is not None:
+        kinds = {"gpu": None, "tensor_parallel_size": None, "fleet": FILE, "thresholds": form["thresholds"]}
     return command_line(portable(study), "size", {
         **({} if study.scenario.data_parallel_attention else {"data_parallel_size": None}),
-        "prefill_replicas": None, "gpu": ",".join(form["GPUs"]),
-        "tensor_parallel_size": ",".join(map(str, form["tensor-parallel sizes"])), **objectives_of(study),
+        "prefill_replicas": None, **kinds, **objectives_of(study),
         "spare": form["spare"] or None, "scaling": form["scaling"], "period": form["period"],
         "sensitivity": form["sensitivity"] or None, "growth": form["growth"], "price": form["prices"],
         "prune_layouts": None if form["all layouts"] else True,

@@ -1,5 +1,8 @@
 """Targets of all pages: a number for each metric and how many requests must keep it, or the same as text."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import streamlit as st
 
 from planner.errors import PlannerError
@@ -40,16 +43,20 @@ def targets_form() -> None:
               help=HELP if limits is not None else "These targets can only be shown as text.")
 
 
-def given_targets() -> Objectives | None:
+def given_targets(settings: Mapping[str, Any] | None = None) -> Objectives | None:
     """Return the targets; None without any.
+
+    Parameters
+    ----------
+    settings : with `slo` and `attainment`; None for the session's.
 
     Raises
     ------
     UsageError, UnknownNameError : the text is wrong.
     """
-    text = st.session_state["slo"]
-    asked = given_objectives(text)
-    return asked if asked is None or not asked.slo.limits_s else given_objectives(text, st.session_state["attainment"])
+    own: Any = st.session_state if settings is None else settings
+    asked = given_objectives(own["slo"])
+    return asked if asked is None or not asked.slo.limits_s else given_objectives(own["slo"], own["attainment"])
 
 
 def targets_words(objectives: Objectives | None) -> str:

@@ -1,6 +1,8 @@
 """Jobs that pages run in another process: plain functions, with the figures that they return."""
 
 import tempfile
+import threading
+import time
 from collections.abc import Generator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +15,7 @@ from planner.deployment.deploy import shape_load
 from planner.errors import UsageError
 from planner.planning.grid import Sweep
 from planner.planning.sweeping import Grid
+from planner.replays.driver import compiled_loop
 from planner.report.figures.trace_figures import workload_figures
 from planner.settings.scenario import Scenario
 from planner.traces import Trace, read_trace
@@ -21,7 +24,8 @@ from planner.traces.shaping.description import describe as describe_traffic
 from planner.ui.uploads import as_file
 
 MOST_CSV_ROWS = 200_000
-PART = 4  # configurations of a sweep for each process, between two words of how many are done
+PART = 32  # configurations of a sweep for each process, at most, between two tellings
+TELL_S = 0.5  # between two tellings, where configurations are short
 
 
 def read_upload(name: str, content: bytes, most_rows: int, on_bad_rows: BadRows) -> Trace:
@@ -39,6 +43,19 @@ def read_upload(name: str, content: bytes, most_rows: int, on_bad_rows: BadRows)
     if trace.num_requests > most_rows:
         raise UsageError(f"{name}: has more than {most_rows:,} requests; use the command line for it")
     return trace
+
+
+def start_pool() -> None:
+    """Start the processes of a search beside this one, with the loop loaded; it does not wait for them.
+
+    joblib keeps them for the next search, and ends them after five minutes without one.
+    """
+    calls = [joblib.delayed(_load_loop)() for _ in range(joblib.effective_n_jobs(-1))]
+    threading.Thread(target=joblib.Parallel(n_jobs=-1, mmap_mode="c"), args=(calls,), daemon=True).start()
+
+
+def _load_loop() -> None:
+    compiled_loop()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +81,7 @@ def sweep(plan: Sweep, trace: Trace, part: int) -> Generator[tuple[int, int, pl.
 
     Parameters
     ----------
-    part : configurations for each process, between two tellings.
+    part : the most configurations for each process, between two tellings; at first there is one.
 
     Yields
     ------
@@ -78,10 +95,14 @@ def sweep(plan: Sweep, trace: Trace, part: int) -> Generator[tuple[int, int, pl.
     """
     with tempfile.TemporaryDirectory() as folder:
         grid = Grid(plan, Path(folder) / "sweep.parquet", jobs=-1, trace=trace)
-        total, size = len(grid.points), part * joblib.effective_n_jobs(-1)
-        for first in range(0, total, size):
-            grid.replay(range(first, min(first + size, total)))
-            yield min(first + size, total), total, _so_far(grid)
+        total, jobs = len(grid.points), joblib.effective_n_jobs(-1)
+        done, size = 0, jobs
+        while done < total:
+            began_s, end = time.monotonic(), min(done + size, total)
+            grid.replay(range(done, end))
+            yield end, total, _so_far(grid)
+            done, is_short = end, time.monotonic() - began_s < TELL_S / 2
+            size = min(size * 2, part * jobs) if is_short else size
         return grid.write()
 
 

@@ -30,7 +30,7 @@ def main() -> None:
 def _load() -> None:
     """Load what every replay needs, so that the first job need not."""
     from planner.replays.driver import compiled_loop
-    from planner.ui import accuracy_tasks, change_tasks, schedule_tasks, tasks  # noqa: F401
+    from planner.ui import accuracy_tasks, change_tasks, fit_tasks, schedule_tasks, tasks  # noqa: F401
 
     compiled_loop()
 

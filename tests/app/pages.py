@@ -11,7 +11,7 @@ SCRIPT = """
 from planner.ui.app import PAGES, ask, draw
 
 title, page = next((title, page) for title, page, address, _ in PAGES if address == {place!r})
-draw(page, title, ask())
+draw(page, ask(title))
 """
 KINDS = ("selectbox", "number_input", "slider", "text_input", "text_area", "checkbox", "radio", "multiselect")
 

@@ -192,6 +192,107 @@ def test_two_scenarios_are_compared(browser: Any, address: str) -> None:
     shoot(page, "compare")
 
 
+def test_the_history_opens_before_and_after(browser: Any, address: str) -> None:
+    """A click in the table of tried scenarios opens Compare in a tab of its own, with both."""
+    page = opened(browser, f"{address}/replay?limit=300&rate_scale=3.0")
+    settle(page)
+    set_option(page, "Running sequences, at most", "8")
+    page.get_by_text("Tried in this session (2)").click()
+    table = page.get_by_test_id("stDataFrame").first
+    table.wait_for()
+    table.scroll_into_view_if_needed()
+    settle(page)
+    shoot(page, "replay-history")
+    box = table.bounding_box()
+    x, y = box["x"] + 335, box["y"] + 88  # "compare", in the row of the first scenario
+    page.mouse.move(x - 5, y)
+    page.wait_for_timeout(500)  # until the cell knows of the mouse
+    with page.expect_popup() as found:
+        page.mouse.click(x, y)
+    found.value.get_by_role("columnheader", name="running sequences, at most 8").wait_for()
+    found.value.get_by_text(re.compile("a request takes .* more on average")).first.wait_for()
+
+
+def test_a_brush_over_one_figure_holds_for_all(browser: Any, address: str) -> None:
+    """A drag over the throughput selects the time of the queue, of the latencies, and of Compare; a click goes back."""
+    page = opened(browser, f"{address}/replay?limit=1000&rate_scale=4.0")
+    main = page.get_by_test_id("stMain")
+    main.get_by_text("Throughput", exact=True).click()
+    page.get_by_text("Throughput over time").wait_for()
+    settle(page)
+    drag(page, 0.25, 0.5)
+    page.wait_for_url(re.compile(r"times=[\d.]+-[\d.]+"))
+    settle(page)
+    start_s, end_s = map(float, re.search(r"times=([\d.]+)-([\d.]+)", page.url).groups())  # type: ignore[union-attr]
+    assert time_range(page) == pytest.approx([start_s, end_s], rel=1e-3)
+    shoot(page, "replay-brush")
+    main.get_by_text("Queue", exact=True).click()
+    page.get_by_text("Running and waiting requests over time").wait_for()
+    settle(page)
+    assert time_range(page) == pytest.approx([start_s, end_s], rel=1e-3)
+    main.get_by_text("TTFT", exact=True).last.click()
+    page.wait_for_function("() => /requests with a value: \\d{1,3};/.test(document.body.innerText)")
+    page.get_by_role("button", name=re.compile(r"s to [\d.,]+ s ✕")).click()
+    page.get_by_text("requests with a value: 1,000;").wait_for()
+    assert "times=" not in page.url
+
+
+def drag(page: Any, start: float, end: float) -> None:
+    """Drag over a part of the first figure, from a share of its width to another."""
+    plot = page.locator(".js-plotly-plot .nsewdrag").first
+    plot.scroll_into_view_if_needed()
+    box = plot.bounding_box()
+    y = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + start * box["width"], y)
+    page.mouse.down()
+    page.mouse.move(box["x"] + (start + end) / 2 * box["width"], y, steps=5)
+    page.mouse.move(box["x"] + end * box["width"], y, steps=5)
+    page.mouse.up()
+
+
+def test_a_brush_over_the_whole_trace_chooses_requests(browser: Any, address: str) -> None:
+    page = opened(browser, f"{address}/schedule?limit=400")
+    page.get_by_text("Whole trace").wait_for()
+    settle(page)
+    drag(page, 0.5, 0.6)
+    page.wait_for_url(re.compile(r"first=\d+"))
+    settle(page)
+    first, count = (int(page.get_by_role("spinbutton", name=name, exact=True).input_value())
+                    for name in ("from request", "requests"))
+    assert 150 < first < 250  # of requests that arrive at a steady rate
+    assert 10 < count < 80
+    page.get_by_text(f"Requests {first} to {first + count - 1} of the trace").wait_for()
+    shoot(page, "schedule-brush")
+
+
+def time_range(page: Any) -> list[float]:
+    """Return the range of the time axis of the figure that is shown."""
+    return list(page.evaluate("() => { const own = document.querySelector('.js-plotly-plot')._fullLayout; "
+                              "return Object.entries(own).find(([name, axis]) => /^xaxis/.test(name) && axis.range)[1]"
+                              ".range.map(Number) }"))
+
+
+def test_a_link_opens_both_scenarios_in_a_fresh_session(browser: Any, address: str) -> None:
+    page = opened(browser, f"{address}/replay?limit=1000&rate_scale=4.0")
+    page.get_by_role("button", name="Pin to compare").click()
+    page.get_by_role("button", name="Unpin").wait_for()
+    set_option(page, "Running sequences, at most", "8")
+    page.wait_for_url(re.compile("max_num_seqs=8"))
+    go(page, "Compare")
+    page.get_by_role("button", name="Copy link").click()
+    link = page.get_by_test_id("stPopoverBody").get_by_test_id("stCode").inner_text().strip()
+    fresh = opened(browser, link)
+    settle(fresh)
+    fresh.get_by_role("columnheader", name="running sequences, at most 8").wait_for()
+    sentence = fresh.get_by_text(re.compile("against running sequences, at most: default: a request takes .* average"))
+    sentence.first.wait_for()
+    curves = fresh.locator(".js-plotly-plot .legendtext").all_text_contents()
+    assert {"running sequences, at most: default", "running sequences, at most 8"} <= set(curves)
+    fresh.reload()
+    sentence.first.wait_for()
+    shoot(fresh, "compare-link")
+
+
 def test_a_capacity_is_found(browser: Any, address: str) -> None:
     page = opened(browser, f"{address}/capacity?limit=1000")
     page.get_by_role("button", name="Find the capacity").click()
@@ -250,6 +351,9 @@ def test_a_long_sweep_leaves_the_page_alive_and_can_be_stopped(browser: Any, add
     page.get_by_role("button", name="Replay the grid").click()
     page.get_by_text("of 2,000 configurations replayed").wait_for()
     page.wait_for_function("() => /[1-9]\\d* of 2,000/.test(document.body.innerText)")
+    page.get_by_text("Cheapest so far within the targets").wait_for()  # results are there while it runs
+    page.locator(".js-plotly-plot .main-svg").first.wait_for()
+    shoot(page, "explore-live")
     page.get_by_role("link", name="Catalog").click()  # another page, while it runs
     page.get_by_role("heading", name="Add your own").wait_for()
     settle(page)

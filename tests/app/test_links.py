@@ -1,5 +1,6 @@
 """What a link says is what a page shows: nothing of it is dropped, replaced or opened as a file of the server."""
 
+import json
 import pickle
 import sys
 from collections.abc import Iterator
@@ -7,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 from pages import linked, opened, press, said, until, uploader
@@ -32,6 +34,7 @@ OTHERS = [address for _, _, address, _ in PAGES if address != "catalog"]
     ("rate_scale", "25", "from 0.1 to 20"), ("rate_scale", "abc", "must be a number"),
     ("data_parallel_size", "100000", "whole number from 1 to 1,024"), ("max_num_seqs", "1.5", "whole number"),
     ("policy", "x.py:name", "must be one of"), ("expert_parallel", "yes", "true or false"),
+    ("times", "20-10", "must be two times in seconds"),
     ("trace", "/etc/passwd", "must be one of"), ("autoscale", "a.toml", "not an option of this server"),
     ("nonsense", "1", "not an option of this server")])
 def test_a_value_that_is_not_known_is_told_and_nothing_else_is_shown(option: str, text: str, words: str) -> None:
@@ -192,3 +195,37 @@ def test_forms_keep_their_values_and_answers_their_question() -> None:
     assert not page.warning
     page.selectbox(key="scaling").set_value("compress").run()
     assert "scaling poisson (now compress)" in page.warning[0].value.replace("\\", "")
+
+
+def test_a_link_pins_its_scenarios_and_says_what_it_does_not_know() -> None:
+    page = linked("compare", limit="300", rate_scale="4.0", pin="limit=300&rate_scale=4.0&max_num_seqs=8")
+    assert not page.exception
+    words = said(page).replace("\\", "")
+    assert "| running sequences, at most | 8 | default |" in words
+    assert "against **running sequences, at most 8**: a request takes" in words
+    assert page.query_params["pin"] in (["limit=300&rate_scale=4.0&max_num_seqs=8"],
+                                        "limit=300&rate_scale=4.0&max_num_seqs=8")
+    page = press(page, "Remove")
+    assert "pin" not in page.query_params
+    for text, why in (("gpu=my-gpu", "this session has no such gpu"), ("limit=x", "limit = 'x': must be a whole"),
+                      ("nonsense=1", "nonsense is not a setting"), ("slo=tfft:5", "did you mean 'ttft'")):
+        page = linked("compare", limit="300", pin=text)
+        assert why in page.error[0].value.replace("\\", ""), text
+        assert not page.get("plotly_chart")
+        assert "pin" not in press(page, "Continue with the sidebar's values").query_params
+    page = linked("compare", limit="300", pin="trace=your+file")
+    assert "replays your file; upload it" in page.error[0].value
+
+
+def test_the_history_links_a_scenario_with_the_one_before_it() -> None:
+    page = linked("replay", limit="300")
+    page.slider(key="rate_scale").set_value(6.0).run()
+    table = next(each.value for each in page.dataframe if "before and after" in each.value)
+    assert list(table["before and after"].isna()) == [True, False]
+    link = urlsplit(table["before and after"][1])
+    assert link.path == "compare"
+    fresh = linked("compare", **dict(parse_qsl(link.query)))
+    assert "| load | 1 | 6 |" in said(fresh).replace("\\", "")
+    assert "**load ×6** against **load ×1**: a request takes" in said(fresh).replace("\\", "")
+    figure = json.loads(fresh.get("plotly_chart")[0].proto.spec)
+    assert len({curve["name"] for curve in figure["data"]}) >= 2

@@ -93,8 +93,26 @@ def test_from_a_log_to_its_price_a_month(browser: Any, address: str, tmp_path: P
     shoot(page, "plan-answer")
 
 
+def test_a_log_given_on_the_first_page_stays_on_the_others(browser: Any, address: str, tmp_path: Path) -> None:
+    """The field for the log is in the sidebar there, with the same file."""
+    (tmp_path / "own.csv").write_text("arrival_s,input_tokens,output_tokens\n" + "".join(
+        f"{k / 5},500,20\n" for k in range(50)))
+    page = opened(browser, address)
+    page.get_by_test_id("stMain").locator(".st-key-file input[type=file]").set_input_files(tmp_path / "own.csv")
+    page.wait_for_url(re.compile("trace=your"))
+    for name in ("Replay", "Plan", "Workload"):
+        go(page, name)
+        place = page.get_by_test_id("stMain" if name == "Plan" else "stSidebar")
+        place.locator(".st-key-file").get_by_text("own.csv").wait_for()
+    page.get_by_text("50 of 50 rows read").wait_for()
+
+
 def test_from_a_preset_and_a_launch_line_to_a_price(browser: Any, address: str) -> None:
     page = opened(browser, f"{address}/?limit=500&gpus=h100-sxm")
+    settle(page)
+    for label in ("Your log", "or a sample", "Launch command"):
+        assert page.get_by_test_id("stMain").get_by_label(label).count(), label
+        assert not page.get_by_test_id("stSidebar").get_by_label(label).count(), label
     clicks = Clicks()
     clicks.on(page.get_by_role("textbox", name="Launch command"))
     page.keyboard.insert_text("vllm serve Qwen/Qwen3-32B -tp 2 \\\n  --max-num-seqs 64 --quantization fp8")

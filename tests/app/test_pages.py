@@ -136,7 +136,7 @@ def test_mistakes_are_said_in_place_of_the_page(values: dict[str, Any], said: st
 def test_without_a_file_a_page_asks_for_one() -> None:
     page = testing.AppTest.from_file(str(APP), default_timeout=120).run()
     page.selectbox(key="trace").set_value("your file").run()
-    assert "Upload a trace in the sidebar" in page.info[0].value
+    assert "Upload a trace above" in page.info[0].value
     assert not page.exception
 
 

@@ -6,10 +6,12 @@ import gzip
 import json
 import pickle
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from measured_runs import write_synthetic
 from pages import linked, opened, press, said, until, uploaded, uploader
 
 from planner.catalog.catalog_files import data_dir
@@ -38,7 +40,7 @@ CONFIG = {"architectures": ["LlamaForCausalLM"], "hidden_size": 2048, "intermedi
 def test_without_a_trace_each_page_asks_for_one(place: str) -> None:
     page = opened(place, trace="your file")
     assert not page.exception
-    assert "Upload a trace in the sidebar" in page.info[0].value
+    assert f"Upload a trace {'above' if place == 'plan' else 'in the sidebar'}" in page.info[0].value
     assert page.title[0].value.lower() == place
 
 
@@ -157,6 +159,10 @@ def test_a_file_of_rates_that_is_wrong_is_said() -> None:
     assert "day.csv: row 3: rate_rps = 'x'" in page.error[0].value
 
 
+def is_swept(page: Any) -> bool:
+    return "running_sweep" not in page.session_state and bool(page.get("plotly_chart"))
+
+
 def test_a_sweep_runs_beside_its_page() -> None:
     """The page comes back at once with how far it is and a way to stop, and has the front in the end."""
     page = opened("explore")
@@ -166,7 +172,7 @@ def test_a_sweep_runs_beside_its_page() -> None:
     if not page.get("plotly_chart"):
         assert "Stop" in [button.label for button in page.button]
         assert "configurations replayed" in page.get("progress")[0].proto.text
-    page = until(page, lambda page: page.get("plotly_chart"))
+    page = until(page, is_swept)
     assert len(page.dataframe[0].value) == 4
     assert not page.warning
     assert "planner sweep chat" in page.code[-1].value
@@ -178,7 +184,7 @@ def test_an_option_is_added_to_a_sweep_from_a_list_and_a_row_goes_to_the_sidebar
     page.selectbox(key="new_axis").set_value("data_parallel_size").run()
     page = press(page, "Add")
     assert page.text_area[0].value == "max_num_seqs=4,64\ndata_parallel_size=1,2,4"
-    page = until(press(page, "Replay the grid"), lambda page: page.get("plotly_chart"))
+    page = until(press(page, "Replay the grid"), is_swept)
     best = page.success[0].value.replace("\\", "")
     assert best.startswith("Cheapest within the targets: running sequences, at most 64, replicas 1,")
     table = page.dataframe[0].value
@@ -197,10 +203,30 @@ def test_a_sweep_that_is_stopped_keeps_what_is_done(monkeypatch: pytest.MonkeyPa
     page = until(page, lambda _: state.num_done > 0)
     if not state.is_over.is_set():
         press(page, "Stop")
-    page = until(page, lambda page: page.get("plotly_chart"))
+    page = until(page, is_swept)
     done = len(page.dataframe[0].value)
     assert 0 < done < 100
     assert f"Stopped: {done} of 100 were done" in page.warning[0].value
+
+
+def test_a_sweep_shows_what_is_done_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Points, rows and the cheapest so far, in place of an earlier answer; the Stop button stays."""
+    monkeypatch.setattr(explore_module, "PART", 1)
+    page = opened("explore")
+    page.text_area[0].set_value("max_num_seqs=64")
+    until(press(page, "Replay the grid"), is_swept)
+    page.text_area[0].set_value(f"max_num_seqs={','.join(map(str, range(20, 220)))}")
+    page = until(press(page, "Replay the grid"), lambda page: page.get("plotly_chart"))
+    assert "Stop" in [button.label for button in page.button]
+    assert [caption for caption in page.success if caption.value.startswith("Cheapest so far within the targets")]
+    table = page.dataframe[0].value
+    assert 0 < len(table) < 200
+    assert table["\N{BLACK STAR}"][0] == "\N{BLACK STAR}"
+    assert "max_num_seqs" in table
+    figure = json.loads(page.get("plotly_chart")[0].proto.spec)
+    assert "cheapest within the targets" in [trace["name"] for trace in figure["data"]]
+    press(page, "Stop")
+    until(page, is_swept)
 
 
 def test_a_sweep_stops_when_its_session_ends() -> None:
@@ -230,6 +256,30 @@ def test_published_errors_are_shown_without_an_upload() -> None:
     assert page.selectbox(key="published").options == list(sections)
     assert list(page.dataframe[0].value["value"]) == [row.value for row in next(iter(sections.values()))]
     assert sum(row.is_met is not None for rows in sections.values() for row in rows) > 30
+
+
+def test_constants_are_fitted_to_an_upload_and_used_by_every_page(tmp_path: Path) -> None:
+    """The sidebar's scenario has them from then on: errors, commands and answers; a chip goes back."""
+    content = write_synthetic(tmp_path / "runs.csv", {"host_s": 0.006}, noise=0.02).read_bytes()
+    page = opened("accuracy")
+    uploader(page, "measurements").upload("runs.csv", content)
+    page.run()
+    before = page.dataframe[0].value["error"].abs().mean()
+    press(page, "Fit the constants to these measurements")
+    page = until(page, lambda page: "Use on all pages" in [button.label for button in page.button])
+    assert not page.exception
+    assert re.search(r"constants of vLLM are fitted: .*tpot_ms is \d+\.\d % off on average before the fit", said(page)
+                     .replace("\\", ""))
+    constants = next(table.value for table in page.dataframe if "bundled" in table.value)
+    assert ((constants["from"] <= constants["fitted"]) & (constants["fitted"] <= constants["to"])).all()
+    page = press(page, "Use on all pages")
+    assert not page.error
+    assert page.dataframe[0].value["error"].abs().mean() < before / 1.5
+    assert "constants fitted to runs.csv ✕" in [button.label.replace("\\", "") for button in page.button]
+    path = page.session_state["calibration_used"][0]
+    assert Path(path).read_text().startswith("# Written by")
+    page = press(page, "constants fitted to runs\\.csv ✕")
+    assert page.dataframe[0].value["error"].abs().mean() == pytest.approx(before)
 
 
 def gpu_toml() -> str:
@@ -284,7 +334,7 @@ def test_a_request_tells_its_story() -> None:
 def test_a_span_says_how_long_it_lasts() -> None:
     """In the hover, where Plotly's %{x} would be its end."""
     page = linked("schedule", limit="300", count="20", first="0")
-    shown = json.loads(page.get("plotly_chart")[0].proto.spec)
+    shown = json.loads(page.get("plotly_chart")[1].proto.spec)
     bars = [bar for bar in shown["data"] if bar["type"] == "bar" and not bar["name"].startswith("step of")]
     assert {"waiting", "prompt chunk", "decode"} <= {bar["name"] for bar in bars}
     for bar in bars:

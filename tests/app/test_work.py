@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
-from pages import linked, opened, press, said, until
+from pages import linked, opened, press, said, until, uploaded
 
 from planner.errors import PlannerError, UsageError
 from planner.planning.search_options import RANKS, Choices
@@ -116,9 +116,12 @@ def test_a_long_replay_has_the_steps_of_its_first_requests(monkeypatch: pytest.M
     whole = picture([asked()], "queue", "light")
     assert whole.parts == (None,)
     num_steps = numbers(asked()).summary["num_steps"]
+    known = [numbers(asked())]  # which save a replay
+    assert picture([asked()], "queue", "light", known=known).figure.to_json() == whole.figure.to_json()
     for module in (replay_tasks, schedule_tasks):
         monkeypatch.setattr(module, "MOST_STEPS", num_steps // 4)
     part = picture([asked()], "queue", "light")
+    assert picture([asked()], "queue", "light", known=known).parts == part.parts
     assert numbers(asked()).summary["completed"] == 300
     said_of = re.search(rf"of the first (\d+) of 300 requests: the replay has {num_steps:,} steps", str(part.parts[0]))
     assert said_of
@@ -158,8 +161,33 @@ def test_a_benchmarks_result_has_signed_errors_and_another_model_is_refused() ->
     (figure,) = found.figures.values()
     assert [line.name for line in figure.data] == ["TTFT, measured", "TTFT, predicted", "TPOT, measured",
                                                    "TPOT, predicted"]
-    with pytest.raises(UsageError, match=r"was measured with the model llama-3.1-8b, and the sidebar has qwen3-32b"):
-        measured("bench.json", json.dumps(run).encode(), replace(own, model="qwen3-32b"), "light")
+    other = "bench.json: is of another deployment: "
+    for changed, deployment, words in (
+            ({}, replace(own, model="qwen3-32b"), r"model llama-3.1-8b \(the sidebar has qwen3-32b\)"),
+            ({"model_id": "RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8"}, own, r"weight format fp8 \(the sidebar has the"),
+            ({"server_info": {"tp_size": 2}}, own, r"tensor parallelism 2 .*\(the sidebar has 1\)")):
+        with pytest.raises(UsageError, match=other + words):
+            measured("bench.json", json.dumps({**run, **changed}).encode(), deployment, "light")
+
+
+def test_measurements_that_no_deployment_of_ours_explains_are_refused() -> None:
+    """A file that names no deployment, in seconds: the page says so, and shows no error of 99.9 %."""
+    rows = "".join(f"{k},{200 + k},20,{900 + k % 7},{1900 + k}\n" for k in range(40))
+    content = f"arrival_s,input_tokens,output_tokens,ttft_s,e2e_s\n{rows}".encode()
+    with pytest.raises(UsageError, match=r"slow.csv: is of another deployment, or has another unit: "
+                                         r"mean_ttft_ms is predicted at [\d.e-]+ times the measured value"):
+        measured("slow.csv", content, Scenario(model="llama-3.1-8b", gpu="h100-sxm"), "light")
+
+
+def test_a_servers_log_of_another_launch_is_refused(tmp_path: Any) -> None:
+    lines = ["INFO 11-20 10:00:00 [utils.py:253] non-default args: {'model': 'Qwen/Qwen3-32B', "
+             "'tensor_parallel_size': 2}",
+             *(f"INFO 11-20 10:01:{second:02} [loggers.py:257] Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg "
+               f"generation throughput: 100.0 tokens/s, Running: 1 reqs, Waiting: 0 reqs, GPU KV cache usage: 1.0%, "
+               f"Prefix cache hit rate: 0.0%" for second in range(10, 50, 10))]
+    own = Scenario(model="llama-3.1-8b", gpu="h100-sxm")
+    with pytest.raises(UsageError, match=r"server.log: is of another deployment: model qwen3-32b \(.*tensor parallel"):
+        measured("server.log", "\n".join(lines).encode(), own, "light")
 
 
 def test_a_replay_is_a_chrome_trace() -> None:
@@ -227,6 +255,49 @@ def test_a_fleet_states_its_objectives() -> None:
     assert "p99_ttft:1000" in answer_html(SavedAnswer(name="fleet", answer=found))
     page.multiselect(key="ranks").set_value([1, 2]).run()
     assert "tensor-parallel sizes 1 (now 1, 2)" in page.warning[0].value.replace("\\", "")
+
+
+def test_a_log_on_the_first_page_starts_the_processes_of_a_search() -> None:
+    """Before the button is pressed, one for each core; the same ones do the search."""
+    rows = b"arrival_s,input_tokens,output_tokens\n" + b"".join(b"%d,500,20\n" % k for k in range(50))
+    page = uploaded("plan", "own.csv", rows, gpus=["h100-sxm"])
+    assert holds(lambda: len(helpers()) >= (os.cpu_count() or 1))
+    started = helpers()
+    until(press(page, "Find the cheapest fleet"), lambda page: page.header)
+    assert helpers() == started
+
+
+def helpers() -> set[int]:
+    """Return the processes that joblib has started for workers."""
+    return {child.pid for pid in workers() for child in psutil.Process(pid).children(recursive=True)
+            if "loky" in " ".join(child.cmdline()) and "resource_tracker" not in " ".join(child.cmdline())}
+
+
+def test_two_pools_by_prompt_length_are_the_command_lines(tmp_path: Any) -> None:
+    """The thresholds, with the file that the command takes: they are what `size` answers with that file."""
+    page = linked("sizing", limit="300", request_rate="12", pools="true", thresholds="256,1024", short_gpu="l40s",
+                  long_gpu="h100-sxm", short_context="8192", router="least-outstanding-tokens")
+    assert not page.error
+    assert not [each for each in page.multiselect if each.key == "gpus"]  # the pools say what replicas are made of
+    page = until(press(page, "Find the fleet"), lambda page: page.header or page.error)
+    assert not page.exception
+    assert not page.error
+    found = page.session_state["found_sizing"]
+    path = tmp_path / "pools.toml"
+    path.write_text(found.about["pools"])
+    scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=300, request_rate=12.0, fleet=str(path),
+                        router="least-outstanding-tokens")
+    own = size(read_trace("chat"), scenario, parse_objectives("ttft:500 tpot:50", 0.99),
+               Choices(thresholds=(256, 1024), prune_layouts=True)).split
+    assert own is not None
+    split = found.value.split
+    assert [row.cost_usd_per_hour for row in split.thresholds] == [row.cost_usd_per_hour for row in own.thresholds]
+    table = next(each.value for each in page.dataframe if "threshold [tokens]" in each.value)
+    assert list(table["threshold [tokens]"]) == [256, 1024]
+    assert (table[""] == "\N{BLACK STAR}").sum() == 1
+    assert "two pools: threshold" in said(page).replace("\\", "")
+    assert "--fleet pools.toml --thresholds 256,1024" in page.code[-1].value
+    assert "thresholds" in linked("sizing", pools="true", thresholds="x").error[0].value
 
 
 def test_the_first_page_plans_with_load_and_headroom() -> None:

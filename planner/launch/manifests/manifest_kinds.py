@@ -16,6 +16,7 @@ from planner.launch.manifests.helm_values import is_llmd, is_production_stack, o
 from planner.launch.manifests.kserve import is_kserve, of_kserve
 from planner.launch.manifests.kubernetes import is_kubernetes, of_kubernetes
 from planner.launch.manifests.ray_serve import is_ray, of_ray
+from planner.launch.manifests.trtllm_disaggregated import is_trtllm_disaggregated, of_trtllm_disaggregated
 
 Document = Mapping[str, Any]
 
@@ -28,6 +29,7 @@ KINDS: tuple[tuple[Callable[[Document], bool], Callable[[Document, Path], Iterat
     (is_production_stack, lambda document, _: of_production_stack(document)),
     (is_llmd, lambda document, _: of_llmd(document)),
     (is_compose, lambda document, path: of_compose(document, path.parent)),
+    (is_trtllm_disaggregated, lambda document, _: of_trtllm_disaggregated(document)),
     (is_engine_config, of_engine_config),
 )
 
@@ -55,7 +57,7 @@ def read_manifest(path: Path) -> list[Described]:
     why = "none launches an engine that is known" if is_known else "no kind of deployment file that is known"
     raise UsageError(f"--from-command {path}: has {titles}: {why}; give the engine's command, or a file of "
                      f"Kubernetes, KServe, Dynamo, Ray Serve LLM, docker compose, the production stack's or llm-d's "
-                     f"Helm values, or an engine's own options")
+                     f"Helm values, TensorRT-LLM's disaggregated servers, or an engine's own options")
 
 
 def _documents(path: Path) -> list[Any]:

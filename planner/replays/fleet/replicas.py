@@ -28,7 +28,7 @@ from planner.replays.fleet.routes import cycle_of
 from planner.replays.fleet.scaler import Scaler
 from planner.replays.fleet.shares import total_of
 from planner.replays.fleet.timers import Timer
-from planner.replays.gaps import GapTally
+from planner.replays.gaps import Gaps, GapTally
 from planner.replays.initial import initial_state
 from planner.replays.request_columns import RequestMemory, limits_of_requests, no_requests
 from planner.replays.result_tables import ReplayResult, Replica
@@ -188,10 +188,9 @@ def _disaggregated(trace: Trace, deployment: Deployment, fleet: Fleet, waits: De
             rows["request"] %= trace.num_requests
     pooled = _pooled(parts)
     count = num_handed_over(halves, pulls)
-    gaps = pooled.gaps
     if count > 0:
-        gaps = dataclasses.replace(gaps, values_s=np.append(gaps.values_s, 0.0), counts=np.append(gaps.counts, count))
-    records = dataclasses.replace(pooled, requests=requests, phases=phases, gaps=gaps,
+        pooled.tally.add_gaps(Gaps(values_s=np.zeros(1), counts=np.array([count]), is_exact=True))
+    records = dataclasses.replace(pooled, requests=requests, phases=phases,
                                   fetches=pooled.fetches[:trace.num_requests])
     return ReplayResult(trace=trace, deployment=deployment, records=records, replicas=_replicas(parts),
                         num_replicas=fleet.num_replicas, replica=replica[:trace.num_requests], handover=handover,
@@ -243,11 +242,11 @@ def _pooled(parts: Sequence[ReplayRecords]) -> ReplayRecords:
     """Join the replicas' totals and rows, each row with its replica."""
     tally = GapTally()
     for part in parts:
-        tally.add_gaps(part.gaps)
+        tally.add_gaps(part.tally)
     for replica, part in enumerate(parts):
         for rows in (part.steps, part.schedule, part.preemptions):
             rows["replica"] = replica
     listed: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts])
                               for name in ("steps", "schedule", "preemptions")}
-    return dataclasses.replace(parts[0], engine=total_of([part.engine for part in parts]), gaps=tally.gaps(),
+    return dataclasses.replace(parts[0], engine=total_of([part.engine for part in parts]), tally=tally,
                                loop_s=sum(part.loop_s for part in parts), **listed)

@@ -9,8 +9,8 @@ from planner.report.figures.scaling_figures import is_autoscaled, replicas
 from planner.report.figures.style import Results, Theme, as_list, labels, template
 from planner.report.figures.timeline_figures import kv_use, queue, step_composition, step_terms, throughput
 
-__all__ = ["FIGURES", "FIGURE_WORDS", "Theme", "all_figures", "kv_use", "labels", "latency_cdf", "queue", "replicas",
-           "step_composition", "step_terms", "template", "throughput", "time_by_phase"]
+__all__ = ["FIGURES", "FIGURE_WORDS", "OVER_TIME", "Theme", "all_figures", "kv_use", "labels", "latency_cdf", "queue",
+           "replicas", "step_composition", "step_terms", "template", "throughput", "time_by_phase"]
 
 FIGURES: dict[str, Callable[..., Any]] = {  # by name, in the order in which a report shows them
     "replicas": replicas,
@@ -18,6 +18,7 @@ FIGURES: dict[str, Callable[..., Any]] = {  # by name, in the order in which a r
     "time_by_phase": time_by_phase, "throughput": throughput, "queue": queue, "kv_use": kv_use,
     "step_terms": step_terms, "step_composition": step_composition,
 }
+OVER_TIME = ("replicas", "throughput", "queue", "kv_use", "step_terms", "step_composition")  # and take a span
 FIGURE_WORDS = {  # short names
     "replicas": "Replicas", "ttft_cdf": "TTFT", "tpot_cdf": "TPOT", "e2el_cdf": "End to end",
     "time_by_phase": "Phases", "throughput": "Throughput", "queue": "Queue", "kv_use": "KV cache",

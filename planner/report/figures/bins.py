@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -16,25 +16,33 @@ MOST_BINS_OF_ALL = 2000  # of all results in a figure together
 FEWEST_BINS = 40
 
 Values = NDArray[np.float64]
+Span = tuple[float, float]  # of times since the first arrival [s]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeBins:
-    """Bins of equal width from the first arrival on, the same for all results of a figure.
+    """Bins of equal width, the same for all results of a figure; times are since the first arrival.
 
     Parameters
     ----------
     width_s : of one bin [s]; 0 where there are none.
     count : number of bins.
+    start_s : of the first bin [s].
     """
 
     width_s: float
     count: int
+    start_s: float = 0.0
+
+    @property
+    def end_s(self) -> float:
+        """End of the last bin [s]."""
+        return self.start_s + self.count * self.width_s
 
     @property
     def middle_s(self) -> Values:
         """Middles of the bins, shape [count] [s]."""
-        return np.asarray((np.arange(self.count) + 0.5) * self.width_s, np.float64)
+        return np.asarray(self.start_s + (np.arange(self.count) + 0.5) * self.width_s, np.float64)
 
     def __str__(self) -> str:
         return f"{self.count} bins of {self.width_s:.3g}\N{NO-BREAK SPACE}s"
@@ -46,7 +54,7 @@ class BinnedSteps:
 
     Parameters
     ----------
-    steps : the result's steps.
+    steps : the result's steps within the bins.
     bins : where to cut.
     row, place : step and bin of each piece, shape [num_pieces].
     piece_s : how long it is [s].
@@ -105,14 +113,35 @@ def numbers(table: pl.DataFrame, column: str) -> Values:
     return table[column].cast(pl.Float64).fill_null(math.nan).to_numpy()
 
 
-def time_bins(results: Sequence[SavedResult]) -> TimeBins:
-    """Return bins over the longest result: at most `MOST_BINS`, fewer with many results, and not more than steps."""
+def time_bins(results: Sequence[SavedResult], span: Span | None = None) -> TimeBins:
+    """Return bins over the longest result: at most `MOST_BINS`, fewer with many results, and not more than steps.
+
+    Parameters
+    ----------
+    span : the time that they cover, as far as the longest result lasts; None for all of it.
+    """
     length_s = max((_length_s(result) for result in results), default=0.0)
-    most_steps = max((result.steps.height for result in results), default=0)
-    if most_steps == 0 or length_s <= 0:
+    start_s, end_s = (0.0, length_s) if span is None else (max(span[0], 0.0), min(span[1], length_s))
+    most_steps = max((_num_steps(result, span) for result in results), default=0)
+    if most_steps == 0 or end_s <= start_s:
         return TimeBins(width_s=0.0, count=0)
     count = min(MOST_BINS, max(FEWEST_BINS, MOST_BINS_OF_ALL // len(results)), most_steps)
-    return TimeBins(width_s=length_s / count, count=count)
+    return TimeBins(width_s=(end_s - start_s) / count, count=count, start_s=start_s)
+
+
+def within(result: SavedResult, span: Span | None) -> SavedResult:
+    """Return a result with the requests that arrive within a time; all of them for None."""
+    if span is None:
+        return result
+    sent_s = pl.col("arrival_s") - origin_s(result)
+    return replace(result, requests=result.requests.filter(sent_s.is_between(*span)))
+
+
+def _num_steps(result: SavedResult, span: Span | None) -> int:
+    """Return how many steps begin within a time."""
+    if span is None:
+        return result.steps.height
+    return int(((result.steps["start_s"] - origin_s(result)).is_between(*span)).sum())
 
 
 def bin_steps(result: SavedResult, bins: TimeBins) -> BinnedSteps:
@@ -125,7 +154,9 @@ def bin_steps(result: SavedResult, bins: TimeBins) -> BinnedSteps:
     """
     steps = result.steps.drop_nulls(["start_s", "duration_s"])
     duration_s = numbers(steps, "duration_s")
-    start_s = numbers(steps, "start_s") - origin_s(result)
+    start_s = numbers(steps, "start_s") - origin_s(result) - bins.start_s
+    is_within = ((start_s + duration_s > 0) | (start_s >= 0)) & (start_s <= bins.count * bins.width_s)
+    steps, start_s, duration_s = steps.filter(is_within), start_s[is_within], duration_s[is_within]
     end_s = start_s + duration_s
     first = np.clip(start_s // bins.width_s, 0, bins.count - 1).astype(np.int64)
     last = np.clip(end_s // bins.width_s, first, bins.count - 1).astype(np.int64)
@@ -136,7 +167,7 @@ def bin_steps(result: SavedResult, bins: TimeBins) -> BinnedSteps:
     kept = (piece_s > 0) | (pieces[row] == 1)
     row, place, piece_s = row[kept], place[kept], np.maximum(piece_s[kept], 0.0)
     whole_s = duration_s[row]
-    covered_s = np.minimum(_length_s(result) - np.arange(bins.count) * bins.width_s, bins.width_s)
+    covered_s = np.minimum(_length_s(result) - bins.start_s - np.arange(bins.count) * bins.width_s, bins.width_s)
     replica = _replicas(steps)
     return BinnedSteps(
         steps=steps,
@@ -164,7 +195,7 @@ def _paid_replicas(result: SavedResult, bins: TimeBins) -> Values | int:
         return num_replicas(result)
     times_s, paid, _ = zip(*counts_over_time([tuple(span.values()) for span in autoscale["replicas"]]), strict=True)
     total_s = np.concatenate([[0.0], np.cumsum(np.diff(times_s) * paid[:-1])])
-    edges_s = origin_s(result) + np.arange(bins.count + 1) * bins.width_s
+    edges_s = origin_s(result) + bins.start_s + np.arange(bins.count + 1) * bins.width_s
     spent_s = np.diff(np.interp(edges_s, times_s, total_s))
     covered_s = np.diff(np.clip(edges_s, times_s[0], times_s[-1]))
     return np.asarray(np.maximum(np.divide(spent_s, covered_s, out=np.ones(bins.count), where=covered_s > 0), 1.0))

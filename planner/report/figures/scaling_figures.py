@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from planner.replays.scaling_record import counts_over_time
-from planner.report.figures.bins import TimeBins, Values, numbers, origin_s, time_bins
+from planner.report.figures.bins import Span, TimeBins, Values, numbers, origin_s, time_bins, within
 from planner.report.figures.style import Results, Theme, as_list, figure_of_rows, finish, labels, line_style, plot_text
 from planner.results.saved import SavedResult
 from planner.settings.slo import Slo, meets
@@ -22,7 +22,7 @@ def is_autoscaled(result: SavedResult) -> bool:
     return bool((result.summary.get("autoscale") or {}).get("replicas"))
 
 
-def replicas(results: Results, *, theme: Theme = "light") -> Any:
+def replicas(results: Results, *, span: Span | None = None, theme: Theme = "light") -> Any:
     """Draw replicas, load, missed objectives and TTFT over time, autoscaled fleets beside those that stay.
 
     Requests count in the bin in which they were sent. Without objectives there are no misses.
@@ -30,11 +30,12 @@ def replicas(results: Results, *, theme: Theme = "light") -> Any:
     Parameters
     ----------
     results : one saved result, or several to draw on the same axes.
+    span : the time that is drawn, since the first arrival [s]; None for all of it.
     theme : "light" or "dark".
     """
     found = as_list(results)
-    bins = time_bins(found)
-    unit, unit_s = ("h", HOUR_S) if bins.count * bins.width_s > 2 * HOUR_S else ("s", 1.0)
+    bins = time_bins(found, span)
+    unit, unit_s = ("h", HOUR_S) if bins.end_s > 2 * HOUR_S else ("s", 1.0)
     rows = ["replicas", "requests/s", "SLO misses [%]", "TTFT, p95 [ms]"]
     figure = figure_of_rows(rows, f"time since the first arrival [{unit}]", row_px=180)
     if not any(map(is_autoscaled, found)) or bins.count == 0:
@@ -47,10 +48,13 @@ def replicas(results: Results, *, theme: Theme = "light") -> Any:
             figure.add_scatter(x=times_s / unit_s, y=counts, name=f"{name}, {kind}" if len(found) > 1 else kind, row=1,
                                line={**style, "shape": "hv", "dash": style["dash"] if is_paid else "dot"}, mode="lines",
                                showlegend=is_paid or len(found) == 1, **common)
-        for row, values in enumerate(_requests(result, bins), 2):
+        for row, values in enumerate(_requests(within(result, span), bins, origin_s(result)), 2):
             if not np.isnan(values).all():
                 figure.add_scatter(x=bins.middle_s / unit_s, y=values, name=name, row=row, line=style, mode="lines",
                                    showlegend=False, **common)
+    figure.update_layout(meta={"unit_s": unit_s})
+    if span is not None:
+        figure.update_xaxes(range=[bins.start_s / unit_s, bins.end_s / unit_s])
     note = f"paid for (line) and serving (dotted); requests by send time, in {bins}"
     return finish(figure, "Replicas over time", note, theme)
 
@@ -59,16 +63,16 @@ def _counts(result: SavedResult, bins: TimeBins) -> list[tuple[str, Values, Valu
     """Return when the replicas that are paid for, and those that serve, become how many."""
     if not is_autoscaled(result):
         count = (result.summary.get("deployment") or {}).get("num_replicas") or 1
-        return [("paid for", np.array([0.0, bins.count * bins.width_s]), np.array([count, count], np.float64))]
+        return [("paid for", np.array([bins.start_s, bins.end_s]), np.array([count, count], np.float64))]
     changes = counts_over_time([tuple(span.values()) for span in result.summary["autoscale"]["replicas"]])
     times_s, paid, ready = (np.array(column, np.float64) for column in zip(*changes, strict=True))
     return [("paid for", times_s - origin_s(result), paid), ("serving", times_s - origin_s(result), ready)]
 
 
-def _requests(result: SavedResult, bins: TimeBins) -> Sequence[Values]:
+def _requests(result: SavedResult, bins: TimeBins, origin: float) -> Sequence[Values]:
     """Return of each bin the rate of requests, the share that missed [%], and the 95th percentile of TTFT [ms]."""
     requests = result.requests
-    sent_s = numbers(requests, "arrival_s") - origin_s(result)
+    sent_s = numbers(requests, "arrival_s") - origin - bins.start_s
     place = np.clip(np.nan_to_num(sent_s) // bins.width_s, 0, bins.count - 1).astype(np.int64)
     count = np.bincount(place, minlength=bins.count)
     missed = np.full(bins.count, math.nan)

@@ -1,16 +1,21 @@
 """The schedule: a lane of steps for each GPU group, and requests as rows with waits, prompt chunks and decodes."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
+from planner.report.figures.bins import numbers
 from planner.report.figures.phase_colors import PHASE_COLORS, SPAN_COLORS
-from planner.report.figures.style import Theme, finish, plot_text
+from planner.report.figures.style import BLUE, GREY, VERMILLION, Theme, figure_of_rows, finish, plot_text
 from planner.results.spans import spans
 
 ROW_PX = 18
+STRIP_PX, MOST_BINS = 90, 300  # of the strip of a whole trace
+LEAST_SHADE = 0.005  # of the strip's width, so that a few requests are seen
 STEP_KINDS = {  # of steps, and their colours
     "step of prompts": PHASE_COLORS["prefill"], "step of decodes": PHASE_COLORS["decode"],
     "step of both": PHASE_COLORS["interference"],
@@ -53,6 +58,43 @@ def schedule_timeline(requests: pl.DataFrame, steps: pl.DataFrame, schedule: pl.
     left_out = f"; the {within.height:,} steps are too many to draw" if within.height > MOST_STEPS else ""
     note = f"{requests.height:,} requests in order of arrival{left_out}" if figure.data else "no request ran"
     return finish(figure, "Schedule", note, theme, hovermode="closest")
+
+
+def whole_strip(requests: pl.DataFrame, shown: pl.DataFrame, *, theme: Theme = "light") -> Any:
+    """Draw the rate and the slowest first token of all requests over time, with the requests that are shown shaded.
+
+    The custom data of a point are the requests that arrive before its bin, and before the bin's end.
+
+    Parameters
+    ----------
+    requests : of the whole replay, in order of arrival.
+    shown : those of them that are shown.
+    theme : "light" or "dark".
+    """
+    figure = figure_of_rows(["requests/s", "TTFT [s]"], "time since the first arrival [s]", row_px=STRIP_PX)
+    sent_s = numbers(requests, "arrival_s") - float(requests["arrival_s"][0])
+    width_s = float(sent_s[-1]) / (count := max(1, min(MOST_BINS, requests.height // 4))) or 1.0
+    place = np.minimum(sent_s // width_s, count - 1).astype(np.int64)
+    num = np.bincount(place, minlength=count)
+    ttft_s = np.full(count, -math.inf)
+    np.maximum.at(ttft_s, place, np.nan_to_num(numbers(requests, "ttft_s"), nan=-math.inf))
+    before = np.cumsum(num) - num
+    common = {"x0": 0.5 * width_s, "dx": width_s, "showlegend": False, "col": 1,
+              "customdata": np.column_stack([before, before + num]).tolist()}
+    figure.add_scatter(y=num / width_s, name="requests", row=1, mode="lines", line={"color": BLUE, "width": 1.5},
+                       hovertemplate="%{y:,.3g} requests/s<extra></extra>", **common)
+    figure.add_scatter(y=np.where(np.isinf(ttft_s), math.nan, ttft_s), name="slowest first token", row=2,
+                       mode="lines+markers", line={"color": VERMILLION, "width": 1.5}, marker={"size": 3},
+                       hovertemplate="slowest first token %{y:,.3g} s<extra></extra>", **common)
+    figure.update_xaxes(range=[0, count * width_s])
+    note = (f"{requests.height:,} requests in {count} bins of {width_s:,.3g} s, and the slowest first token of each; "
+            f"shaded: the requests below")
+    figure = finish(figure, "Whole trace", note, theme)
+    if shown.height:
+        begin_s, end_s = (float(shown["arrival_s"][k]) - float(requests["arrival_s"][0]) for k in (0, -1))
+        figure.add_shape(type="rect", xref=figure.data[0].xaxis, yref="paper", x0=begin_s, y0=0, y1=1, opacity=0.5,
+                         x1=max(end_s, begin_s + LEAST_SHADE * count * width_s), fillcolor=GREY, line_width=0)
+    return figure
 
 
 def _steps_within(requests: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:

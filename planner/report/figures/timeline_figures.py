@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from planner.report.figures.bins import BinnedSteps, TimeBins, Values, bin_steps, num_replicas, time_bins
+from planner.report.figures.bins import BinnedSteps, Span, TimeBins, Values, bin_steps, num_replicas, time_bins
 from planner.report.figures.phase_colors import TERM_COLORS
 from planner.report.figures.style import (
     GREY,
@@ -33,7 +33,7 @@ class Series(NamedTuple):
     peak: Values | None
 
 
-def throughput(results: Results, *, theme: Theme = "light") -> Any:
+def throughput(results: Results, *, span: Span | None = None, theme: Theme = "light") -> Any:
     """Draw output tokens and computed prompt tokens per second over time.
 
     Cached prompt tokens are not computed and not in it; recomputed ones are. All replicas count together.
@@ -41,34 +41,37 @@ def throughput(results: Results, *, theme: Theme = "light") -> Any:
     Parameters
     ----------
     results : one saved result, or several to draw on the same axes.
+    span : the time that is drawn, since the first arrival [s]; None for all of it.
     theme : "light" or "dark".
     """
     rows = ["output tokens/s", "prompt tokens/s"]
     return _timeline(results, rows, lambda steps, _: [Series(steps.rate("num_sampled"), None),
                                                       Series(steps.rate("num_prompt_tokens"), None)],
-                     "Throughput over time", "computed tokens, without cached tokens; means of", theme)
+                     "Throughput over time", "computed tokens, without cached tokens; means of", theme, span)
 
 
-def queue(results: Results, *, theme: Theme = "light") -> Any:
+def queue(results: Results, *, span: Span | None = None, theme: Theme = "light") -> Any:
     """Draw how many requests run and how many wait over time, per replica: mean and peak of each bin.
 
     Parameters
     ----------
     results : one saved result, or several to draw on the same axes.
+    span : the time that is drawn, since the first arrival [s]; None for all of it.
     theme : "light" or "dark".
     """
     columns = ("num_running", "num_waiting")
     return _timeline(results, ["running requests", "waiting requests"],
                      lambda steps, _: [Series(steps.mean(column), steps.peak(column)) for column in columns],
-                     "Running and waiting requests over time", "mean (line) and peak (dotted) of", theme)
+                     "Running and waiting requests over time", "mean (line) and peak (dotted) of", theme, span)
 
 
-def kv_use(results: Results, *, theme: Theme = "light") -> Any:
+def kv_use(results: Results, *, span: Span | None = None, theme: Theme = "light") -> Any:
     """Draw the KV cache in use over time, in tokens' worth of blocks, per replica, with its capacity.
 
     Parameters
     ----------
     results : one saved result, or several to draw on the same axes.
+    span : the time that is drawn, since the first arrival [s]; None for all of it.
     theme : "light" or "dark".
     """
     def series(steps: BinnedSteps, result: SavedResult) -> list[Series]:
@@ -76,7 +79,7 @@ def kv_use(results: Results, *, theme: Theme = "light") -> Any:
 
     in_tokens = [_in_tokens(result) for result in as_list(results)]
     figure = _timeline(in_tokens, ["KV cache in use [tokens]"], series, "KV cache in use over time",
-                       "mean (line) and peak (dotted) of", theme, row_px=300)
+                       "mean (line) and peak (dotted) of", theme, span, row_px=300)
     capacities = {capacity for result in as_list(results) for capacity in _capacities(result)}
     for capacity in sorted(capacities - {0}) if figure.data else ():
         figure.add_hline(y=capacity, line={"color": GREY, "dash": "dash"}, annotation_text=f"capacity {capacity:,}",
@@ -86,12 +89,13 @@ def kv_use(results: Results, *, theme: Theme = "light") -> Any:
     return figure
 
 
-def step_composition(results: Results, *, theme: Theme = "light") -> Any:
+def step_composition(results: Results, *, span: Span | None = None, theme: Theme = "light") -> Any:
     """Draw the prompt tokens and the decodes of a step, and how long it takes: mean over the steps of a bin, and peak.
 
     Parameters
     ----------
     results : one saved result, or several to draw on the same axes.
+    span : the time that is drawn, since the first arrival [s]; None for all of it.
     theme : "light" or "dark".
     """
     def series(steps: BinnedSteps, _: SavedResult) -> list[Series]:
@@ -101,39 +105,40 @@ def step_composition(results: Results, *, theme: Theme = "light") -> Any:
 
     return _timeline(results, ["prompt tokens", "decodes", "step time [ms]"], series,
                      "Tokens and duration of steps", "mean of steps (line) and largest step (dotted) of",
-                     theme, row_px=180)
+                     theme, span, row_px=180)
 
 
-def step_terms(results: Results, *, theme: Theme = "light") -> Any:
+def step_terms(results: Results, *, span: Span | None = None, theme: Theme = "light") -> Any:
     """Draw what the GPUs' time goes to, by term of the step time: stacked, with idle time missing to 100 %.
 
     Parameters
     ----------
     results : one saved result, or several to draw below each other.
+    span : the time that is drawn, since the first arrival [s]; None for all of it.
     theme : "light" or "dark".
     """
     found = as_list(results)
-    bins = time_bins(found)
+    bins = time_bins(found, span)
     titles = ["share of time"] if len(found) == 1 else [plot_text(label) for label in labels(found)]
     figure = figure_of_rows(titles, TIME_AXIS, row_px=300 if len(found) == 1 else 200)
     for row, result in enumerate(found, 1):
         if bins.count > 0 and result.steps.height > 0:
             _add_terms(figure, row, result, bins)
-    figure.update_xaxes(range=[0, bins.count * bins.width_s])
+    figure.update_xaxes(range=[bins.start_s, bins.end_s])
     figure.update_yaxes(ticksuffix=" %")
     note = f"step time by term; the rest to 100 % is idle; means of {bins}" if bins.count else NO_STEPS
     return finish(figure, "Time by step term", note, theme)
 
 
 def _timeline(results: Results, rows: Sequence[str], series: Any, title: str, note: str, theme: Theme,
-              row_px: int = 210) -> Any:
+              span: Span | None, row_px: int = 210) -> Any:
     """Draw a row of axes per quantity, and in each a line per result."""
     found = as_list(results)
-    bins = time_bins(found)
+    bins = time_bins(found, span)
     if any(num_replicas(result) > 1 for result in found) and "mean (line)" in note:
         note = f"per replica: {note}"
     figure = figure_of_rows(rows, TIME_AXIS, row_px=row_px)
-    figure.update_xaxes(range=[0, bins.count * bins.width_s])
+    figure.update_xaxes(range=[bins.start_s, bins.end_s])
     for place, (label, result) in enumerate(zip(labels(found), found, strict=True)):
         if bins.count == 0 or result.steps.height == 0:
             continue
@@ -146,7 +151,8 @@ def _timeline(results: Results, rows: Sequence[str], series: Any, title: str, no
 def _add_series(figure: Any, row: int, drawn: Series, bins: TimeBins, place: int, label: str, is_named: bool) -> None:
     style = line_style(place)
     prefix = f"{label}, " if is_named else ""
-    common = {"x0": 0.5 * bins.width_s, "dx": bins.width_s, "mode": "lines", "legendgroup": label, "row": row, "col": 1}
+    common = {"x0": bins.start_s + 0.5 * bins.width_s, "dx": bins.width_s, "mode": "lines", "legendgroup": label,
+              "row": row, "col": 1}
     if drawn.peak is not None:
         figure.add_scatter(y=drawn.peak, name=f"{prefix}peak", showlegend=False, opacity=0.8,
                            line={**style, "dash": "dot", "width": 1}, **common)
@@ -162,8 +168,8 @@ def _add_terms(figure: Any, row: int, result: SavedResult, bins: TimeBins) -> No
         share = 100 * steps.rate(term) / (stages * steps.paid_replicas)
         name = term.removesuffix("_s").replace("_", " ")
         if np.nansum(share) > 0:
-            figure.add_scatter(y=share, x0=0.5 * bins.width_s, dx=bins.width_s, mode="lines", name=name, row=row, col=1,
-                               legendgroup=name, showlegend=name not in named, stackgroup=f"row {row}",
+            figure.add_scatter(y=share, x0=bins.start_s + 0.5 * bins.width_s, dx=bins.width_s, mode="lines", name=name,
+                               row=row, col=1, legendgroup=name, showlegend=name not in named, stackgroup=f"row {row}",
                                line={"width": 0, "color": color}, fillcolor=color, hovertemplate="%{y:.1f} %")
 
 

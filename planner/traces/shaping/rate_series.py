@@ -24,7 +24,7 @@ class RateSeries:
     ----------
     source : where it is from.
     start_s, duration_s, rate_rps : of each window, shape [num_windows] [s, s, 1/s]; the last is as long as the one
-        before it.
+        before it if the series has no end.
     """
 
     source: str
@@ -46,7 +46,7 @@ class RateSeries:
 def read_rate_series(path: Path) -> RateSeries:
     """Read a CSV (plain, .gz or .zst) or Parquet with the start of each window in seconds and its rate per second.
 
-    Columns that are read: one of `STARTS` and one of `RATES`.
+    Columns that are read: one of `STARTS` and one of `RATES`. A last row without a rate is the end of the series.
 
     Raises
     ------
@@ -58,13 +58,21 @@ def read_rate_series(path: Path) -> RateSeries:
         if name is None:
             raise TraceError(f"{path}: has columns {', '.join(table.columns)}; a rate series needs one of "
                              f"{', '.join(known)}")
-    start_s, rate_rps = (_numbers(path, table, str(name)) for name in names)
-    if len(start_s) < 2 or not (np.diff(start_s) > 0).all():
-        row = 1 if len(start_s) < 2 else int(np.flatnonzero(np.diff(start_s) <= 0)[0]) + 1
-        raise TraceError(f"{path}: row {row + 2}: {names[0]} must increase from row to row, in two or more rows")
+    if table.height < 2:
+        raise TraceError(f"{path}: has {table.height} row{'s' * (table.height != 1)}: must have two or more; a last "
+                         f"row with {names[0]} and without {names[1]} ends the series")
+    has_end = table[str(names[1])][-1] in (None, "")
+    start_s = _numbers(path, table, str(names[0]))
+    rate_rps = _numbers(path, table.head(table.height - has_end), str(names[1]))
+    if not (np.diff(start_s) > 0).all():
+        row = int(np.flatnonzero(np.diff(start_s) <= 0)[0]) + 1
+        raise TraceError(f"{path}: row {row + 2}: {names[0]} = {start_s[row]:g} after {start_s[row - 1]:g}: must "
+                         f"increase from row to row; sort the rows, and leave out repeated ones")
     if not (rate_rps > 0).any():
         raise TraceError(f"{path}: {names[1]} is 0 in every row")
     gaps = np.diff(start_s)
+    if has_end:
+        return RateSeries(source=str(path), start_s=start_s[:-1], rate_rps=rate_rps, duration_s=gaps)
     return RateSeries(source=str(path), start_s=start_s, rate_rps=rate_rps, duration_s=np.append(gaps, gaps[-1]))
 
 

@@ -1,0 +1,207 @@
+"""Times and memory of the dashboard in a real browser, against targets: `python -m benchmarks.dashboard_speed`.
+
+Each time is from a user's action to what a user sees, on a server whose loop is loaded. The memory is of the server
+and all of its processes together (proportional set size: pages that processes share count once). It needs Chromium and
+playwright. Another load on the machine lengthens the times, so the mean load is printed with them.
+"""
+
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+from playwright.sync_api import sync_playwright
+
+from planner.traces import read_trace
+
+SHARED = Path(os.environ.get("PLANNER_SHARED", Path(__file__).resolve().parents[2] / "shared"))
+HOUR = SHARED / "traces" / "azure_llm_2023_conv.csv"  # conversations of an hour of Azure, 19,366 requests
+WAIT_MS = 300_000
+IDLE = "[data-testid=stApp][data-test-script-state=notRunning]"  # no run of the page is under way
+MOVES, SESSIONS = 10, 4
+CARD = "Time to first token"
+NUMBER = ("before => { const cards = [...document.querySelectorAll('[data-testid=stMetric]')]; "
+          f"const own = cards.find(each => each.innerText.includes('{CARD}')); "
+          "return own && !own.closest('[data-stale=true]') && own.innerText !== before }")
+DRAWN = ("() => [...document.querySelectorAll('.js-plotly-plot')].length > 0 && "
+         "[...document.querySelectorAll('.js-plotly-plot')].every(each => each.querySelector('.main-svg'))")
+
+
+@contextmanager
+def server() -> Iterator[tuple[str, psutil.Process]]:
+    """Serve the dashboard on a free port."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    own = subprocess.Popen([sys.executable, "-m", "planner.commands.cli", "ui", "--port", str(port)],
+                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    url = f"http://localhost:{port}"
+    try:
+        while True:
+            try:
+                urllib.request.urlopen(f"{url}/_stcore/health", timeout=1).close()
+                break
+            except OSError:
+                time.sleep(0.2)
+        yield url, psutil.Process(own.pid)
+    finally:
+        own.terminate()
+        own.wait()
+
+
+def opened(browser: Any, url: str) -> Any:
+    """Return a page of its own session."""
+    page = browser.new_context(viewport={"width": 1400, "height": 1400}, reduced_motion="reduce").new_page()
+    page.set_default_timeout(WAIT_MS)
+    page.goto(url)
+    return page
+
+
+def settle(page: Any) -> None:
+    """Wait until the page has stopped running, and its figures are drawn."""
+    page.wait_for_timeout(300)
+    page.wait_for_selector(IDLE)
+    page.wait_for_function(DRAWN)
+
+
+def first_number_s(browser: Any, url: str) -> float:
+    """Return the time from the address to the first number, in a browser with an empty cache [s]."""
+    began_s = time.perf_counter()
+    page = opened(browser, f"{url}/replay")
+    page.wait_for_function(NUMBER, arg="")
+    found_s = time.perf_counter() - began_s
+    page.context.close()
+    return found_s
+
+
+def given(browser: Any, url: str, log: Path) -> Any:
+    """Return the page Replay of a log."""
+    page = opened(browser, f"{url}/replay?trace=your+file")
+    page.locator(".st-key-file input[type=file]").set_input_files(log)
+    page.wait_for_function(NUMBER, arg="")
+    settle(page)
+    return page
+
+
+def moved_s(page: Any, moves: int) -> tuple[list[float], list[float]]:
+    """Return the times from each move of the slider to the number, and to the figure that is shown [s]."""
+    numbers, figures = [], []
+    for _ in range(moves):
+        slider = page.get_by_role("slider")
+        slider.focus()
+        before = page.locator("[data-testid=stMetric]").filter(has_text=CARD).first.inner_text()
+        began_s = time.perf_counter()
+        slider.press("ArrowRight")
+        page.wait_for_function(NUMBER, arg=before)
+        numbers.append(time.perf_counter() - began_s)
+        page.wait_for_selector(IDLE)
+        page.wait_for_function(DRAWN)
+        figures.append(time.perf_counter() - began_s)
+        settle(page)
+    return numbers, figures
+
+
+def memory_bytes(process: psutil.Process) -> int:
+    """Return the memory of a process and all that it has started [B]."""
+    total = 0
+    for each in (process, *process.children(recursive=True)):
+        try:
+            total += each.memory_full_info().pss
+        except psutil.NoSuchProcess:
+            continue
+    return total
+
+
+def log_of(folder: Path, count: int) -> Path:
+    """Write a log of so many requests: the bundled chat, again and again."""
+    trace = read_trace("chat")
+    table = trace.requests.select("arrival_s", "input_tokens", "output_tokens")
+    span_s = float(table["arrival_s"][-1]) + 0.1
+    path = folder / f"log_{count}.csv"
+    with path.open("wb") as file:
+        file.write(b"arrival_s,input_tokens,output_tokens\n")
+        for turn in range(-(-count // table.height)):
+            part = table.head(count - turn * table.height).with_columns(table["arrival_s"].head(
+                count - turn * table.height) + turn * span_s)
+            part.write_csv(file, include_header=False)
+    return path
+
+
+def told(what: str, value: float, unit: str, target: float) -> None:
+    """Print a figure against its target."""
+    print(f"{what}: {value:,.3g} {unit} (target {target:g} {unit}){'' if value <= target else ', missed'}", flush=True)
+
+
+def measure(browser: Any, folder: Path) -> None:
+    """Print all figures."""
+    with server() as (url, process):
+        first_number_s(browser, url)  # loads the loop
+        told("first page to the number", statistics.median(first_number_s(browser, url) for _ in range(3)), "s", 3.0)
+        pages = [given(browser, url, HOUR)]
+        numbers, figures = moved_s(pages[0], MOVES)
+        told("slider to the number, 19,366 requests", 1e3 * statistics.median(numbers), "ms", 250.0)
+        told("slider to all figures, 19,366 requests", statistics.median(figures), "s", 1.0)
+        before = memory_bytes(process)
+        for _ in range(SESSIONS):
+            pages.append(given(browser, url, HOUR))
+            moved_s(pages[-1], MOVES // 2)
+        told("each further session", (memory_bytes(process) - before) / SESSIONS / 1e6, "MB", 100.0)
+    for count, moves, figure in ((100_000, MOVES // 2, _of_a_long_log), (1_000_000, 1, _of_a_large_log)):
+        with server() as (url, process):
+            first_number_s(browser, url)
+            figure(browser, url, process, log_of(folder, count), moves)
+
+
+def _of_a_long_log(browser: Any, url: str, process: psutil.Process, log: Path, moves: int) -> None:
+    numbers, _ = moved_s(given(browser, url, log), moves)
+    told("slider to the number, 100,000 requests", statistics.median(numbers), "s", 2.0)
+
+
+def _of_a_large_log(browser: Any, url: str, process: psutil.Process, log: Path, moves: int) -> None:
+    peak = [0]
+    with watched(lambda: peak.append(memory_bytes(process))):
+        moved_s(given(browser, url, log), moves)
+    told("memory, 1,000,000 requests", max(peak) / 1e9, "GB", 2.0)
+
+
+@contextmanager
+def watched(look: Callable[[], None]) -> Iterator[None]:
+    """Call a function every tenth of a second for as long as the block runs."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.1):
+            look()
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    yield
+    over.set()
+    thread.join()
+
+
+def main() -> None:
+    """Measure, and print the load of the machine."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox",
+                                                                             "--enable-unsafe-swiftshader"])
+        print(f"load of the machine at the start: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+        measure(browser, Path(folder))
+        print(f"load of the machine at the end: {os.getloadavg()[0]:.1f}")
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
