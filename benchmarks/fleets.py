@@ -62,7 +62,7 @@ def curve() -> list[str]:
     return [f"| replicas | {' | '.join(routers)} |", "|---|---|---|---|", *rows, "",
             "Requests a second of loop time, 200,000 requests at 18 a second for each replica of Llama-3.1-8B on an "
             "H100. `least-kv` reads all engines at each request, so its cost grows with their number.", "",
-            f"64 replicas, more and more requests: {', '.join(grown)} (target 200,000 a second at a million)."]
+            f"64 replicas, more and more requests: {', '.join(grown)} (target 1,200,000 a second)."]
 
 
 def routing(path: Path) -> list[str]:
