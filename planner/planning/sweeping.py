@@ -17,6 +17,7 @@ from planner.files.table_file import DAMAGE
 from planner.files.writing import write_atomically
 from planner.loop.state.engine_settings import Recording
 from planner.planning.fingerprint import scenario_sha256
+from planner.planning.freed_memory import keep_freed_memory
 from planner.planning.grid import OBJECTIVE, Point, Sweep, objective_column
 from planner.planning.pareto import is_less_better, pareto_front
 from planner.planning.sweep_answer import Configuration, Optimum, SweepAnswer
@@ -150,6 +151,7 @@ def _rounds(todo: Sequence[int], jobs: int) -> Iterator[Sequence[int]]:
 
 def _row(trace: Trace, point: Point, objectives: Objectives | None) -> dict[str, Any]:
     """Replay one configuration; one that the model, the GPU or the policy does not allow says why."""
+    keep_freed_memory()
     try:
         summary = replay(trace, point.scenario, slo=objectives, recording=Recording()).summary
     except UnknownNameError:
