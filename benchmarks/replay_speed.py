@@ -71,7 +71,7 @@ def seconds(function: Callable[[], object], repeats: int = 3) -> float:
 
 
 def command(trace: Path = CONVERSATION, environment: dict[str, str] | None = None) -> str:
-    """Replay a trace by the command line, in a process of its own; return the end of what it says."""
+    """Replay a trace by the command line, in a process of its own; return its last line."""
     arguments = ["replay", str(trace), "--model", "llama-3.1-8b", "--gpu", "h100-sxm"]
     done = subprocess.run([sys.executable, "-c", COMMAND, *arguments], check=True, capture_output=True, text=True,
                           env=environment)

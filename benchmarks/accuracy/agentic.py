@@ -8,10 +8,10 @@ import polars as pl
 from benchmarks.accuracy.data import MEASURED
 from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Verdict, ape, error_row, four_digits, outcomes
 from planner.measured.agentic import OF_SERVER, WARM
+from planner.measured.agentic_load import num_timed
 from planner.measured.run_table import read_measured
 from planner.measured.validate import Prediction, predict_all, predictions_table
 from planner.report.content import Listing
-from planner.traces import Trace
 
 HIT_POINTS, TPOT_LIMIT, WARM_LIMIT = 0.03, 0.12, 0.25  # of the median error
 STATISTICS = (WARM, "median_ttft_ms", "mean_tpot_ms", "median_tpot_ms", "mean_e2el_ms", "mean_running",
@@ -39,7 +39,8 @@ def agentic() -> Section:
                 limit=1.0, at_least=True),
         Verdict(name="offload on against off: changes within a third of their size", value=_share(pairs, is_near=True),
                 limit=1.0, at_least=True)]
-    timed = {each.measurement.id: _timed(each.measurement.load) for each in predictions}
+    timed = {each.measurement.id: num_timed(each.measurement.load)
+             for each in predictions if each.measurement.load is not None}
     rows = [[row["id"], timed[row["id"]], *(row[f"{kind}_{name}"] for name in SHOWN for kind in KINDS)]
             for row in good.iter_rows(named=True)]
     return Section(
@@ -68,11 +69,6 @@ def agentic() -> Section:
                "Each server is fresh: its first prompt took 16 s more than the later ones. TTFT has it, TPOT has not.",
                "A pair has equal users, but other requests. By its counters vLLM asked the host's cache and found "
                "nothing in all of these runs, so the pairs show the change of traffic, not a benefit of offload."])
-
-
-def _timed(load: Trace | None) -> int:
-    """Return how many requests of a load have measured times [1]."""
-    return 0 if load is None or "e2e_s" not in load.requests.columns else int(load.requests["e2e_s"].count())
 
 
 def _pairs(predictions: Sequence[Prediction]) -> list[Pair]:

@@ -17,9 +17,9 @@ from planner.report.content import Listing
 from planner.results.memory_notes import memory_notes
 from planner.settings.scenario import Scenario
 
-# One row a start. `source` has the log; a version with "?" is the newest release at the log's date; `checkpoint` is
-# what it names, `model` and `quantization` what that is here; a
-# setting that is empty is the engine's own. `weights_gib`, `kv_gib` and `kv_tokens` are what one GPU's log says.
+# One row a start. `source` has the log. A version with "?" is the newest release at the log's date. `checkpoint` is the
+# log's name of the model; `model` and `quantization` are its names in the catalog. An empty setting is the engine's
+# own. `weights_gib`, `kv_gib` and `kv_tokens` are of one GPU, by the log.
 STARTS = Path(__file__).with_suffix(".csv")
 OPTIONS = ("engine", "gpu", "model", "quantization", "tensor_parallel_size", "pipeline_parallel_size",
            "expert_parallel", "kv_cache_dtype", "gpu_memory_utilization", "max_num_seqs", "max_num_batched_tokens")

@@ -6,17 +6,22 @@ from planner.deployment.sliding_windows import Windows
 from planner.engines import ENGINES
 from planner.errors import CapacityError, UsageError
 from planner.policies.policy import CONTEXT_KEPT_FREE, Policy
-from planner.settings.deployment_options import FITTED_LENGTH
+from planner.settings.deployment_options import FITTED_LENGTH, given_length
 from planner.settings.scenario import Scenario
+
+
+def asked_context(scenario: Scenario, architecture: Architecture) -> int:
+    """Return the context limit before it is fitted: the scenario's, or the engine's for the model [tokens]."""
+    return given_length(scenario) or ENGINES[scenario.engine].default_context(architecture, scenario.engine_version)
 
 
 def longest_context(scenario: Scenario, policy: Policy, architecture: Architecture | None,
                     longest_request: int) -> int:
     """Return the context limit [tokens]: the scenario's, or the engine's for the model, or the longest request."""
-    if scenario.max_model_len is not None and scenario.max_model_len != FITTED_LENGTH:
-        return scenario.max_model_len
     if architecture is not None:
-        return ENGINES[scenario.engine].default_context(architecture, scenario.engine_version)
+        return asked_context(scenario, architecture)
+    if (given := given_length(scenario)) is not None:
+        return given
     if scenario.max_model_len == FITTED_LENGTH:
         raise UsageError(f"max_model_len = {FITTED_LENGTH}: the engine fits the model's context to the KV cache, and "
                          f"no model is given; give --model, or a length")

@@ -12,7 +12,7 @@ from planner.catalog.gpus import Gpu
 from planner.catalog.kv_cache import kv_bytes_per_token_per_gpu
 from planner.deployment.autoscale import Autoscale, read_autoscale
 from planner.deployment.conditions import Accepts, check_contexts, routes_of
-from planner.deployment.context_length import fitted_context, longest_context
+from planner.deployment.context_length import asked_context, fitted_context, longest_context
 from planner.deployment.engine_limits import graph_sizes, limits_of, scenario_constants
 from planner.deployment.kv_tiers import check_tiers, cpu_tier, remote_tier
 from planner.deployment.memory import MemoryPlan, pages, plan_memory
@@ -337,8 +337,7 @@ def with_constants(deployment: Deployment, constants: EngineConstants) -> Deploy
 
 def _plan_memory(scenario: Scenario, limits: EngineDefaults, architecture: Architecture, gpu: Gpu, layout: Layout,
                  kv_bytes: float, draft: Draft | None) -> MemoryPlan:
-    longest = given_length(scenario) or ENGINES[scenario.engine].default_context(
-        architecture, scenario.engine_version)
+    longest = asked_context(scenario, architecture)
     return plan_memory(
         architecture, gpu, layout,
         engine=scenario.engine,

@@ -7,6 +7,7 @@ from pathlib import Path
 from planner.catalog.architecture import Architecture
 from planner.catalog.catalog_files import data_dir
 from planner.catalog.gpus import Gpu
+from planner.deployment.context_length import asked_context
 from planner.engines import ENGINES
 from planner.engines.engine import EngineDefaults, Size
 from planner.errors import UsageError
@@ -46,8 +47,7 @@ def _for_whole_prompts(limits: EngineDefaults, scenario: Scenario, architecture:
 
     Source: `_set_default_max_num_seqs_and_batched_tokens_args` in vllm/engine/arg_utils.py.
     """
-    longest = given_length(scenario) or (
-        ENGINES[scenario.engine].default_context(architecture, scenario.engine_version) if architecture else 0)
+    longest = asked_context(scenario, architecture) if architecture else given_length(scenario) or 0
     if longest == 0:
         return limits
     tokens = limits.max_num_batched_tokens if limits.enable_chunked_prefill else max(

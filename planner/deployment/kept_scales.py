@@ -17,7 +17,7 @@ def kept_scale_bytes(arch: Architecture, gpu: Gpu, layout: Layout, engine: Engin
                      version: str | None, moe_backend: str) -> float:
     """Return the memory of scales that no kernel reads, on one GPU [bytes].
 
-    SGLang before 0.5.12 kept the scales in the layout of CUTLASS's kernel beside those of TensorRT-LLM's, which it runs
+    SGLang before 0.5.12 runs TensorRT-LLM's kernel. It kept the scales in the layouts of this kernel and of CUTLASS's
     (`ModelOptNvFp4FusedMoEMethod.create_weights` in layers/quantization/modelopt_quant.py). A start-up log of
     DeepSeek-R1 in NVFP4 on four B200 has 102.1 GiB of weights: 9.5 GiB are these.
     """

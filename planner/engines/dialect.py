@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from planner.engines.flag_table import FlagTable, Takes, Unmodelled
+from planner.engines.flag_table import COMPILED, FlagTable, Takes, Unmodelled
 from planner.engines.values import Read, one_of, whole
 
 Write = Callable[[Any], str | tuple[str, ...] | None]  # several words where other flags follow the value
@@ -51,7 +51,7 @@ class Tree:
     """
 
     names: tuple[str, ...]
-    effect: str = "changes what the engine compiles, or its kernels"
+    effect: str = COMPILED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from planner.engines.dynamo_flags import OF_ALL_WORKERS, OF_VLLM_WORKERS
 from planner.engines.flag_table import (
+    COMPILED,
     FULL_PRECISION,
     NO_GPU,
     NO_TEXT,
@@ -13,8 +14,6 @@ from planner.engines.flag_table import (
     Unmodelled,
     flags,
 )
-
-COMPILED = "changes what the engine compiles, or its kernels"
 
 
 def _compiled(keys: str) -> tuple[Known, ...]:

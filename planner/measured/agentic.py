@@ -17,7 +17,7 @@ from planner.deployment.deploy import deploy
 from planner.errors import PlannerError, TraceError, UsageError
 from planner.files.table_file import read_table_file
 from planner.launch import read_launch
-from planner.measured.agentic_load import Counting, counting_of, heard_until_s, is_warm, load_of
+from planner.measured.agentic_load import Counting, counting_of, heard_until_s, is_warm, load_of, num_timed
 from planner.measured.run_columns import text_of
 from planner.measured.statistics import floats_of, measured_of
 from planner.settings.scenario import Scenario, parse_scenario
@@ -106,7 +106,7 @@ def _run(row: Mapping[str, Any], requests: pl.DataFrame, samples: pl.DataFrame) 
 
 def _notes(run: str, requests: pl.DataFrame, load: Trace, counting: Counting) -> Iterator[str]:
     """Yield sentences on the requests whose times do not count, and on how a client's counts became the server's."""
-    timed = int(load.requests["e2e_s"].count()) if "e2e_s" in load.requests.columns else 0
+    timed = num_timed(load)
     if timed < requests.height:
         yield (f"run {run}: {requests.height - timed:,} of {requests.height:,} requests do not count: they failed, "
                f"were not streamed, or ended after the first gap in the server's samples")

@@ -155,6 +155,11 @@ def _turns(session: pl.DataFrame, counting: Counting, until_s: float) -> Iterato
         parent, ended_s = name, end_s
 
 
+def num_timed(load: Trace) -> int:
+    """Return how many requests of a load have measured times [1]."""
+    return int(load.requests["e2e_s"].count()) if "e2e_s" in load.requests.columns else 0
+
+
 def is_warm(load: Trace) -> NDArray[np.bool_]:
     """Tell which requests of a load have a turn of their session before them."""
     if "parent_id" not in load.requests.columns:

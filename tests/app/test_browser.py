@@ -178,13 +178,19 @@ def wait_until(is_so: Any) -> bool:
     return bool(is_so())
 
 
-def test_two_scenarios_are_compared(browser: Any, address: str) -> None:
+def comparing_two(browser: Any, address: str) -> Any:
+    """Return the page Compare with a pinned scenario, and another one in the sidebar."""
     page = opened(browser, f"{address}/replay?limit=1000&rate_scale=4.0")
     page.get_by_role("button", name="Pin to compare").click()
     page.get_by_role("button", name="Unpin").wait_for()
     set_option(page, "Running sequences, at most", "8")
     page.wait_for_url(re.compile("max_num_seqs=8"))
     go(page, "Compare")
+    return page
+
+
+def test_two_scenarios_are_compared(browser: Any, address: str) -> None:
+    page = comparing_two(browser, address)
     page.get_by_text("against running sequences, at most: default").wait_for()
     page.get_by_role("columnheader", name="running sequences, at most 8").wait_for()
     page.get_by_test_id("stMain").get_by_text("Queue", exact=True).click()
@@ -273,12 +279,7 @@ def time_range(page: Any) -> list[float]:
 
 
 def test_a_link_opens_both_scenarios_in_a_fresh_session(browser: Any, address: str) -> None:
-    page = opened(browser, f"{address}/replay?limit=1000&rate_scale=4.0")
-    page.get_by_role("button", name="Pin to compare").click()
-    page.get_by_role("button", name="Unpin").wait_for()
-    set_option(page, "Running sequences, at most", "8")
-    page.wait_for_url(re.compile("max_num_seqs=8"))
-    go(page, "Compare")
+    page = comparing_two(browser, address)
     page.get_by_role("button", name="Copy link").click()
     link = page.get_by_test_id("stPopoverBody").get_by_test_id("stCode").inner_text().strip()
     fresh = opened(browser, link)

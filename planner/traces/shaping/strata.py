@@ -9,7 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from planner.traces import Trace
-from planner.traces.prefix_ids import PrefixIds, intern_ids, take_rows
+from planner.traces.prefix_ids import PrefixIds, intern_ids
 from planner.traces.shaping.rate_series import RateSeries
 from planner.traces.shaping.rescaling import at_rate, num_requests_at, own_sessions, repeated
 
@@ -53,14 +53,8 @@ def at_rates(trace: Trace, rates_rps: Sequence[float], counts: Sequence[int], sc
         times = -(-count // num_requests_at(trace, rate, scaling))
         part = at_rate(repeated(trace, times), rate, scaling, seed + k)
         first = int(rng.integers(0, max(part.num_requests - count, 0) + 1))
-        parts.append(_stretch(part, first, count))
+        parts.append(part.take(np.arange(first, min(first + count, part.num_requests))))
     return _one_after_another(parts, rates_rps)
-
-
-def _stretch(trace: Trace, first: int, num_requests: int) -> Trace:
-    rows = np.arange(first, min(first + num_requests, trace.num_requests))
-    return dataclasses.replace(trace, requests=trace.requests[rows],
-                               prefix=None if trace.prefix is None else take_rows(trace.prefix, rows))
 
 
 def _one_after_another(parts: Sequence[Trace], rates_rps: Sequence[float]) -> Trace:
