@@ -1,12 +1,14 @@
 """Sweeps: what a grid comes to, that a killed one goes on, and that nothing stale is taken over."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import joblib
 import numpy as np
 import polars as pl
 import pytest
@@ -17,6 +19,7 @@ from watching import Recorded
 from planner.errors import PlannerError, SweepError, UnknownNameError, UsageError
 from planner.loop.state.engine_settings import Recording
 from planner.planning import fingerprint
+from planner.planning.cluster_tasks import on_backend
 from planner.planning.grid import Sweep, read_sweep
 from planner.planning.optimize import optimize
 from planner.planning.pareto import is_less_better, pareto_front
@@ -249,12 +252,21 @@ def test_bad_options(words: list[str], said: str) -> None:
 
 def test_on_a_dask_cluster(plan: Path) -> None:
     distributed = pytest.importorskip("distributed")
-    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster:
         options = ("--output", plan.with_name("dask.parquet"), "--backend", "dask", "--address")
         found = planner("sweep", plan, *options, cluster.scheduler_address)
     assert found.returncode == 0, found.stderr
     run(plan, "own.parquet")
     assert plan.with_name("dask.parquet").read_bytes() == plan.with_name("own.parquet").read_bytes()
+
+
+def test_a_dask_cluster_of_one_worker_does_the_work() -> None:
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0") as own, \
+         on_backend("dask", own.scheduler_address, None):
+        at = joblib.Parallel()(joblib.delayed(os.getpid)() for _ in range(4))
+    assert len(set(at)) == 1
+    assert os.getpid() not in at
 
 
 def test_on_a_ray_cluster(plan: Path) -> None:

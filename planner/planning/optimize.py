@@ -10,10 +10,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from planner.launch import describe_launch
+from planner.planning.cluster_tasks import on_backend
 from planner.planning.grid import Sweep
 from planner.planning.pareto import is_less_better, pareto_front
 from planner.planning.sweep_answer import Optimum
-from planner.planning.sweeping import Grid, on_backend, shortfall
+from planner.planning.sweeping import Grid, shortfall
 from planner.progress import stage
 
 Floats = NDArray[np.float64]

@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from planner.files.nested import parse_json
 from planner.files.table_file import DAMAGE
 from planner.files.writing import write_atomically
 from planner.loop.state.engine_settings import Recording
+from planner.planning.cluster_tasks import on_backend
 from planner.planning.fingerprint import scenario_sha256
 from planner.planning.freed_memory import keep_freed_memory
 from planner.planning.grid import OBJECTIVE, Point, Sweep, objective_column
@@ -31,7 +31,6 @@ from planner.traces import Trace, read_trace
 from planner.traces.shaping.client_load import NAME, client_load, refuse_client_options
 
 ABOUT = "planner.sweep"  # of the Parquet file's metadata: the axes, and what the front is over
-BACKENDS = ("processes", "dask", "ray")
 NOTES = 8  # that are told of a whole sweep
 ROUND = 32  # configurations for each process, after which results are kept
 
@@ -266,33 +265,3 @@ def shortfall(plan: Sweep, row: Mapping[str, Any]) -> float:
             if limit.metric not in row:
                 raise UnknownNameError("metric", limit.metric, row)
     return sum(limit.shortfall(row.get(limit.metric)) for limit in plan.limits)
-
-
-@contextmanager
-def on_backend(backend: str, address: str | None, trace: Trace | None) -> Iterator[None]:
-    """Let joblib send its tasks to a backend; a cluster is left as it was found. Dask's workers get the trace once."""
-    if backend not in BACKENDS:
-        raise UnknownNameError("backend", backend, BACKENDS)
-    if backend == "processes":
-        if address is not None:
-            raise UsageError(f"--address {address}: needs --backend dask or ray")
-        yield
-        return
-    try:
-        if backend == "dask":
-            from distributed import Client
-
-            cluster = Client(address)
-        else:
-            import ray
-            from ray.util.joblib import register_ray
-
-            cluster = ray.init(address=address)
-            register_ray()
-    except ImportError as error:
-        raise UsageError(f"--backend {backend}: {error}; pip install {backend}") from error
-    except (OSError, ConnectionError, ValueError) as error:
-        raise UsageError(f"--backend {backend}: no cluster at {address or 'the default address'}: {error}") from error
-    once = {"scatter": [trace]} if backend == "dask" and trace is not None else {}
-    with cluster, joblib.parallel_config(backend=backend, n_jobs=-1, **once):
-        yield
