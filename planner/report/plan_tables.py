@@ -14,14 +14,16 @@ from planner.report.split_tables import ms_text, split_rows, split_words
 from planner.settings.judged import digits_apart
 from planner.settings.objectives import Required
 
+ROWS_BELOW, ROWS_ABOVE = 5, 4  # of the loads that were tried, next to the capacity
+
 
 def capacity_table(result: CapacityAnswer | UsersAnswer) -> str:
     """Return a capacity with what it rests on, then the loads that were tried, as aligned text."""
     if isinstance(result, UsersAnswer):
         unit, tried = unknown_of(result.of).unit, [(probe.users, probe) for probe in result.probes]
-        return "\n".join([*capacity_words(result), *_probe_rows(unit, result.attainment, tried)])
+        return "\n".join([*capacity_words(result), *_probe_rows(unit, result.slo, tried)])
     rates = [(probe.rate_rps, probe) for probe in result.probes]
-    return "\n".join([*capacity_words(result), *_probe_rows("requests/s", result.attainment, rates)])
+    return "\n".join([*capacity_words(result), *_probe_rows("requests/s", result.slo, rates)])
 
 
 def capacity_words(result: CapacityAnswer | UsersAnswer) -> list[str]:
@@ -61,18 +63,47 @@ def _users_words(result: UsersAnswer) -> list[str]:
 
 
 def _reached(result: CapacityAnswer | UsersAnswer) -> str:
-    return (f"required: {_required(result.slo)}; at capacity {100 * (result.attainment_at_capacity or 0.0):.2f} % of "
-            f"the requests meet their own limits")
+    required, share = f"required: {_required(result.slo)}", 100 * (result.attainment_at_capacity or 0.0)
+    if not _limits_requests(result.slo):
+        return required
+    return f"{required}; at capacity {share:.2f} % of the requests meet their own limits"
 
 
-def _probe_rows(unit: str, attainment: float | None, tried: Sequence[tuple[float, Probe | UserProbe]]) -> list[str]:
-    required = attainment or 0.0  # None where only statistics are limited
+def _limits_requests(slo: Required) -> bool:
+    """Tell whether each request has limits of its own, beside those of statistics."""
+    return any("_" not in limit for limit in slo.text.split())
+
+
+def _probe_rows(unit: str, slo: Required, tried: Sequence[tuple[float, Probe | UserProbe]]) -> list[str]:
+    """Return the loads that were tried around the capacity as rows, and how many there are besides."""
     if not tried:
         return []
-    width = max(len(unit) + 2, 12)
-    return [f"{unit:>{width}}{'attainment':>12}  limited by, met",
-            *(f"{load:>{width}.4g}{probe.attainment:>12.{digits_apart(probe.attainment, required, 4)}f}  "
-              f"{probe.limiting_metric}, {_met(probe, required)}" for load, probe in tried)]
+    width, shown = max(len(unit) + 2, 12), _around_the_edge([probe.is_met for _, probe in tried])
+    has_share, required = _limits_requests(slo), slo.attainment or 0.0
+    share = f"{'attainment':>12}" if has_share else ""
+    lines = [f"{unit:>{width}}{share}  limited by, met"]
+    for load, probe in (tried[k] for k in shown):
+        share = f"{probe.attainment:>12.{digits_apart(probe.attainment, required, 4)}f}" if has_share else ""
+        lines.append(f"{load:>{width}.4g}{share}  {_limit(probe)}, {_met(probe, required if has_share else 0.0)}")
+    others = len(tried) - len(shown)
+    return [*lines, *([f"{others} more loads were tried; the JSON has all of them"] if others else [])]
+
+
+def _around_the_edge(are_met: Sequence[bool]) -> list[int]:
+    """Return the places of the rows to print: the first two, the last, and those next to the first miss.
+
+    >>> _around_the_edge([True] * 20 + [False] * 20)
+    [0, 1, 15, 16, 17, 18, 19, 20, 21, 22, 23, 39]
+    """
+    edge = are_met.index(False) if False in are_met else len(are_met)
+    wanted = {0, 1, len(are_met) - 1, *range(edge - ROWS_BELOW, edge + ROWS_ABOVE)}
+    return [k for k in range(len(are_met)) if k in wanted]
+
+
+def _limit(probe: Probe | UserProbe) -> str:
+    """Return the objective that is met worst, with its value where it is a statistic."""
+    value = (probe.statistics_ms or {}).get(probe.limiting_metric)
+    return probe.limiting_metric if value is None else f"{probe.limiting_metric} {ms_text(value)}"
 
 
 def _met(probe: Probe | UserProbe, required: float) -> str:
@@ -110,8 +141,9 @@ def _fleet_words(result: SizeAnswer) -> list[str]:
                  f"GPU{'s' * (best.num_gpus != 1)}, "
                  f"{best.cost_usd_per_hour:.2f} USD/h, {best.cost_usd_per_month:,.0f} USD/month; fewest GPUs: "
                  f"{fewest.num_gpus} × {_named(fewest.kind)[1]} ({fewest.kind.quantization})",
-                 f"required: {_required(result.slo)}; predicted: {100 * best.attainment:.2f} % of the "
-                 f"requests, p99 TTFT {ms_text(best.p99_ttft_ms)}, p99 TPOT {ms_text(best.p99_tpot_ms)}"]
+                 f"required: {_required(result.slo)}; predicted: "
+                 f"{f'{100 * best.attainment:.2f} % of the requests, ' * _limits_requests(result.slo)}"
+                 f"p99 TTFT {ms_text(best.p99_ttft_ms)}, p99 TPOT {ms_text(best.p99_tpot_ms)}"]
     lines.append(f"assumed: {'; '.join(result.assumptions)}")
     for what, rows in (("router", [(row.router, row.size) for row in result.routers]),
                        ("scaling", [(row.scaling, row.size) for row in result.scalings])):
