@@ -20,7 +20,7 @@ import numpy as np
 import polars as pl
 from llvmlite.binding import get_host_cpu_name
 
-from benchmarks.first_run import as_installed, first_runs
+from benchmarks.first_run import as_installed, first_runs, fresh_clone
 from planner.loop.compiled.jit import source_sha256
 from planner.loop.state.engine_settings import Recording
 from planner.planning.grid import DEFAULT_FRONT, Sweep
@@ -155,7 +155,7 @@ def main() -> None:
         *(f"| {name} | {rate:,} | {cases[0][2][0] / rate:,.0f} × |" for name, rate in PEERS.items()),
         "",
     ]
-    lines += [first_runs(), "", ten_million(), "", thousand_configurations(), ""]
+    lines += [first_runs(), "", fresh_clone(), "", ten_million(), "", thousand_configurations(), ""]
     print("\n".join(lines))
     (ROOT / "reports" / "speed.md").write_text("\n".join(lines), encoding="utf-8")
 
