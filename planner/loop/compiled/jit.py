@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import filelock
 from llvmlite.binding import get_host_cpu_name
 
+from planner.loop.compiled.lean import helper_compiler
 from planner.loop.compiled.linking import linked_once
 from planner.progress import Stage, stage
 
@@ -58,6 +59,8 @@ def _cache_dir() -> Path:
 os.environ.setdefault("NUMBA_CACHE_DIR", str(_cache_dir()))
 
 numba: Any = importlib.import_module("numba")  # not before: it reads NUMBA_CACHE_DIR when imported
+if not numba.config.CACHE_DIR:  # somebody has imported it before
+    numba.config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"]
 caching: Any = importlib.import_module("numba.core.caching")
 events: Any = importlib.import_module("numba.core.event")
 
@@ -107,7 +110,8 @@ def jit(function: F) -> F:
     needs. A division by zero is no error, as in NumPy: else whoever calls a helper that divides, and all above, would
     look after each call whether it failed.
     """
-    helper = numba.njit(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, error_model="numpy")
+    helper = numba.njit(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, error_model="numpy",
+                        pipeline_class=helper_compiler())
     if not numba.config.DISABLE_JIT:
         resolve = helper.get_call_template
         helper.get_call_template = lambda args, kws: resolve(

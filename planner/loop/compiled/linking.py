@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from planner.loop.compiled.lean import answered_once, replaced
+
 _PACKAGES = ("planner", "numba")  # whose helpers Python never calls; a user's may be called
 _NO_ADDRESS = 8  # of a helper's machine code, which there is none of
 _one_at_a_time = threading.RLock()
@@ -67,13 +69,9 @@ def linked_once(function: Callable[..., Any]) -> Iterator[None]:
 
     with _one_at_a_time:
         _start_runtime()
-        library.finalize, library.get_pointer_to_function = finalize_outermost, pointer
-        context.get_executable = executable
-        try:
+        with (replaced(library, finalize=finalize_outermost, get_pointer_to_function=pointer),
+              replaced(context, get_executable=executable), answered_once()):
             yield
-        finally:
-            library.finalize, library.get_pointer_to_function = finalize, get_pointer
-            context.get_executable = get_executable
 
 
 def _start_runtime() -> None:
