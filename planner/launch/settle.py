@@ -199,22 +199,41 @@ def _settle_attention_ranks(found: dict[str, Any]) -> None:
 
 def _settle_sizes(found: dict[str, Any]) -> dict[str, Any]:
     """Return the options without what means "the default", and with what several flags say together."""
-    experts, kv_tokens = found.pop("experts", None), found.pop("kv_tokens", None)
-    ranks = found.get("tensor_parallel_size", 1)
-    if found.get("data_parallel_attention"):
-        ranks *= found["data_parallel_size"]
-    ranks *= found.get("prefill_context_parallel_size", 1)
-    if experts is not None:
-        if experts not in (1, ranks):
-            raise UsageError(f"--from-command: experts over {experts} of {ranks} GPUs are not modelled; over 1 or "
-                             f"{ranks} they are")
-        found["expert_parallel"] = experts == ranks > 1
+    kv_tokens = found.pop("kv_tokens", None)
+    _settle_experts(found)
     if kv_tokens is not None:
         found["num_gpu_blocks"] = kv_tokens // found.get("block_size", 16)
     if found.get("max_num_batched_tokens", 0) < 0:  # SGLang: prompts run whole
         del found["max_num_batched_tokens"]
         found["enable_chunked_prefill"] = False
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _settle_experts(found: dict[str, Any]) -> None:
+    """Take over how many GPUs the experts are spread over, and how many share each; engines derive either of both.
+
+    Source: `Mapping` in tensorrt_llm/mapping.py; `moe_tp_size` of SGLang's `initialize_model_parallel`, whose kernels
+    that send tokens hold whole experts (`_handle_a2a_moe`).
+
+    Raises
+    ------
+    UsageError : the numbers do not divide the GPUs.
+    """
+    spread, shared = found.pop("experts", None), found.pop("expert_tensor_parallel_size", None)
+    gpus = found.get("tensor_parallel_size", 1) * found.get("prefill_context_parallel_size", 1)
+    gpus *= found["data_parallel_size"] if found.get("data_parallel_attention") else 1
+    spread, shared = (None if size is None or size < 1 else size for size in (spread, shared))
+    if found.get("expert_parallel") or (spread is None and shared is None):
+        return
+    if spread is None or shared is None:
+        spread = spread or gpus // (shared or 1)
+        shared = shared or gpus // spread
+    if spread * shared != gpus:
+        raise UsageError(f"--from-command: experts over {spread} groups of {shared} GPUs are not {gpus} GPUs, over "
+                         f"which each layer's experts are; their product must be {gpus}")
+    found["expert_parallel"] = spread > 1
+    if spread > 1 and shared > 1:
+        found["expert_tensor_parallel_size"] = shared
 
 
 def _settle_tier(taken: Taken, found: dict[str, Any]) -> dict[str, Any]:

@@ -62,6 +62,7 @@ LABELS = {
     "inter_node_latency": Label("network between nodes, latency", "s"),
     "pcie_p2p": Label("peer-to-peer access over PCIe"),
     "expert_parallel": Label("expert parallelism"),
+    "expert_tensor_parallel_size": Label("tensor parallelism of each expert", "GPUs", (*_SGLANG, *_TRTLLM)),
     "enable_eplb": Label("expert load balancing (EPLB)"),
     "num_redundant_experts": Label("redundant experts", "experts"),
     "enable_dbo": Label("two-batch overlap", "", (*_VLLM, *_SGLANG)),
