@@ -7,16 +7,19 @@ from planner.catalog.catalog_files import load_model
 from planner.catalog.layers.mlps import Experts
 from planner.engines import ENGINES
 from planner.engines.dialect import Tree
+from planner.engines.releases import is_before
 from planner.errors import PlannerError, UsageError
 from planner.launch.rank_flags import read_ranks
 from planner.launch.taken import Taken
 from planner.model.drafting import BLOCKS
+from planner.model.layout import ALL_GATHER
 
 LEVELS: Mapping[int, Mapping[str, Any]] = {  # vLLM's -O, OPTIMIZATION_LEVEL_TO_CONFIG in vllm/config/vllm.py
     0: {"cudagraph_mode": "none", "fuse_allreduce_rms": False},
     1: {"cudagraph_mode": "piecewise", "fuse_allreduce_rms": False}}
 NGRAMS = ("ngram", "[ngram]")  # vLLM's words in place of a draft model
 DRAFT_STEPS, NGRAM_TOKENS = 3, 12  # SGLang's defaults; of most models, and of n-grams with the token that is checked
+PPLX_UNTIL = "0.16"  # later releases of vLLM gather all tokens in its place: `ParallelConfig.__post_init__`
 UNPLACED = ("takes memory for copies of experts that are placed without their load; --enable-eplb or "
             "--init-expert-location places them by it")
 TREE = "checks a tree of drafts, of which a chain of --speculative-num-steps is predicted"
@@ -45,6 +48,8 @@ def settle(taken: Taken) -> dict[str, Any]:
     mode = found.pop("deepep_mode", "deepep")
     if found.get("all2all_backend") == "deepep":
         found["all2all_backend"] = mode
+    if found.get("all2all_backend") == "pplx":
+        found["all2all_backend"] = "alltoall" if is_before(found.get("engine_version"), PPLX_UNTIL) else ALL_GATHER
     _settle_overlap(taken)
     _settle_images(taken)
     if not found.pop("chunks_free_blocks", True) and load_model(found["model"]).model_type == "llama4_text":

@@ -116,6 +116,7 @@ LABELS = {
     "max_num_active_seqs": Label("running sequences, lower limit of the scheduler", "sequences", _VLLM),
     "max_num_batched_tokens": Label("chunk size", "tokens"),
     "performance_mode": Label("performance mode", "", _VLLM),
+    "usage_context": Label("start of the engine", "", _VLLM),
     "max_prefill_tokens": Label("prompt tokens per step, at most", "tokens"),
     "max_num_scheduled_tokens": Label("tokens per step, lower limit of the scheduler", "tokens", _VLLM),
     "long_prefill_token_threshold": Label("tokens per step of a long prompt, at most", "tokens", _VLLM),
