@@ -58,6 +58,8 @@ def test_doctests_hold() -> None:
     ("granite-4.2-30b", 29.28e9), ("solar-open-100b", 102.6e9), ("mimo-v2.5-pro", 1.023e12),
     ("kimi-k3", 2779.48e9), ("kimi-linear-48b-a3b", 49.12e9), ("k2-horizon-375b-a23b", 379.2e9),
     ("laguna-s-2.1", 117.6e9), ("laguna-xs.2", 33.4e9), ("llama-3.3-nemotron-super-49b", 49.87e9),
+    ("ling-1t", 999.705e9), ("ling-flash-2.0", 103e9), ("ling-mini-2.0", 16.26e9), ("ling-lite-1.5", 16.8e9),
+    ("hunyuan-a13b", 80.4e9),
 ])
 def test_parameter_count_is_the_published_one(name: str, published: float) -> None:
     assert num_parameters(load_model(name)) == pytest.approx(published, rel=0.01)

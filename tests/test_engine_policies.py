@@ -315,6 +315,12 @@ def test_shares_and_limits_are_not_negative(name: str) -> None:
         ({}, "fcfs", (128, 2048, 0, True)),
         ({"gpu": "h200-sxm"}, "fcfs", (1024, 8192, 0, True)),
         ({"gpu": "a100-sxm"}, "fcfs", (256, 2048, 0, True)),
+        ({"gpu": "b200-sxm"}, "fcfs", (1024, 16384, 0, True)),
+        ({"gpu": "mi300x", "engine_version": "0.27.1"}, "fcfs", (1024, 8192, 0, True)),
+        ({"gpu": "gb10"}, "fcfs", (256, 2048, 0, True)),
+        ({"gpu": "gb10", "engine_version": "0.32.0"}, "fcfs", (1024, 8192, 0, True)),
+        ({"gpu": "h200-sxm", "data_parallel_size": 2, "data_parallel_attention": True, "expert_parallel": True,
+          "all2all_backend": "deepep_low_latency"}, "fcfs", (256, 256, 0, True)),  # use_batched_dp_moe
         ({"gpu": "h200-sxm", "max_num_batched_tokens": 300}, "fcfs", (300, 300, 0, True)),
         ({"engine": "sglang"}, "sglang", (2048, 8192, 16384, True)),
         ({"engine": "sglang", "gpu": "l4"}, "sglang", (2048, 2048, 16384, True)),

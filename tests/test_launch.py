@@ -1,6 +1,7 @@
 """Launch commands of the engines: read, written, and given to the command line."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,13 @@ from planner.planning.study import read_study
      "--moe-a2a-backend deepep",
      {"engine": "sglang", "data_parallel_size": 8, "data_parallel_attention": True, "expert_parallel": True,
       "tensor_parallel_size": 1, "all2all_backend": "deepep_low_latency"}),
+    ("sglang serve --model Qwen/Qwen3-32B --tp 8 --ep-size 4",
+     {"engine": "sglang", "tensor_parallel_size": 8, "expert_parallel": True, "expert_tensor_parallel_size": 2}),
+    ("sglang serve --model Qwen/Qwen3-32B --tp 8 --dp 8 --ep 4 --enable-dp-attention --moe-a2a-backend deepep",
+     {"engine": "sglang", "data_parallel_size": 8, "data_parallel_attention": True, "expert_parallel": True,
+      "tensor_parallel_size": 1, "all2all_backend": "deepep"}),  # _handle_a2a_moe: experts are whole
+    ("trtllm-serve Qwen/Qwen3-32B --tp_size 8 --ep_size 2",
+     {"engine": "trtllm", "tensor_parallel_size": 8, "expert_parallel": True, "expert_tensor_parallel_size": 4}),
     ("sglang serve --model Qwen/Qwen3-32B --tp 8 --dp 8 --enable-dp-attention --moe-a2a-backend megamoe",
      {"engine": "sglang", "data_parallel_size": 8, "data_parallel_attention": True, "expert_parallel": True,
       "tensor_parallel_size": 1, "all2all_backend": "alltoall"}),
@@ -209,7 +217,8 @@ def test_a_file_that_launches_nothing_is_refused(tmp_path: Path) -> None:
     ("vllm serve m/m --speculative-config none", "is not JSON"),
     ("vllm serve m/m --speculative-config [1]", "must be a JSON object"),
     ("vllm serve m/m --config missing.yml", "missing.yml: cannot be read"),
-    ("sglang serve --model m/m --tp 4 --ep 2", "experts over 2 of 4 GPUs"),
+    ("sglang serve --model m/m --tp 4 --ep 3", "experts over 3 groups of 1 GPUs are not 4 GPUs"),
+    ("trtllm-serve m/m --tp_size 8 --ep_size 4 --moe_tensor_parallel_size 4", "experts over 4 groups of 4 GPUs"),
     ("sglang serve --model m/m --tp 8 --dp 3 --enable-dp-attention", "must divide them"),
     ("sglang serve --model m/m --disaggregation-mode prefill", "separate prefill and decode"),
 ])
@@ -265,6 +274,15 @@ def test_what_is_written_is_read_back(engine: str, tmp_path_factory: pytest.Temp
         assert Scenario(**read_launch(command).options) == scenario
 
     check()
+
+
+@pytest.mark.parametrize("engine", ["sglang", "trtllm"])
+def test_experts_over_some_of_the_gpus_are_written_and_read_back(engine: str) -> None:
+    scenario = Scenario(model="m/m", engine=engine, tensor_parallel_size=8, expert_parallel=True,
+                        expert_tensor_parallel_size=2)
+    command, lacking = launch_command(scenario)
+    assert (lacking, Scenario(**read_launch(command).options)) == ((), scenario)
+    assert launch_command(replace(scenario, engine="vllm"))[1] == ("expert_tensor_parallel_size = 2",)
 
 
 def test_options_without_a_flag_are_said_and_models_get_their_full_names(tmp_path: Path) -> None:

@@ -206,8 +206,15 @@ def test_an_image_whose_tag_has_no_release_is_noted(image: str, is_noted: bool) 
 
 
 def test_an_exchange_that_no_rank_needs_is_listed() -> None:
-    assert read_launch("vllm serve m/m --all2all-backend pplx").left_aside == (
+    assert read_launch("vllm serve m/m --all2all-backend nixl_ep").left_aside == (
         "all2all backend alltoall (no ranks send tokens to experts)",)
+
+
+def test_vllm_gathers_all_tokens_in_place_of_a_removed_exchange() -> None:
+    for release, exchange in (("0.15.1", "alltoall"), ("0.20.0", "allgather_reducescatter")):
+        options = read_launch(f"docker run vllm/vllm-openai:v{release} --model qwen3-30b-a3b -dp 2 "
+                              f"--enable-expert-parallel --all2all-backend pplx").options
+        assert options["all2all_backend"] == exchange
 
 
 def test_a_vision_encoder_that_is_whole_on_each_gpu_is_named() -> None:
@@ -215,3 +222,60 @@ def test_a_vision_encoder_that_is_whole_on_each_gpu_is_named() -> None:
         launch = read_launch(f"vllm serve m/m -tp 2 --mm-encoder-tp-mode {value}")
         assert [flag for flag, _ in launch.unmodelled] == [f"--mm-encoder-tp-mode {value}"] * is_named
     assert read_launch("sglang serve --model m/m --mm-enable-dp-encoder").unmodelled[0][0] == "--mm-enable-dp-encoder"
+
+
+DOCKERFILES: list[tuple[str, dict[str, Any]]] = [
+    ("ARG TAG=v0.11.0\nFROM vllm/vllm-openai:${TAG} AS base\n# ours\nRUN pip install a \\\n    b\n"
+     'ENTRYPOINT ["python3", "-m", "vllm.entrypoints.openai.api_server"]\n'
+     'CMD ["--model", "m/m", "--max-num-seqs", "64"]',
+     SEATS | {"engine_version": "0.11.0"}),
+    ('FROM vllm/vllm-openai:v0.10.2\nENV SEATS=64 MODEL="m/m"\nENTRYPOINT vllm serve $MODEL --max-num-seqs ${SEATS:-8}',
+     SEATS | {"engine_version": "0.10.2"}),
+    ('FROM vllm/vllm-openai:latest\nCMD ["--model", "m/m", "--max-num-seqs=64"]', SEATS),
+    ("FROM nvidia/cuda:12.8.0-base\nRUN pip install 'vllm==0.10.1'\nENV MODEL m/m\n"
+     'COPY start.sh /\nCMD ["/start.sh"]',
+     SEATS | {"engine_version": "0.10.1"}),
+    ('FROM vllm/vllm-openai:v0.9.0 AS one\nCMD ["--model", "o/o"]\nFROM one\n'
+     'CMD ["--model", "m/m", "--max-num-seqs=64"]',
+     SEATS | {"engine_version": "0.9.0"}),
+    ("FROM lmsysorg/sglang:v0.5.5\nCMD python3 -m sglang.launch_server --model-path m/m \\\n    --tp 2",
+     {"engine": "sglang", "engine_version": "0.5.5", "model": "m/m", "tensor_parallel_size": 2}),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), DOCKERFILES)
+def test_dockerfiles_are_read(text: str, expected: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "Dockerfile"
+    path.write_text(text)
+    (tmp_path / "start.sh").write_text('exec vllm serve "$MODEL" --max-num-seqs 64 "$@"\n')
+    assert read_launch(str(path)).options == expected
+
+
+def test_a_dockerfile_without_an_engine_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "Dockerfile").write_text('FROM python:3.11\nCMD ["uvicorn", "app:app"]\n')
+    with pytest.raises(UsageError, match="launches no engine that is known"):
+        read_launch(str(tmp_path / "Dockerfile"))
+
+
+UNITS: list[tuple[str, str, dict[str, Any]]] = [
+    ("llm.service", "[Unit]\nDescription=x\n[Service]\nEnvironment=\"A=b\" VLLM_FLOAT32_MATMUL_PRECISION=high\n"
+     "Environment=MODEL=m/m\nExecStart=-/opt/venv/bin/vllm serve ${MODEL} \\\n  --max-num-seqs 64\nRestart=always\n",
+     SEATS | {"fp32_matmul": "tf32"}),
+    ("llm.container", "[Container]\nImage=docker.io/vllm/vllm-openai:v0.11.0\nExec=--model m/m --max-num-seqs 64\n",
+     SEATS | {"engine_version": "0.11.0"}),
+    ("llm.conf", "[program:llm]\ncommand=vllm serve m/m --max-num-seqs 64\nnumprocs=2\n"
+     'environment=CUDA_VISIBLE_DEVICES="0",VLLM_FLOAT32_MATMUL_PRECISION="high"\n',
+     SEATS | {"fp32_matmul": "tf32", "data_parallel_size": 2}),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "expected"), UNITS)
+def test_units_of_systemd_podman_and_supervisord_are_read(name: str, text: str, expected: dict[str, Any], tmp_path: Path
+                                                          ) -> None:
+    (tmp_path / name).write_text(text)
+    assert read_launch(str(tmp_path / name)).options == expected
+
+
+def test_a_units_file_of_variables_is_noted(tmp_path: Path) -> None:
+    (tmp_path / "llm.service").write_text("[Service]\nEnvironmentFile=/etc/llm.env\nExecStart=/bin/vllm serve m/m\n")
+    assert "takes variables from /etc/llm.env, which is not read" in read_launch(str(tmp_path / "llm.service")).notes[0]

@@ -1,14 +1,17 @@
 """A layout: the sizes that follow from its own, and what it refuses."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from planner.catalog.catalog_files import load_model
+from planner.deployment.memory import layers_bytes
 from planner.engines import ENGINES
 from planner.errors import CatalogError, UsageError
 from planner.model.layout import Layout
-from planner.model.spread import check_heads
+from planner.model.spread import check_heads, layout_of
+from planner.settings.scenario import Scenario
 
 
 def test_sizes_follow() -> None:
@@ -47,3 +50,17 @@ def test_heads_that_ranks_do_not_divide_are_refused(model: str, ranks: int) -> N
 def test_tokens_are_sent_where_ranks_have_their_own_and_experts_are_whole(sizes: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=r"--all2all-backend deepep: .* and --expert-parallel"):
         Layout(**sizes, exchange="deepep")
+
+
+def test_experts_are_spread_over_some_of_the_gpus_and_sliced_over_the_others() -> None:
+    """A GPU's experts take the same memory, however they are divided."""
+    arch = load_model("qwen3-30b-a3b")
+    scenario = Scenario(tensor_parallel_size=8, expert_parallel=True)
+    layouts = [layout_of(replace(scenario, expert_tensor_parallel_size=size), arch) for size in (1, 2, 8)]
+    assert [(layout.expert_parallel_size, layout.expert_tensor_parallel_size) for layout in layouts] == [
+        (8, 1), (4, 2), (1, 8)]
+    assert len({layers_bytes(arch, "bf16", layout) for layout in layouts}) == 1
+    with pytest.raises(UsageError, match="expert_tensor_parallel_size = 3; must divide the 8 GPUs"):
+        layout_of(replace(scenario, expert_tensor_parallel_size=3), arch)
+    with pytest.raises(UsageError, match="expert_tensor_parallel_size = 2: every GPU holds a slice"):
+        layout_of(Scenario(tensor_parallel_size=8, expert_tensor_parallel_size=2), arch)

@@ -64,10 +64,12 @@ def size_of(scenario: Scenario, gpu: Gpu | None) -> Size:
     return Size(gpu=None if gpu is None else gpu.name,
                 gpu_capacity_bytes=None if gpu is None else gpu.hbm_capacity_bytes,
                 version=scenario.engine_version, performance_mode=scenario.performance_mode,
+                usage_context=scenario.usage_context,
                 num_ranks=ranks, num_stages=scenario.pipeline_parallel_size,
                 num_gpus=ranks * math.prod(getattr(scenario, name) for name in SIZES),
                 chunk_tokens=scenario.max_num_batched_tokens,
-                draft_method=draft_method(scenario) if scenario.num_speculative_tokens else None)
+                draft_method=draft_method(scenario) if scenario.num_speculative_tokens else None,
+                exchange=scenario.all2all_backend if scenario.expert_parallel and ranks > 1 else None)
 
 
 def graph_sizes(scenario: Scenario, gpu: Gpu | None) -> dict[str, int]:

@@ -37,22 +37,25 @@ class Size:
     ----------
     gpu : name of the GPU, and gpu_capacity_bytes its memory; None if the GPU is not given.
     version : release of the engine; None is the newest.
-    performance_mode : of vLLM.
+    performance_mode, usage_context : of vLLM.
     num_ranks : ranks of data-parallel attention [1].
     num_gpus, num_stages : GPUs of the engine, and its pipeline stages [1].
     chunk_tokens : a rank's `max_num_batched_tokens` if the user gives it; else None [tokens].
     draft_method : how tokens are drafted; None without drafts.
+    exchange : how tokens of ranks reach whole experts (`all2all_backend`); None without ranks or whole experts.
     """
 
     gpu: str | None
     gpu_capacity_bytes: float | None
     version: str | None = None
     performance_mode: str = "balanced"
+    usage_context: str = "openai_api_server"
     num_ranks: int = 1
     num_gpus: int = 1
     num_stages: int = 1
     chunk_tokens: int | None = None
     draft_method: str | None = None
+    exchange: str | None = None
 
 
 class Occupied(NamedTuple):

@@ -107,6 +107,7 @@ DIALECT = Dialect(  # tensorrt_llm/commands/serve.py and llmapi/llm_args.py
                     "--kv-cache-config.free-gpu-memory-fraction"), option="gpu_memory_utilization", read=number),
     ),
     file_entries=(
+        Flag(names=("--moe-tensor-parallel-size",), option="expert_tensor_parallel_size", write=unwritten),
         Switch(names=("--enable-attention-dp",), option="data_parallel_attention", otherwise=False),
         choice(("--kv-cache-config.dtype", "--kv-cache-dtype"), "kv_cache_dtype", KV_DTYPES),
         Flag(names=("--kv-cache-config.tokens-per-block", "--kv-block-size"), option="block_size"),

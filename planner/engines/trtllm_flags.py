@@ -38,7 +38,7 @@ UNMODELLED = (
         --calib-config=""")),
     Unmodelled(effect="spreads experts over GPUs in another way, or limits their batch: expert layers take "
                       "another time", flags=flags("""
-        --moe-config.max-num-tokens= --moe-tensor-parallel-size=
+        --moe-config.max-num-tokens=
         --moe-cluster-parallel-size|--cluster-size=1""")),
     Unmodelled(effect="changes when prompts or decodes wait", flags=flags("""
         --attention-dp-config= --scheduler-config.dynamic-batch-config= --scheduler-config.waiting-queue-policy=fcfs

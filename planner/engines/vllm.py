@@ -36,6 +36,7 @@ from planner.engines.kv_groups import logs_pool, reserved_blocks, tokens_in_flig
 from planner.engines.log_lines import TOGETHER, Found, Lines, LogReader, Look, between
 from planner.engines.releases import Default, is_before
 from planner.engines.values import largest, limits, listed_json, number, text, whole_or_auto
+from planner.engines.vllm_defaults import BY_GPU, sized_defaults
 from planner.engines.vllm_flags import FLAGS, OTHER_CONFIG, VARIABLES
 
 SAMPLER_BYTES_PER_LOGIT = 20  # logits in 16 bit and FP32, and the working memory of the Triton sampler
@@ -160,8 +161,9 @@ def largest_fused_bytes(generation: str, num_gpus: int, _: int) -> float:
 MOES = MOE_BACKENDS | dict.fromkeys(("cutlass", "flashinfer_cutlass", "flashinfer_cutedsl", "deep_gemm_mega_moe"),
                                     "auto")
 ALL2ALLS = dict.fromkeys(("allgather_reducescatter", "naive"), "allgather_reducescatter") | dict.fromkeys(
-    ("pplx", "nixl_ep"), "alltoall") | dict.fromkeys(
+    ("nixl_ep",), "alltoall") | dict.fromkeys(
     ("mori", "mori_high_throughput", "mori_low_latency"), "mori") | {
+    "pplx": "pplx", "deepep_v2": "deepep",
     "deepep_high_throughput": "deepep_high_throughput", "deepep_low_latency": "deepep_low_latency",
     "flashinfer_nvlink_one_sided": "nvlink_one_sided"} | dict.fromkeys(
     ("flashinfer_all2allv", "flashinfer_nvlink_two_sided"), "nvlink_two_sided")
@@ -305,39 +307,12 @@ def read_log(lines: Lines) -> Found:
         yield from between(of_rank)
 
 
-def sized_defaults(defaults: EngineDefaults, size: Size) -> EngineDefaults:
-    """Return the defaults of `vllm serve` on a GPU; `SchedulerConfig` alone has those without one.
-
-    Large GPUs except the A100 have larger batches (`get_batch_defaults` in vllm/engine/arg_utils.py, of the OpenAI
-    server). There are never more sequences than given tokens of a step. vLLM 0.20 and later use more of the memory
-    (`CacheConfig` in vllm/config/cache.py). N-gram drafts need the last step's tokens (`VllmConfig.__post_init__`).
-
-    >>> on_h100 = Size(gpu="h100-sxm", gpu_capacity_bytes=79.1 * 2**30, version="0.19.1")
-    >>> found = sized_defaults(VLLM.defaults, on_h100)
-    >>> found.max_num_seqs, found.max_num_batched_tokens, found.gpu_memory_utilization
-    (1024, 8192, 0.9)
-    """
-    found = replace(defaults, async_scheduling=defaults.async_scheduling and size.draft_method != "ngram")
-    if size.gpu is not None and size.gpu_capacity_bytes is not None:
-        is_large = size.gpu_capacity_bytes >= 70 * 2**30 and "a100" not in size.gpu
-        found = replace(found, max_num_seqs=1024 if is_large else 256,
-                        max_num_batched_tokens=8192 if is_large else 2048,
-                        gpu_memory_utilization=0.9 if is_before(size.version, "0.20") else 0.92)
-    if size.performance_mode == "throughput":
-        found = replace(found, max_num_seqs=2 * found.max_num_seqs,
-                        max_num_batched_tokens=2 * found.max_num_batched_tokens)
-    most = size.chunk_tokens if size.chunk_tokens is not None and size.chunk_tokens > 0 else found.max_num_seqs
-    return replace(found, max_num_seqs=min(found.max_num_seqs, most))
-
-
 VLLM = Engine(
     name="vllm", title="vLLM",
     defaults=EngineDefaults(policy="fcfs", max_num_seqs=128, max_num_batched_tokens=2048, max_prefill_tokens=0,
                             enable_chunked_prefill=True, async_scheduling=True, gpu_memory_utilization=0.9),
     sized_defaults=sized_defaults,
-    defaults_by_gpu={"max_num_seqs": "1024 (A100, and below 70 GiB: 256; no GPU: 128)",
-                     "max_num_batched_tokens": "8192 (A100, and below 70 GiB: 2048; no GPU: 2048)",
-                     "gpu_memory_utilization": "0.92 (before 0.20: 0.9)"},
+    defaults_by_gpu=BY_GPU,
     fits_whole_prompts=True,  # _set_default_max_num_seqs_and_batched_tokens_args in vllm/engine/arg_utils.py
     replayed_since="0.8",  # VLLM_USE_V1 in vllm/envs.py
     older_policy="vllm-v0",

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +20,7 @@ class Described:
     role : in a fleet: prefill, decode, or both.
     files : texts of files that its command names, by name, where the file has them.
     notes : what else a user should know, about the place.
+    options : of `Scenario` that the file says beside the command, by name.
     """
 
     words: Sequence[str]
@@ -30,3 +32,4 @@ class Described:
     role: str = "both"
     files: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)

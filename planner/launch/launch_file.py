@@ -13,9 +13,13 @@ from planner.launch.beginnings import launched, split_words
 from planner.launch.connectors import ROLES
 from planner.launch.described import Described
 from planner.launch.flag_names import flags_in, normal
+from planner.launch.manifests.dockerfile import is_dockerfile, of_dockerfile
 from planner.launch.manifests.manifest_kinds import read_manifest
+from planner.launch.manifests.unit_file import is_unit_file, of_unit_file
 from planner.launch.roles import REMEDY
-from planner.launch.shell_script import ScriptLaunch, script_launches
+from planner.launch.scripts.notebook_code import code_of
+from planner.launch.scripts.python_script import python_launches
+from planner.launch.scripts.shell_script import ScriptLaunch, script_launches
 from planner.traces.source import text_lines
 
 OF_A_REPLICA = ("--port", "--host", "--node-rank", "--data-parallel-rank", "--base-gpu-id", "--dist-init-addr",
@@ -77,7 +81,7 @@ def read_text(command: str, role: str = "both") -> Described:
     UsageError : it is a script that launches several different engines.
     """
     is_script = any(mark in command.replace("\\\n", "").strip() for mark in ("\n", ";", "$(("))
-    launches = [_of_script(each) for each in script_launches(command)] if is_script else []
+    launches = _of_text(command) if is_script else []
     if launches:
         return _chosen("the text", launches, role)
     return Described(words=split_words(command), place="the command")
@@ -114,12 +118,30 @@ def read_file(path: Path, role: str = "both") -> Logged | Described:
                 return Logged(name, dict(_arguments(rest, sign)), version)
         if len(lines) < MOST_LINES:
             lines.append(line)
-    launches = [_of_script(each) for each in script_launches("\n".join(lines))]
+    text = "".join(f"{line.rstrip()}\n" for line in lines)
+    launches = _of_text(code_of(text) if path.suffix == ".ipynb" else text, path.parent)
     if not launches:
         raise UsageError(f"--from-command {path}: launches no engine that is known; give a script with vllm serve, "
                          f"python -m sglang.launch_server or trtllm-serve in it, a deployment file (Kubernetes, "
                          f"compose, Helm values), or a server's log from its beginning")
     return _chosen(str(path), launches, role)
+
+
+def _of_text(text: str, folder: Path | None = None) -> list[Described]:
+    """Return the engines that a text launches: a Dockerfile, a unit of systemd, or a script of Python or a shell.
+
+    Parameters
+    ----------
+    folder : of the file; None reads no file that the text names.
+    """
+    if is_dockerfile(text):
+        found = list(of_dockerfile(text, folder))
+    elif is_unit_file(text):
+        found = list(of_unit_file(text, folder))
+    else:
+        found = python_launches(text)
+    return [replace(launch, role=_role(launch)) for launch in found] or [
+        _of_script(launch) for launch in script_launches(text)]
 
 
 def _of_script(launch: ScriptLaunch) -> Described:
@@ -183,7 +205,7 @@ def _deployment(launch: Described) -> tuple[str, ...]:
     beginning = launched(launch.words)
     flags = (f"{flag}={value}" for flag, value in flags_in(beginning.engine, beginning.arguments)
              if normal(flag) not in OF_A_REPLICA)
-    return (beginning.engine, launch.role, *flags)
+    return (beginning.engine, launch.role, *flags, *(f"{name}={value}" for name, value in launch.options.items()))
 
 
 def _arguments(text: str, sign: str) -> Iterator[tuple[str, Any]]:

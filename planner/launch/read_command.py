@@ -129,6 +129,7 @@ def _of_words(source: Described, role: str, reads_files: bool) -> Taken:
     """Take over what a command line sets."""
     beginning = launched(source.words)
     taken = Taken(beginning.engine, role)
+    taken.found |= source.options
     _take_version(beginning.release or image_release(source.image or ""), taken)
     for name, value in (*source.variables.items(), *beginning.variables.items()):
         take_variable(taken, name, value)

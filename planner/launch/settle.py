@@ -7,16 +7,19 @@ from planner.catalog.catalog_files import load_model
 from planner.catalog.layers.mlps import Experts
 from planner.engines import ENGINES
 from planner.engines.dialect import Tree
+from planner.engines.releases import is_before
 from planner.errors import PlannerError, UsageError
 from planner.launch.rank_flags import read_ranks
 from planner.launch.taken import Taken
 from planner.model.drafting import BLOCKS
+from planner.model.layout import ALL_GATHER
 
 LEVELS: Mapping[int, Mapping[str, Any]] = {  # vLLM's -O, OPTIMIZATION_LEVEL_TO_CONFIG in vllm/config/vllm.py
     0: {"cudagraph_mode": "none", "fuse_allreduce_rms": False},
     1: {"cudagraph_mode": "piecewise", "fuse_allreduce_rms": False}}
 NGRAMS = ("ngram", "[ngram]")  # vLLM's words in place of a draft model
 DRAFT_STEPS, NGRAM_TOKENS = 3, 12  # SGLang's defaults; of most models, and of n-grams with the token that is checked
+PPLX_UNTIL = "0.16"  # later releases of vLLM gather all tokens in its place: `ParallelConfig.__post_init__`
 UNPLACED = ("takes memory for copies of experts that are placed without their load; --enable-eplb or "
             "--init-expert-location places them by it")
 TREE = "checks a tree of drafts, of which a chain of --speculative-num-steps is predicted"
@@ -45,6 +48,8 @@ def settle(taken: Taken) -> dict[str, Any]:
     mode = found.pop("deepep_mode", "deepep")
     if found.get("all2all_backend") == "deepep":
         found["all2all_backend"] = mode
+    if found.get("all2all_backend") == "pplx":
+        found["all2all_backend"] = "alltoall" if is_before(found.get("engine_version"), PPLX_UNTIL) else ALL_GATHER
     _settle_overlap(taken)
     _settle_images(taken)
     if not found.pop("chunks_free_blocks", True) and load_model(found["model"]).model_type == "llama4_text":
@@ -199,22 +204,41 @@ def _settle_attention_ranks(found: dict[str, Any]) -> None:
 
 def _settle_sizes(found: dict[str, Any]) -> dict[str, Any]:
     """Return the options without what means "the default", and with what several flags say together."""
-    experts, kv_tokens = found.pop("experts", None), found.pop("kv_tokens", None)
-    ranks = found.get("tensor_parallel_size", 1)
-    if found.get("data_parallel_attention"):
-        ranks *= found["data_parallel_size"]
-    ranks *= found.get("prefill_context_parallel_size", 1)
-    if experts is not None:
-        if experts not in (1, ranks):
-            raise UsageError(f"--from-command: experts over {experts} of {ranks} GPUs are not modelled; over 1 or "
-                             f"{ranks} they are")
-        found["expert_parallel"] = experts == ranks > 1
+    kv_tokens = found.pop("kv_tokens", None)
+    _settle_experts(found)
     if kv_tokens is not None:
         found["num_gpu_blocks"] = kv_tokens // found.get("block_size", 16)
     if found.get("max_num_batched_tokens", 0) < 0:  # SGLang: prompts run whole
         del found["max_num_batched_tokens"]
         found["enable_chunked_prefill"] = False
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _settle_experts(found: dict[str, Any]) -> None:
+    """Take over how many GPUs the experts are spread over, and how many share each; engines derive either of both.
+
+    Source: `Mapping` in tensorrt_llm/mapping.py; `moe_tp_size` of SGLang's `initialize_model_parallel`, whose kernels
+    that send tokens hold whole experts (`_handle_a2a_moe`).
+
+    Raises
+    ------
+    UsageError : the numbers do not divide the GPUs.
+    """
+    spread, shared = found.pop("experts", None), found.pop("expert_tensor_parallel_size", None)
+    gpus = found.get("tensor_parallel_size", 1) * found.get("prefill_context_parallel_size", 1)
+    gpus *= found["data_parallel_size"] if found.get("data_parallel_attention") else 1
+    spread, shared = (None if size is None or size < 1 else size for size in (spread, shared))
+    if found.get("expert_parallel") or (spread is None and shared is None):
+        return
+    if spread is None or shared is None:
+        spread = spread or gpus // (shared or 1)
+        shared = shared or gpus // spread
+    if spread * shared != gpus:
+        raise UsageError(f"--from-command: experts over {spread} groups of {shared} GPUs are not {gpus} GPUs, over "
+                         f"which each layer's experts are; their product must be {gpus}")
+    found["expert_parallel"] = spread > 1
+    if spread > 1 and shared > 1:
+        found["expert_tensor_parallel_size"] = shared
 
 
 def _settle_tier(taken: Taken, found: dict[str, Any]) -> dict[str, Any]:

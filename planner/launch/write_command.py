@@ -82,7 +82,10 @@ def _flag(dialect: Dialect, entries: tuple[Flag | Switch | Tree, ...], option: s
           scenario: Scenario) -> list[str] | None:
     """Return the words that set an option, None where there are none among the entries."""
     if option == "expert_parallel" and dialect.experts and entries is dialect.entries:
-        return [_spelled(dialect, dialect.experts[0]), str(scenario.tensor_parallel_size)]
+        spread = scenario.tensor_parallel_size // scenario.expert_tensor_parallel_size
+        return [_spelled(dialect, dialect.experts[0]), str(spread)]
+    if option == "expert_tensor_parallel_size" and dialect.experts:
+        return []  # follows from both sizes
     if option == "num_gpu_blocks" and dialect.kv_tokens and ("." in dialect.kv_tokens[0]) != (
             entries is dialect.entries):
         return [_spelled(dialect, dialect.kv_tokens[0]), str(value * scenario.block_size)]

@@ -12,7 +12,7 @@ from planner.errors import UsageError
 from planner.launch.beginnings import launched
 from planner.launch.flag_names import flags_in
 from planner.launch.read_command import read_launch
-from planner.launch.shell_script import script_launches
+from planner.launch.scripts.shell_script import script_launches
 from planner.settings.deployment_options import SIZES
 
 IMAGES = {"vllm": "vllm/vllm-openai:{v}", "sglang": "lmsysorg/sglang:{v}",

@@ -18,6 +18,7 @@ from planner.measured.run_table import Measurement, read_measured
 from planner.measured.scrape import is_scrape
 from planner.measured.scraped import read_scraped
 from planner.measured.validate import deploy_measured
+from planner.model.spread import expert_parallel_size
 from planner.settings.scenario import Scenario, attention_ranks
 
 _TABLE_COLUMNS = {"isl", "osl", "concurrency", "measured_ttft_ms", "measured_tpot_ms"}
@@ -82,7 +83,7 @@ def groups_of(scenario: Scenario, model: str, client: str) -> dict[str, str]:
     tp, dp = scenario.tensor_parallel_size, attention_ranks(scenario)
     return {"gpu": scenario.gpu or "unnamed", "engine": scenario.engine, "model": model,
             "precision": scenario.quantization or "checkpoint", "client": client,
-            "layout": f"tp{tp}-dp{dp}-ep{tp * dp if scenario.expert_parallel else 1}"}
+            "layout": f"tp{tp}-dp{dp}-ep{expert_parallel_size(scenario)}"}
 
 
 def model_of(deployment: Deployment) -> str:

@@ -69,8 +69,8 @@ class Layout:
         has_ranks = self.data_parallel_size * self.prefill_context_parallel_size > 1
         if self.dispatches and not (has_ranks and self.expert_parallel_size == self.num_expert_gpus):
             raise UsageError(f"--all2all-backend {self.exchange}: sends tokens of data-parallel attention to the GPUs "
-                             "that have their experts; give --data-parallel-size, --data-parallel-attention and "
-                             "--expert-parallel")
+                             "that have their experts, whole; give --data-parallel-size, "
+                             "--data-parallel-attention and --expert-parallel, and no --expert-tensor-parallel-size")
 
     @property
     def dispatches(self) -> bool:

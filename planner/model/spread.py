@@ -26,11 +26,32 @@ def layout_of(scenario: Scenario, architecture: Architecture | None) -> Layout:
                            scenario.prefill_context_parallel_size)
     return Layout(tensor_parallel_size=size, pipeline_parallel_size=scenario.pipeline_parallel_size,
                   data_parallel_size=ranks,
-                  expert_parallel_size=size * shares * ranks if scenario.expert_parallel else 1,
+                  expert_parallel_size=expert_parallel_size(scenario),
                   enable_eplb=scenario.enable_eplb, num_redundant_experts=scenario.num_redundant_experts,
                   decode_context_parallel_size=scenario.decode_context_parallel_size,
                   prefill_context_parallel_size=shares,
                   splits_cache=ENGINES[scenario.engine].splits_shared_cache, exchange=scenario.all2all_backend)
+
+
+def expert_parallel_size(scenario: Scenario) -> int:
+    """Return the GPUs that the experts of a layer are spread over, whole or in slices [1].
+
+    >>> expert_parallel_size(Scenario(tensor_parallel_size=8, expert_parallel=True, expert_tensor_parallel_size=2))
+    4
+
+    Raises
+    ------
+    UsageError : the GPUs of an expert do not divide those of a layer, or experts are not spread.
+    """
+    sliced = scenario.expert_tensor_parallel_size
+    gpus = (scenario.tensor_parallel_size * scenario.prefill_context_parallel_size * attention_ranks(scenario))
+    if sliced != 1 and not scenario.expert_parallel:
+        raise UsageError(f"expert_tensor_parallel_size = {sliced}: every GPU holds a slice of each expert without "
+                         f"--expert-parallel; give it, or leave the size out")
+    if sliced < 1 or gpus % sliced:
+        raise UsageError(f"expert_tensor_parallel_size = {sliced}; must divide the {gpus} GPUs that share a layer's "
+                         f"experts")
+    return gpus // sliced if scenario.expert_parallel else 1
 
 
 def check_heads(architecture: Architecture, layout: Layout, engine: Engine) -> None:

@@ -71,7 +71,8 @@ def _engine(summary: Mapping[str, Any]) -> dict[str, Any]:
     tp, dp = int(deployment["tensor_parallel_size"]), int(deployment.get("data_parallel_size") or 1)
     ranks = dp if deployment.get("data_parallel_attention") else 1
     parallelism = {"tp": tp, "pp": int(deployment["pipeline_parallel_size"]), "dp": dp,
-                   "ep": tp * ranks if deployment["expert_parallel"] else 1}
+                   "ep": tp * ranks // int(deployment["expert_tensor_parallel_size"])
+                   if deployment["expert_parallel"] else 1}
     return {
         "metadata": {"label": ENGINE_LABEL, "cfg_id": _hash(deployment, summary["policy"]),
                      "description": "modelled by planner"},

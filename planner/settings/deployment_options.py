@@ -44,6 +44,9 @@ class DeploymentOptions:
     expert_parallel: bool = option(
         False, "Expert parallelism: each GPU holds whole experts, not a slice of each expert (vLLM: "
         "--enable-expert-parallel; SGLang, TensorRT-LLM: ep_size).")
+    expert_tensor_parallel_size: int = option(
+        1, "With expert parallelism, GPUs that share each expert (TensorRT-LLM: moe_tensor_parallel_size; SGLang: "
+           "tp_size over ep_size).")
     enable_eplb: bool = option(
         False, "Expert-parallel load balancing (EPLB): experts are placed by their load, as measured while serving.")
     num_redundant_experts: int = option(

@@ -30,6 +30,10 @@ class SchedulingOptions:
         "GPU memory; TensorRT-LLM: max_num_tokens). 0: no limit.")
     performance_mode: Literal["balanced", "throughput"] = option(
         "balanced", "vLLM: `throughput` doubles the default --max-num-seqs and --max-num-batched-tokens.")
+    usage_context: Literal["openai_api_server", "llm_class", "engine_context"] = option(
+        "openai_api_server", "vLLM: how the engine is started, which sets the default --max-num-seqs and "
+        "--max-num-batched-tokens. `openai_api_server`: by vllm serve. `llm_class`: by LLM(...) in Python. "
+        "`engine_context`: by AsyncEngineArgs or EngineArgs in Python.")
     max_prefill_tokens: int | None = engines_option(
         "max_prefill_tokens", "Maximum number of prompt tokens in a step. A prompt that cannot be cut may exceed this "
                               "limit. 0: no limit.")

@@ -9,7 +9,7 @@ from typing import Any
 from planner.launch.beginnings import OF_A_SHELL, find_launch
 from planner.launch.described import Described
 from planner.launch.manifests.config_maps import missing_sources
-from planner.launch.shell_script import script_launches
+from planner.launch.scripts.shell_script import script_launches
 
 REFERENCE = re.compile(r"\$\$|\$\((\w+)\)")  # of a variable, as Kubernetes puts it in
 SHELLS = ("sh", "bash", "ash", "dash", "zsh")

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from planner.errors import UsageError
-from planner.launch.arithmetic import sum_of
 from planner.launch.beginnings import BEGINNINGS, bare_words, find_launch, shell_words
+from planner.launch.scripts.arithmetic import sum_of
 
 ASSIGNED = re.compile(r"^(?:(?:export|local|readonly|declare|typeset)\s+(?:-\w+\s+)*)?([A-Za-z_]\w*)(\+?)=(.*)$", re.S)
 BARE_FLAG = re.compile(r"--?[A-Za-z]")
