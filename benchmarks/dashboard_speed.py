@@ -7,14 +7,10 @@ Chromium and playwright. Another load on the machine lengthens the times, so the
 
 import os
 import shutil
-import socket
 import statistics
-import subprocess
-import sys
 import tempfile
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +19,7 @@ from typing import Any
 import psutil
 from playwright.sync_api import sync_playwright
 
+from benchmarks.dashboard_server import served
 from planner.traces import read_trace
 
 SHARED = Path(os.environ.get("PLANNER_SHARED", Path(__file__).resolve().parents[2] / "shared"))
@@ -36,28 +33,6 @@ NUMBER = ("before => { const cards = [...document.querySelectorAll('[data-testid
           "return own && !own.closest('[data-stale=true]') && own.innerText !== before }")
 DRAWN = ("() => [...document.querySelectorAll('.js-plotly-plot')].length > 0 && "
          "[...document.querySelectorAll('.js-plotly-plot')].every(each => each.querySelector('.main-svg'))")
-
-
-@contextmanager
-def server() -> Iterator[tuple[str, psutil.Process]]:
-    """Serve the dashboard on a free port."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    own = subprocess.Popen([sys.executable, "-m", "planner.commands.cli", "ui", "--port", str(port)],
-                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    url = f"http://localhost:{port}"
-    try:
-        while True:
-            try:
-                urllib.request.urlopen(f"{url}/_stcore/health", timeout=1).close()
-                break
-            except OSError:
-                time.sleep(0.2)
-        yield url, psutil.Process(own.pid)
-    finally:
-        own.terminate()
-        own.wait()
 
 
 def opened(browser: Any, url: str) -> Any:
@@ -145,32 +120,32 @@ def told(what: str, value: float, unit: str, target: float) -> None:
 
 def measure(browser: Any, folder: Path) -> None:
     """Print all figures."""
-    with server() as (url, process):
+    with served() as (url, pid):
         first_number_s(browser, url)  # loads the loop
         told("first page to the number", statistics.median(first_number_s(browser, url) for _ in range(3)), "s", 3.0)
         pages = [given(browser, url, HOUR)]
         numbers, figures = moved_s(pages[0], MOVES)
         told("slider to the number, 19,366 requests", 1e3 * statistics.median(numbers), "ms", 250.0)
         told("slider to all figures, 19,366 requests", statistics.median(figures), "s", 1.0)
-        before = memory_bytes(process)
+        before = memory_bytes(psutil.Process(pid))
         for _ in range(SESSIONS):
             pages.append(given(browser, url, HOUR))
             moved_s(pages[-1], MOVES // 2)
-        told("each further session", (memory_bytes(process) - before) / SESSIONS / 1e6, "MB", 100.0)
+        told("each further session", (memory_bytes(psutil.Process(pid)) - before) / SESSIONS / 1e6, "MB", 100.0)
     for count, moves, figure in ((100_000, MOVES // 2, _of_a_long_log), (1_000_000, 1, _of_a_large_log)):
-        with server() as (url, process):
+        with served() as (url, pid):
             first_number_s(browser, url)
-            figure(browser, url, process, log_of(folder, count), moves)
+            figure(browser, url, pid, log_of(folder, count), moves)
 
 
-def _of_a_long_log(browser: Any, url: str, process: psutil.Process, log: Path, moves: int) -> None:
+def _of_a_long_log(browser: Any, url: str, pid: int, log: Path, moves: int) -> None:
     numbers, _ = moved_s(given(browser, url, log), moves)
     told("slider to the number, 100,000 requests", statistics.median(numbers), "s", 2.0)
 
 
-def _of_a_large_log(browser: Any, url: str, process: psutil.Process, log: Path, moves: int) -> None:
+def _of_a_large_log(browser: Any, url: str, pid: int, log: Path, moves: int) -> None:
     peak = [0]
-    with watched(lambda: peak.append(memory_bytes(process))):
+    with watched(lambda: peak.append(memory_bytes(psutil.Process(pid)))):
         moved_s(given(browser, url, log), moves)
     told("memory, 1,000,000 requests", max(peak) / 1e9, "GB", 2.0)
 

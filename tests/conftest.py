@@ -5,12 +5,6 @@ are there once for all tests that need them.
 """
 
 import os
-import socket
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from benchmarks.dashboard_server import served
 from planner.traces import Trace, read_trace
 
 settings.register_profile("fixed", max_examples=40, deadline=None, derandomize=True, database=None)
@@ -69,22 +64,9 @@ def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Trace
 
 @pytest.fixture(scope="session")
 def address() -> Iterator[str]:
-    """The dashboard, served by `planner ui`'s own command on a free port."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    server = subprocess.Popen([sys.executable, "-m", "planner.commands.cli", "ui", "--port", str(port)],
-                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    url = f"http://localhost:{port}"
-    for _ in range(120):
-        try:
-            urllib.request.urlopen(f"{url}/_stcore/health", timeout=1).close()
-            break
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.5)
-    yield url
-    server.terminate()
-    server.wait(timeout=20)
+    """The dashboard on a free port."""
+    with served() as (url, _):
+        yield url
 
 
 @pytest.fixture(scope="session")

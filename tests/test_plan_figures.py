@@ -9,7 +9,7 @@ def test_each_fleet_is_a_point_with_its_name_and_the_cheapest_a_star() -> None:
         ("1 × H100 SXM", 2183.0, 2.2), ("5 × &lt;b&gt;L40S&lt;/b&gt;", 6789.0, 1.3)]
     assert [point.marker.symbol for point in figure.data] == ["star", "circle"]
     assert figure.layout.shapes[0].y0 == 1.2
-    assert figure.layout.showlegend
+    assert [point.text[0] for point in figure.data] == ["1 × H100 SXM", "5 × &lt;b&gt;L40S&lt;/b&gt;"]
     assert figure.layout.xaxis.type != "log"
 
 

@@ -6,6 +6,7 @@ from helpers import EVERYTHING, play, trace_of
 
 from planner.errors import UnknownNameError
 from planner.replays.result_tables import ReplayResult
+from planner.results.short_times import time_text
 from planner.results.spans import spans
 from planner.results.story import KINDS, tell
 
@@ -44,8 +45,8 @@ def test_its_sentence_has_the_numbers_of_the_table(result: ReplayResult) -> None
     row = requests.row(1, named=True)
     said = tell(requests, steps, schedule, row["request_id"]).sentence
     assert said.startswith("700 prompt tokens, 30 output tokens, completed")
-    assert f"TTFT {1e3 * row['ttft_s']:,.1f} ms" in said
-    assert f"end to end {1e3 * row['e2e_s']:,.1f} ms" in said
+    assert f"TTFT {time_text(1e3 * row['ttft_s'])}" in said
+    assert f"end to end {time_text(1e3 * row['e2e_s'])}" in said
     preempted = requests.filter(requests["num_preemptions"] > 0).row(0, named=True)
     assert f"preempted {preempted['num_preemptions']} times" in tell(requests, steps, schedule,
                                                                     preempted["request_id"]).sentence

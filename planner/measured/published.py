@@ -1,10 +1,14 @@
 """The project's own accuracy, as bundled: each published figure with its target."""
 
+import re
 from dataclasses import dataclass
 
 from planner.catalog.catalog_files import data_dir
 from planner.errors import CatalogError
 from planner.files.nested import parse_json
+
+WORDS = {"median APE": "median error", "MAPE": "mean error", "in sample": "runs of the fit",
+         "held out": "left out of the fit", "output_tput_per_gpu": "output tokens/s per GPU"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +29,20 @@ class Published:
     limit: float | None
     at_least: bool
     peers: str
+
+    @property
+    def words(self) -> str:
+        """The name as a page shows it: without abbreviations of errors and names of columns.
+
+        >>> Published(section="", name="AMD, mean_ttft_ms: MAPE", value=None, limit=None, at_least=False,
+        ...           peers="").words
+        'AMD, mean TTFT: mean error'
+        """
+        text = re.sub(r"\b(\w+)_(ttft|tpot)_ms\b", lambda found: f"{found[1].replace('_', ' ')} {found[2].upper()}",
+                      self.name)
+        for code, words in WORDS.items():
+            text = text.replace(code, words)
+        return text
 
     @property
     def is_met(self) -> bool | None:

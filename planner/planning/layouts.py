@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 from planner.catalog.catalog_files import load_gpu
+from planner.catalog.gpu_label import gpu_label
 from planner.errors import CapacityError, CatalogError
 from planner.planning.fewest import together
 from planner.planning.fleets import Kind, price_of
@@ -59,8 +60,8 @@ def pruned_notes(kinds: Sequence[Kind]) -> list[str]:
     """Say which layouts were not sized."""
     if not kinds:
         return []
-    names = ", ".join(f"{kind.scenario.tensor_parallel_size} × {kind.names.gpu}" for kind in kinds)
-    return [f"layouts that cannot cost less than a fleet of the same GPU, and were not sized: {names}"]
+    names = ", ".join(f"{kind.scenario.tensor_parallel_size} × {gpu_label(kind.names.gpu)}" for kind in kinds)
+    return [f"Not sized, because another layout of the same GPU costs less: {names}."]
 
 
 def _can_be_deployed(kind: Kind, load: Trace) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from planner.catalog.gpu_label import gpu_label
 from planner.report import summary_tables as tables
 from planner.report.figures.style import clean, labels
 from planner.report.tenant_tables import SHOWN_TENANTS
@@ -90,7 +91,7 @@ def describe(result: SavedResult) -> str:
     count = workload.get("num_requests")
     model = deployment.get("model") or "an unnamed model"
     most = "up to " if result.summary.get("autoscale") else ""
-    gpus = f"{most}{deployment.get('num_gpus') or 1} × {deployment.get('gpu') or 'GPU'}"
+    gpus = f"{most}{deployment.get('num_gpus') or 1} × {gpu_label(str(deployment.get('gpu') or 'GPU'))}"
     number = f"{count:,}" if isinstance(count, int) else "an unknown number of"
     return clean(f"{number} requests of {_source(result)} on {model}, {gpus}, policy {policy.get('name')}")
 

@@ -7,6 +7,7 @@ import polars as pl
 
 from planner.errors import UnknownNameError
 from planner.results.phases import PHASES, request_phases
+from planner.results.short_times import time_text
 from planner.results.spans import spans
 
 KINDS = {  # of `spans`, in words
@@ -73,7 +74,7 @@ def _sentence(row: dict[str, Any], found: pl.DataFrame, times_s: dict[str, float
     if chunks:
         most = f" of at most {max(chunks):,} tokens" if len(chunks) > 1 else ""
         parts.append(f"its prompt ran in {len(chunks)} {'chunk' if len(chunks) == 1 else 'chunks'}{most}")
-    parts += [f"{text} {1e3 * row[key]:,.1f} ms" for key, text in (("ttft_s", "TTFT"),
+    parts += [f"{text} {time_text(1e3 * row[key])}" for key, text in (("ttft_s", "TTFT"),
               ("tpot_s", "TPOT"), ("e2e_s", "end to end")) if row[key] is not None]
     if row["num_preemptions"]:
         parts.append(f"preempted {row['num_preemptions']:,} times, {row['num_recomputed_tokens']:,} tokens recomputed")
@@ -81,5 +82,5 @@ def _sentence(row: dict[str, Any], found: pl.DataFrame, times_s: dict[str, float
     shares = sorted(((value / total, PHASES[name]) for name, value in times_s.items() if value > SHOWN_SHARE * total),
                     reverse=True) if total else []
     if shares:
-        parts.append("its time: " + ", ".join(f"{share:.0%} {name}" for share, name in shares))
+        parts.append("its time: " + ", ".join(f"{100 * share:.0f} % {name}" for share, name in shares))
     return "; ".join(parts)

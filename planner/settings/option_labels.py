@@ -179,7 +179,7 @@ LABELS = {
     # Load
     "start_at": Label("skip the first part of the log", "s"),
     "duration": Label("length of the part that is kept", "s"),
-    "limit": Label("first requests of the log only", "requests"),
+    "limit": Label("requests of the log, at most", "requests"),
     "rate_scale": Label("load", "× the log's rate"),
     "request_rate": Label("request rate", "requests/s"),
     "wait_for_parents": Label("turns wait for earlier turns"),

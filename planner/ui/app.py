@@ -25,6 +25,7 @@ from planner.ui import workload_page as workload
 from planner.ui.brush import TIME_SETTINGS
 from planner.ui.chips import chips
 from planner.ui.pinned import PIN_SETTINGS
+from planner.ui.pools_form import POOL_SETTINGS
 from planner.ui.words import plain, without_paths
 from planner.ui.work import workers
 
@@ -40,11 +41,15 @@ PAGES = (  # title, page, address, icon
     ("Accuracy", accuracy.page, "accuracy", ":material/target:"),
     ("Catalog", catalog.page, "catalog", ":material/library_books:"),
 )
-SETTINGS = {**sidebar.SETTINGS, **PIN_SETTINGS, **TIME_SETTINGS}  # of all pages
+SETTINGS = {**sidebar.SETTINGS, **PIN_SETTINGS, **TIME_SETTINGS,
+            **capacity.CAPACITY_SETTINGS, **explore.EXPLORE_SETTINGS,
+            **POOL_SETTINGS}  # of all pages
 KEYS = (*SETTINGS, *plan.KEYS, *schedule.KEYS, *capacity.KEYS, *sizing.KEYS,
         *explore.KEYS)  # in the address
 FIRST = PAGES[0][0]  # has the log and the launch command on the page
 ICON = Path(__file__).with_name("icon.png")
+STYLE = (".stMainBlockContainer { padding-top: 3.5rem; h1 { font-size: 2rem; padding: 0 0 .5rem } "
+         "h3 { font-size: 1.4rem } }")  # the numbers begin near the top
 BROKEN = "This page ended with an internal error; the server's log has details."
 
 Page = Callable[[Trace, Study], None]
@@ -54,6 +59,7 @@ T = TypeVar("T")
 def main() -> None:
     """Draw the sidebar, and the page that was asked for; an error is one sentence in its place."""
     st.set_page_config(page_title="planner", page_icon=ICON, layout="wide")
+    st.html(f"<style>{STYLE}</style>")
     workers().warm()
     said: list[sidebar.Asked | str] = []
     first, pages = plan.page, []
@@ -72,7 +78,7 @@ def ask(title: str) -> sidebar.Asked | str:
     """Draw the title of a page and the settings of all pages; return what they ask for, or what is wrong with them."""
     link.begin_run(KEYS)
     kept_settings.keep(SETTINGS)
-    st.title(title)
+    st.title(title, anchor=False)
     chips()
     return _told(partial(sidebar.sidebar, has_log=title != FIRST))
 

@@ -1,4 +1,4 @@
-"""A row that adds an option to the axes of a sweep: chosen from a list, with values that fit it."""
+"""The axes of a sweep: options that vary, each with its values, chosen from a list or given as text."""
 
 import typing
 from collections.abc import Sequence
@@ -10,7 +10,9 @@ from planner.policies.builtin_policies import POLICIES
 from planner.policies.builtin_routers import ROUTERS
 from planner.settings.option_labels import LABELS
 from planner.settings.scenario import KINDS
+from planner.ui.link import ANY, in_link
 from planner.ui.option_fields import FIELDS
+from planner.ui.words import plain
 
 AXES = "axes"  # in the session's state: a line for each option
 NEW_OPTION, NEW_VALUES = "new_axis", "new_axis_values"
@@ -18,14 +20,39 @@ NAMES: dict[str, Sequence[str]] = {"policy": list(POLICIES), "router": list(ROUT
 FACTORS = (1, 2, 4)  # of 1, where a number has no names
 
 
-def axis_choice() -> None:
-    """Draw the row: an option, its values, and a button that adds both to the axes."""
+def axes_form(first: str) -> str:
+    """Draw the options that vary, a row that adds another, and all of them as text; return the text.
+
+    Parameters
+    ----------
+    first : the text on a new page.
+    """
+    st.markdown("**Options that vary**")
+    chosen = st.container(horizontal=True, gap="small")
     options = list(FIELDS)
     left, middle, right = st.columns([2, 3, 1], vertical_alignment="bottom")
-    option: str = left.selectbox("add an option", options, options.index("tensor_parallel_size"), key=NEW_OPTION,
-                                  format_func=lambda name: f"{LABELS[name].title} ({name})")
-    middle.text_input("its values, with commas between", placeholder=suggested(option), key=NEW_VALUES)
+    option: str = left.selectbox("Add an option", options, options.index("tensor_parallel_size"), key=NEW_OPTION,
+                                  format_func=lambda name: LABELS[name].title)
+    middle.text_input("Its values, with commas between", placeholder=suggested(option), key=NEW_VALUES)
     right.button("Add", key="new_axis_add", width="stretch", on_click=_add)
+    with st.expander("As text"):
+        text: str = st.text_area("An option with its values on each line", first, height=120,
+                                 **in_link(AXES, first, ANY))
+    for option, words in axis_words(text).items():
+        chosen.button(f"{plain(words)} ✕", key=f"axis_{option}", on_click=_drop, args=(option,))
+    return text
+
+
+def axis_words(text: str) -> dict[str, str]:
+    r"""Return by option each axis in words.
+
+    >>> axis_words("max_num_seqs=32,64\nnonsense=1")
+    {'max_num_seqs': 'running sequences, at most: 32, 64', 'nonsense': 'nonsense: 1'}
+    """
+    lines = [line.partition("=") for line in text.splitlines() if line.strip()]
+    names = [(name.strip().replace("-", "_"), values) for name, _, values in lines]
+    return {name: f"{LABELS[name].words if name in LABELS else name}: {', '.join(values.replace(',', ' ').split())}"
+            for name, values in names}
 
 
 def suggested(option: str) -> str:
@@ -49,6 +76,12 @@ def with_axis(text: str, option: str, values: str) -> str:
     others = [line for line in text.splitlines()
               if line.strip() and line.partition("=")[0].strip().replace("-", "_") != option]
     return "\n".join([*others, f"{option}={values}"])
+
+
+def _drop(option: str) -> None:
+    """Take an option away from the axes."""
+    st.session_state[AXES] = "\n".join(line for line in st.session_state[AXES].splitlines()
+                                       if line.partition("=")[0].strip().replace("-", "_") != option)
 
 
 def _add() -> None:

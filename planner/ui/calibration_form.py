@@ -10,6 +10,7 @@ from planner.engines import ENGINES
 from planner.measured.validate_answer import ErrorSummary
 from planner.planning.fingerprint import scenario_sha256
 from planner.planning.study import without_load
+from planner.report.figures.accuracy_figures import metric_name
 from planner.settings.scenario import Scenario
 from planner.ui.fit_tasks import Fitted, fitted
 from planner.ui.kept_answers import Answer, Question, answer, search
@@ -81,7 +82,8 @@ def _draw(found: Answer) -> None:
 def _errors(metric: str, stages: list[ErrorSummary | None]) -> str:
     """Return a metric's mean errors at the stages of a fit, in words."""
     before, after, held_out = ("–" if each is None else f"{each.mape:.1%}".replace("%", " %") for each in stages)
-    return f"{metric} is {before} off on average before the fit, {after} after it and {held_out} on runs left out of it"
+    return (f"{metric_name(metric)[0]} is {before} off on average before the fit, {after} after it and {held_out} on "
+            f"runs left out of it")
 
 
 def _use(name: str, toml: str) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import polars as pl
 import streamlit as st
 
 from planner.deployment.deploy import shape_load
@@ -24,51 +25,67 @@ from planner.traces import Trace
 from planner.ui.downloads import answer_downloads
 from planner.ui.kept_answers import Answer, answer, is_asked, question_of, search
 from planner.ui.kept_replays import show, theme
+from planner.ui.kept_settings import Setting, bound, last
 from planner.ui.link import in_link, number, one_of
 from planner.ui.other_targets_form import other_targets
 from planner.ui.own_profiles import portable
 from planner.ui.replay_tasks import check_load
+from planner.ui.table_words import rounded, worded
+from planner.ui.targets_form import targets_words
 from planner.ui.words import plain, without_paths
 
 NAME = "capacity"
-KEYS = ("of", "think_time", "scaling", "replicates")  # in the address
+KEYS = ("think_time", "replicates")  # in the address
 MOST_REPLICATES = 100
+COUNTED = {"requests": "requests per second", "concurrency": "users: requests in flight", "sessions": "open sessions"}
+SCALINGS = [RECOMMENDED, *(way for way in MEANINGS if way != RECOMMENDED)]
+CAPACITY_SETTINGS = {
+    "of": Setting(first="requests", values=lambda: one_of(COUNTED), read=last),
+    "scaling": Setting(first=RECOMMENDED, values=lambda: one_of(SCALINGS), read=last)}
 
 
 def page(trace: Trace, study: Study) -> None:
     """Draw the page."""
     if study.objectives is None:
-        raise UsageError("slo: a capacity needs objectives; give them in the sidebar, as in 'ttft:500 tpot:50'")
+        raise UsageError("A capacity needs targets; give them in the sidebar.")
     study = replace(study, scenario=without_rate(study.scenario))
     form = _asked(study)
-    question = question_of(trace, study, form)
+    question = question_of(trace, study, _words(study, form))
     if st.button("Find the capacity", type="primary", key="capacity_find"):
         check_load(trace, study.scenario)
         search(NAME, question, _command(study, form), capacity_of, trace, study.scenario, study.objectives,
                Search(of=form["of"], think_time=form["think_time"], scaling=form["scaling"] or RECOMMENDED,
                       replicates=form["replicates"]))
-    found = answer(NAME, question, "Searching for the largest load within the objectives")
+    found = answer(NAME, question, "Searching for the largest load within the targets")
     if found is not None:
         is_current = found.question.key == question.key
         _draw(found, trace, study, is_current=is_current)
     elif not is_asked(NAME):
-        st.info("Find the highest rate of this traffic that the sidebar's deployment serves within the objectives.")
+        st.info("Find the highest rate of this traffic that the sidebar's deployment serves within the targets.")
 
 
 def _asked(study: Study) -> dict[str, Any]:
     """Ask what to count, and, folded away, how to search."""
     left, right = st.columns(2)
     of, think_time = users_of(left, right)
-    with st.expander("More: method, confidence"):
+    with st.expander("More: method and confidence"):
         left, right = st.columns(2)
         scaling = scaling_of(left)
         counts = number(0, MOST_REPLICATES, is_whole=True, may_be_empty=False)
         usual = Search().replicates
-        replicates = right.number_input("bootstrap replicates", 0, MOST_REPLICATES, usual,
+        replicates = right.number_input("Windows for the confidence", 0, MOST_REPLICATES, usual,
                                         **in_link("replicates", usual, counts),
                                         help="Searches on other windows of the traffic, for the confidence. 0: none.")
     return {**objectives_of(study), "of": of, "think_time": think_time,
             "scaling": scaling if of == "requests" else None, "replicates": int(replicates)}
+
+
+def _words(study: Study, form: dict[str, Any]) -> dict[str, Any]:
+    """Return the form's values by their names in words."""
+    scaling = form["scaling"]
+    return {"targets": targets_words(study.objectives), "capacity in": COUNTED[form["of"]],
+            "think time [s]": form["think_time"], "another rate by": None if scaling is None else MEANINGS[scaling],
+            "windows for the confidence": form["replicates"]}
 
 
 def users_of(place: Any, beside: Any) -> tuple[str, float | None]:
@@ -79,10 +96,9 @@ def users_of(place: Any, beside: Any) -> tuple[str, float | None]:
     place, beside : containers of Streamlit's.
     """
     kinds = list(UNKNOWNS)
-    of: str = place.selectbox("of", kinds, **in_link("of", kinds[0], one_of(kinds)),
-                              help="What the capacity counts: requests/s, users (requests in flight), or sessions.")
+    of: str = place.selectbox("Capacity in", kinds, format_func=COUNTED.__getitem__, **bound("of"))
     pauses = number(0.0, None, is_whole=False, may_be_empty=True)
-    pause_s = beside.number_input("think time [s]", 0.0, None, None, disabled=of == kinds[0],
+    pause_s = beside.number_input("Think time [s]", 0.0, None, None, disabled=of == kinds[0],
                                   help="Pause of a user between an answer and the next request; empty for the trace's.",
                                   **in_link("think_time", None, pauses))
     return of, None if of == kinds[0] else pause_s
@@ -95,10 +111,8 @@ def scaling_of(place: Any) -> str:
     ----------
     place : a container of Streamlit's.
     """
-    ways = [RECOMMENDED, *(way for way in MEANINGS if way != RECOMMENDED)]
-    scaling: str = place.selectbox("scaling", ways, **in_link("scaling", RECOMMENDED, one_of(ways)),
-                                   help="Ways to change the traffic's rate: " + "; ".join(
-                                     f"{way}, {meaning}" for way, meaning in MEANINGS.items()) + ".")
+    scaling: str = place.selectbox("Another rate by", SCALINGS, format_func=MEANINGS.__getitem__, **bound("scaling"),
+                                   help="How the log's traffic gets another rate.")
     return scaling
 
 
@@ -125,7 +139,9 @@ def _draw(answer: Answer, trace: Trace, study: Study, *, is_current: bool) -> No
         with st.expander("Details and loads that were tried"):
             for line in words if capacity.feasible else ():
                 st.caption(plain(line))
-            st.dataframe([_row(probe) for probe in capacity.probes], hide_index=True, alt="loads that were tried")
+            rows = pl.DataFrame([_row(probe) for probe in capacity.probes], infer_schema_length=None)
+            st.dataframe(rounded(rows), hide_index=True, alt="loads that were tried",
+                         column_config=worded(rows.columns))
     if is_current and isinstance(capacity, CapacityAnswer) and capacity.feasible:
         with st.expander("Today's traffic beside the capacity"):
             show(arrivals(shape_load(study.scenario, trace), capacity_rps=capacity.capacity_rps, theme=theme()),

@@ -16,8 +16,9 @@ from planner.ui.figure_choice import shown_figure
 from planner.ui.kept_replays import pictured, replayed
 from planner.ui.own_profiles import portable
 from planner.ui.page_link import copy_link
-from planner.ui.pinned import MOST, can_pin, named, pin, pin_of, pins, unpin
+from planner.ui.pinned import MOST, can_pin, named, pin, pin_of, pins, rename, unpin, usual_names
 from planner.ui.replay_tasks import Asked, Numbers, Picture, report
+from planner.ui.settings_text import MOST_NAME
 from planner.ui.waiting import waited_for
 from planner.ui.words import plain
 
@@ -38,9 +39,9 @@ def page(trace: Trace, study: Study) -> None:
         st.info("Pin a scenario here or on Replay. Then change a setting: the pinned and the new one stand side by "
                 "side.")
         return
-    names = _names(own)
     shown = [each.asked for each in pins()] + ([] if pin_of(own) else [own])
-    scenarios = named(shown, names)
+    _names(usual_names(shown))
+    scenarios = named(shown)
     found = [replayed(each) for each in scenarios]
     _warn_of_traces(scenarios)
     _table(scenarios, found)
@@ -56,17 +57,23 @@ def page(trace: Trace, study: Study) -> None:
     _downloads(scenarios, found)
 
 
-def _names(own: Asked) -> list[str | None]:
-    """Ask for the names of the pinned scenarios, and offer to remove them; return a name for each scenario shown."""
-    usual = [each.study.name for each in named([*(each.asked for each in pins()), *([] if pin_of(own) else [own])])]
-    given: list[str | None] = []
-    for pinned, name in zip(list(pins()), usual, strict=False):
+def _names(usual: Sequence[str]) -> None:
+    """Ask for the names of the pinned scenarios, and offer to remove them.
+
+    Parameters
+    ----------
+    usual : names of all scenarios that are shown, the pinned ones first.
+    """
+    for pinned, name in zip(pins(), usual, strict=False):
         left, right = st.columns([5, 1], vertical_alignment="bottom")
-        text = left.text_input(f"name of {name}", "", placeholder=name, key=f"name_{pinned.key}", max_chars=60,
-                               label_visibility="collapsed")
-        given.append(text.strip() or None)
+        key = f"name_{pinned.key}"
+        left.text_input(f"name of {name}", pinned.name, placeholder=name, key=key, max_chars=MOST_NAME,
+                        label_visibility="collapsed", on_change=_rename, args=(pinned.key, key))
         right.button("Remove", key=f"remove_{pinned.key}", width="stretch", on_click=unpin, args=(pinned.key,))
-    return given if pin_of(own) else [*given, None]
+
+
+def _rename(pinned: str, field: str) -> None:
+    rename(pinned, st.session_state[field])
 
 
 def _warn_of_traces(scenarios: Sequence[Asked]) -> None:
@@ -142,7 +149,7 @@ def _results(scenarios: Sequence[Asked], found: Sequence[Numbers]) -> list[Saved
 
 def _downloads(scenarios: Sequence[Asked], found: Sequence[Numbers]) -> None:
     """Offer the summaries, as compare writes them, and the report of all."""
-    st.subheader("Downloads")
+    st.subheader("Downloads", anchor=False)
     summaries = to_json([{"name": asked.study.name, **each.summary}
                          for asked, each in zip(scenarios, found, strict=True)])
     left, right = st.columns(2)

@@ -35,7 +35,7 @@ def answer_downloads(name: str, answer: CapacityAnswer | UsersAnswer | SizeAnswe
     command : that finds the same.
     table : of a sweep's configurations.
     """
-    st.subheader("Downloads and command")
+    st.subheader("Downloads and command", anchor=False)
     st.code(command, language=None, wrap_lines=True)
     left, right = st.columns(2)
     left.download_button("Answer, JSON", to_json(answer), f"{name}.json", "application/json", width="stretch",

@@ -13,7 +13,7 @@ from planner.planning.grid import DEFAULT_FRONT, Sweep, parse_axis, plan_sweep
 from planner.planning.pareto import is_less_better
 from planner.planning.study import Study, command_line
 from planner.planning.sweeping import describe
-from planner.report.difference_words import setting_words
+from planner.report.difference_words import setting_label, setting_words
 from planner.report.figures.sweep_figures import front_scatter, metric_words, parallel_axes
 from planner.results.summary import HEADLINES
 from planner.settings.objectives import objectives_text
@@ -21,16 +21,19 @@ from planner.settings.scenario import Scenario
 from planner.settings.statistic import metric_key, parse_statistic
 from planner.traces import Trace
 from planner.ui.applied import set_options
-from planner.ui.axis_choice import AXES, axis_choice
+from planner.ui.axis_choice import AXES, axes_form, axis_words
 from planner.ui.downloads import answer_downloads
 from planner.ui.kept_answers import Answer, answer, is_asked, question_of, search
 from planner.ui.kept_replays import show, theme
-from planner.ui.link import ANY, in_link, one_of
+from planner.ui.kept_settings import Setting, bound
+from planner.ui.link import one_of
 from planner.ui.named import PROFILES, named
 from planner.ui.option_fields import MOST as MOST_OF
 from planner.ui.option_fields import widget_value
 from planner.ui.own_profiles import portable, profile_of
 from planner.ui.replay_tasks import check_load
+from planner.ui.table_words import rounded
+from planner.ui.targets_form import targets_words
 from planner.ui.tasks import PART, sweep
 from planner.ui.words import plain
 
@@ -38,20 +41,19 @@ NAME = "sweep"
 MOST = 2_000  # configurations of a page; more are for planner sweep
 EXAMPLE = "max_num_seqs=32,64,128,256\nmax_num_batched_tokens=1024,2048,8192\ndata_parallel_size=1,2"
 STAR = "★"
-KEYS = (AXES, "pareto")  # in the address
+KEYS = (AXES,)  # in the address
 METRICS = [key for key, _, _ in HEADLINES if is_less_better(key) is not None]
 FRONT = [each for each in DEFAULT_FRONT if each in METRICS][:2]
+EXPLORE_SETTINGS = {"pareto": Setting(first=FRONT, values=lambda: one_of(METRICS), read=list)}
 
 
 def page(trace: Trace, study: Study) -> None:
     """Draw the page."""
-    left, right = st.columns(2)
-    text = left.text_area("axes: an option with its values on each line", EXAMPLE, height=120,
-                          **in_link(AXES, EXAMPLE, ANY))
-    front = right.multiselect("the front is over", METRICS, FRONT, max_selections=4,
-                              **in_link("pareto", FRONT, one_of(METRICS)))
-    axis_choice()
-    form = {"slo": objectives_text(study.objectives), "what varies": " ".join(text.split()), "front": front}
+    text = axes_form(EXAMPLE)
+    front = st.multiselect("Best by", METRICS, max_selections=4, format_func=metric_words, **bound("pareto"),
+                           help="The Pareto front has each configuration that no other one beats in all of these.")
+    form = {"targets": targets_words(study.objectives), "best by": [metric_words(metric) for metric in front],
+            "options that vary": "; ".join(axis_words(text).values())}
     question = question_of(trace, _without_axes(study, text), form)
     if st.button("Replay the grid", type="primary", key="sweep_find"):
         plan = _plan(study, text, front)
@@ -63,7 +65,8 @@ def page(trace: Trace, study: Study) -> None:
     if found is not None:
         _draw(found)
     elif not is_asked(NAME):
-        st.info("Choose the options to vary, and see the Pareto front of the configurations.")
+        st.info("Choose options and their values. Each combination is replayed: see the cheapest one within the "
+                "targets, and the configurations that no other one beats.")
 
 
 def _without_axes(study: Study, text: str) -> Study:
@@ -119,10 +122,12 @@ def _by_choice(whole: pl.DataFrame, study: Study) -> pl.DataFrame:
 def _rows(table: pl.DataFrame, plan: Sweep) -> dict[str, Any]:
     """Return the arguments that draw configurations as a table, the cheapest with a star."""
     columns = [*plan.axes, KEEPS, *plan.front, "is_pareto", "status"]
-    return {"data": table.select(pl.when(CHEAPEST).then(pl.lit(STAR)).otherwise(pl.lit("")).alias(STAR), *columns),
+    star = pl.when(CHEAPEST).then(pl.lit(STAR)).otherwise(pl.lit("")).alias(STAR)
+    return {"data": rounded(table.select(star, *columns)),
             "hide_index": True, "alt": "configurations",
             "column_config": {STAR: st.column_config.TextColumn("", help="the cheapest within the targets"),
                               KEEPS: "within the targets", "is_pareto": "on the front",
+                              **{axis: setting_label(axis) for axis in plan.axes},
                               **{metric: metric_words(metric) for metric in plan.front}}}
 
 

@@ -75,7 +75,7 @@ def options_table(fleets: Sequence[Fleet | UnableFleet], headroom: float) -> Non
         "USD a year": st.column_config.NumberColumn(format="localized"),
         "bears": st.column_config.NumberColumn(format="%.2f ×", help="Traffic that the fleet bears within the targets, "
                                                "as a multiple of the log's at this load."),
-        **{name: st.column_config.ProgressColumn(format="percent", min_value=0.0, max_value=1.0) for name in bars}})
+        **{name: st.column_config.ProgressColumn(format="%.0f %%", min_value=0, max_value=100) for name in bars}})
 
 
 def best_of_each_gpu(found: SizeAnswer) -> list[Fleet | UnableFleet]:
@@ -114,7 +114,8 @@ def reached_words(reached: Reached) -> str:
     'p99 TTFT 239 of 1,000 ms'
     """
     value = "–" if reached.value_ms is None else _number(reached.value_ms)
-    return f"{_target(reached)} {value} of {_number(reached.limit_ms)} ms"
+    share = "" if reached.required is None else f" for {100 * reached.required:g} % of requests"
+    return f"{objective_words(reached.objective)} {value} of {_number(reached.limit_ms)} ms{share}"
 
 
 def bears(fleet: Fleet, headroom: float) -> float | None:
@@ -165,12 +166,6 @@ def objective_words(name: str) -> str:
     return statistic.label if statistic is not None else LABELS.get(name, "–")
 
 
-def _target(reached: Reached) -> str:
-    """Return a target's name with whom it is for: "p99 TTFT", or "TTFT of 99 % of requests"."""
-    share = "" if reached.required is None else f" of {100 * reached.required:g} % of requests"
-    return f"{objective_words(reached.objective)}{share}"
-
-
 def _column(reached: Reached) -> str:
     return f"{objective_words(reached.objective)} ÷ limit"
 
@@ -178,7 +173,7 @@ def _column(reached: Reached) -> str:
 def _row(fleet: Fleet, headroom: float) -> Mapping[str, Any]:
     return {"fleet": fleet_name(fleet), "USD a month": round(fleet.cost_usd_per_month),
             "USD a year": round(fleet.cost_usd_per_year),
-            **{_column(reached): None if reached.value_ms is None else round(reached.value_ms / reached.limit_ms, 3)
+            **{_column(reached): None if reached.value_ms is None else round(100 * reached.value_ms / reached.limit_ms)
                for reached in fleet.reached},
             "bears": bears(fleet, headroom),
             "one replica less misses": objective_words(fleet.limiting_metric)}

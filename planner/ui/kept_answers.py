@@ -3,7 +3,7 @@
 import pickle
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import streamlit as st
@@ -11,8 +11,8 @@ import streamlit as st
 from planner.catalog.gpu_label import gpu_label
 from planner.errors import PlannerError
 from planner.planning.study import Study
-from planner.report.difference_words import setting_label
-from planner.settings.scenario import given_options
+from planner.report.difference_words import setting_label, setting_text
+from planner.settings.scenario import Scenario, given_options
 from planner.traces import Trace
 from planner.ui.kept_replays import study_key
 from planner.ui.own_profiles import portable
@@ -21,6 +21,7 @@ from planner.ui.words import plain
 from planner.ui.work import Job, Task, start
 
 LOOK_S, DRAW_S = 0.25, 0.5  # between two looks at a search, and where each draws the result so far
+ONE_REPLICAS, HOW_MANY = ("gpu", "tensor_parallel_size"), ("data_parallel_size", "prefill_replicas")  # for fleets
 SoFar = Callable[[Any, Any], None]
 
 
@@ -76,14 +77,22 @@ def question_of(trace: Trace, study: Study, form: Mapping[str, Any]) -> Question
 
     Parameters
     ----------
-    form : values of the page's own widgets that the answer depends on; None and False leave a value out of the words.
+    form : values of the page's own widgets that the answer depends on, by their names in words; None and False leave a
+        value out of the words.
     """
     given = {"trace": trace.source, **given_options(portable(study).scenario)}
-    own = {name: value for name, value in form.items() if value is not None and value is not False}
-    words = own | {setting_label(name): gpu_label(str(value)) if name == "gpu" else value
+    own = {name: _text(value) for name, value in form.items() if value is not None and value is not False}
+    words = own | {setting_label(name): gpu_label(str(value)) if name == "gpu" else setting_text(value)
                    for name, value in given.items()}
     key = repr((study_key(trace, study), sorted((name, repr(value)) for name, value in form.items())))
-    return Question(words={name: _text(value) for name, value in words.items()}, key=key)
+    return Question(words=words, key=key)
+
+
+def question_of_fleets(trace: Trace, study: Study, form: Mapping[str, Any]) -> Question:
+    """Return the question of a page that chooses the GPUs and their number itself; otherwise as `question_of`."""
+    chosen = ONE_REPLICAS if study.scenario.data_parallel_attention else (*ONE_REPLICAS, *HOW_MANY)
+    usual: dict[str, Any] = {f.name: f.default for f in fields(Scenario) if f.name in chosen}
+    return question_of(trace, replace(study, scenario=replace(study.scenario, **usual)), form)
 
 
 def search(name: str, question: Question, about: Any, task: Task, *args: Any, total: int = 0) -> None:
@@ -156,7 +165,7 @@ def _keep(name: str, over: Search) -> None:
 def _state(found: Answer, question: Question) -> None:
     """Write what an answer answers, and how that differs from what the page asks now."""
     words, now = found.question.words, question.words
-    st.caption(plain("Answer for " + ", ".join(f"{name} {value}" for name, value in words.items())))
+    st.caption(plain("Answer for " + ", ".join(f"{name} {value}" for name, value in words.items()) + "."))
     if found.question.key == question.key:
         return
     changes = [f"{name} {words.get(name, 'not set')} (now {now.get(name, 'not set')})"

@@ -5,7 +5,6 @@ The address has their settings as `pin`, so a link opens with the same scenarios
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import streamlit as st
 
@@ -15,7 +14,7 @@ from planner.ui.kept_replays import study_key
 from planner.ui.kept_settings import Setting
 from planner.ui.own_profiles import portable
 from planner.ui.replay_tasks import Asked
-from planner.ui.settings_text import scenarios, settings_of, settings_text
+from planner.ui.settings_text import name_of, scenarios, settings_of, settings_text, with_name
 from planner.ui.sidebar import asked_of
 
 MOST = 4
@@ -33,12 +32,17 @@ class Pin:
     ----------
     asked : the scenario.
     key : of its result.
-    text : its settings, as the address has them.
+    text : its settings and its own name, as the address has them.
     """
 
     asked: Asked
     key: str
     text: str
+
+    @property
+    def name(self) -> str:
+        """The name that the user gave; empty for one made of the settings that differ."""
+        return name_of(self.text)
 
 
 def pins() -> list[Pin]:
@@ -90,11 +94,21 @@ def unpin(key: str) -> None:
     _keep([each for each in pins() if each.key != key])
 
 
-def named(asked: Sequence[Asked], given: Sequence[str | None] = ()) -> list[Asked]:
-    """Return scenarios with the names that were given, else with names made of the settings that differ."""
-    names: list[Any] = scenario_names([portable(each.study) for each in asked])
-    return [replace(each, study=replace(each.study, name=own or name))
-            for each, own, name in zip(asked, given or [None] * len(asked), names, strict=True)]
+def rename(key: str, name: str) -> None:
+    """Give a pinned scenario a name, which its link has too; an empty one leaves it to the settings that differ."""
+    _keep([replace(each, text=with_name(each.text, name.strip())) if each.key == key else each for each in pins()])
+
+
+def usual_names(asked: Sequence[Asked]) -> list[str]:
+    """Return names of scenarios, made of the settings that differ."""
+    return scenario_names([portable(each.study) for each in asked])
+
+
+def named(asked: Sequence[Asked]) -> list[Asked]:
+    """Return scenarios with the names of their pins, else with names made of the settings that differ."""
+    given = [None if (own := pin_of(each)) is None else own.name for each in asked]
+    return [replace(each, study=replace(each.study, name=own or usual))
+            for each, own, usual in zip(asked, given, usual_names(asked), strict=True)]
 
 
 def _keep(found: list[Pin]) -> None:

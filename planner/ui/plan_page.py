@@ -23,13 +23,13 @@ from planner.ui.fleet_answer import (
     published_error,
 )
 from planner.ui.fleet_form import given_prices, gpus_form, prices_form, prices_text
-from planner.ui.kept_answers import Answer, answer, is_asked, question_of, search
+from planner.ui.kept_answers import Answer, answer, is_asked, question_of_fleets, search
 from planner.ui.kept_replays import kept, show, study_key, theme
 from planner.ui.link import in_link, number
 from planner.ui.own_profiles import portable, profile_of
 from planner.ui.targets_form import targets_words
 from planner.ui.tasks import start_pool
-from planner.ui.words import plain, without_paths
+from planner.ui.words import plain, sentence, without_paths
 from planner.ui.work import start
 
 NAME, READY = "plan", "plan_processes"
@@ -43,10 +43,11 @@ def page(trace: Trace, study: Study) -> None:
         raise UsageError("max_concurrency, max_sessions: this page plans for a rate of requests; leave them out, or "
                          "use the page Sizing")
     if study.objectives is None:
-        raise UsageError("slo: a plan needs targets; give them in the sidebar")
+        raise UsageError("A plan needs targets; give them in the sidebar.")
     _prepare(trace)
     form, headroom, place = _asked()
-    question = question_of(trace, study, {"targets": targets_words(study.objectives), **form})
+    question = question_of_fleets(trace, study, {"targets": targets_words(study.objectives), **form,
+                                                 "GPUs": [gpu_label(gpu) for gpu in form["GPUs"]]})
     if place.button("Find the cheapest fleet", type="primary", key="plan_find", width="stretch") and _is_whole(form):
         _search(trace, study, form, headroom, question)
     found = answer(NAME, question, "Replaying fleets")
@@ -111,7 +112,7 @@ def _draw(answer: Answer) -> None:
     if best is not None:
         _figures(found, best, [fleet for fleet in options if isinstance(fleet, Fleet)], answer)
     for note in found.notes:
-        st.caption(without_paths(note))
+        st.caption(sentence(without_paths(note)))
     with st.expander("Command and data"):
         st.code(answer.about["command"], language=None, wrap_lines=True)
         st.download_button("Answer, JSON", to_json(found), "plan.json", "application/json", on_click="ignore")

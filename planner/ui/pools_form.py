@@ -10,13 +10,16 @@ from planner.catalog.gpu_label import gpu_label
 from planner.planning.search_options import RANKS, parse_thresholds
 from planner.planning.size_answer import SizeAnswer
 from planner.report.split_tables import split_words
+from planner.ui.kept_settings import Setting, bound, last
 from planner.ui.link import ANY, SWITCH, in_link, number, one_of
 from planner.ui.own_profiles import kept_file, names, profile_of
 from planner.ui.words import plain, without_paths
 
 FILE = "pools.toml"
 POOLS = (("short", "input_tokens < threshold", "l40s"), ("long", "input_tokens >= threshold", "h100-sxm"))
-KEYS = ("pools", "thresholds", *(f"{name}_{part}" for name, _, _ in POOLS for part in ("gpu", "ranks", "context")))
+KEYS = ("pools", "thresholds", *(f"{name}_{part}" for name, _, _ in POOLS for part in ("ranks", "context")))
+POOL_SETTINGS = {f"{name}_gpu": Setting(first=usual, values=lambda: one_of(names("gpu")), read=last)
+                 for name, _, usual in POOLS}
 CHOSEN = ("name", "gpu", "tensor_parallel_size", "max_model_len")  # keys of a pool that the form sets
 STAR = "★"
 
@@ -53,8 +56,8 @@ def pools_form() -> Pools | None:
                             "threshold and the replicas of each."):
         return None
     tables, gpus = [], []
-    for name, accepts, usual in POOLS:
-        gpu, table = _pool(name, accepts, usual)
+    for name, accepts, _ in POOLS:
+        gpu, table = _pool(name, accepts)
         gpus.append(gpu)
         tables.append(table)
     text = st.text_input("Thresholds to try [tokens]", "", placeholder="seven quantiles of the prompt lengths",
@@ -63,12 +66,10 @@ def pools_form() -> Pools | None:
                  thresholds=parse_thresholds(text) if text.strip() else ())
 
 
-def _pool(name: str, accepts: str, usual: str) -> tuple[str, str]:
+def _pool(name: str, accepts: str) -> tuple[str, str]:
     """Ask for a pool; return its GPU, and its table in the file."""
     left, middle, right = st.columns(3)
-    known = list(names("gpu"))
-    gpu: str = left.selectbox(f"GPU for {name} prompts", known, known.index(usual), format_func=gpu_label,
-                              **in_link(f"{name}_gpu", usual, one_of(known)))
+    gpu: str = left.selectbox(f"GPU for {name} prompts", names("gpu"), format_func=gpu_label, **bound(f"{name}_gpu"))
     ranks = middle.selectbox(f"GPUs a replica, {name} prompts", RANKS,
                              **in_link(f"{name}_ranks", RANKS[0], one_of(list(map(str, RANKS)))))
     context = right.number_input(f"Context limit, {name} prompts [tokens]", 1, None, None, 1024,

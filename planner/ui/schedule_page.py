@@ -14,7 +14,7 @@ from planner.ui.link import in_link, number, one_of
 from planner.ui.replay_tasks import Asked
 from planner.ui.schedule_tasks import MOST_TIMELINE_STEPS, SLOWEST, Window, timeline, window
 from planner.ui.waiting import waited_for
-from planner.ui.words import plain
+from planner.ui.words import plain, sentence
 
 MOST = 200
 STORY = "story"
@@ -45,12 +45,12 @@ def _asked(trace: Trace) -> tuple[int | str, int]:
     left, middle, right = st.columns(3)
     ways = [*SLOWEST, BY_PLACE]
     usual = BY_PLACE if "first" in st.query_params else ways[0]  # a link to a place shows it
-    around: str = left.selectbox("requests around", ways, ways.index(usual),
+    around: str = left.selectbox("Requests around", ways, ways.index(usual),
                                  **in_link("around", usual, one_of(ways)))
     last = trace.num_requests - 1
-    first = int(middle.number_input("from request", 0, last, 0, 10, disabled=around != BY_PLACE, **in_link(
+    first = int(middle.number_input("From request", 0, last, 0, 10, disabled=around != BY_PLACE, **in_link(
         "first", 0, number(0, last, is_whole=True, may_be_empty=False))))
-    count = int(right.number_input("requests", 1, MOST, 40, 10, **in_link(
+    count = int(right.number_input("Number of requests", 1, MOST, 40, 10, **in_link(
         "count", 40, number(1, MOST, is_whole=True, may_be_empty=False))))
     return first if around == BY_PLACE else around, count
 
@@ -88,16 +88,17 @@ def _brush(key: str, before: list[tuple[float, int]]) -> None:
 
 def _story(shown: Window) -> None:
     """Tell the story of one request, at first of the one that the window is around."""
-    st.subheader("One request's history")
+    st.subheader("One request's history", anchor=False)
     names: list[Any] = shown.requests["request_id"].to_list()
     place = names.index(shown.subject) if shown.subject in names else 0
     if st.session_state.get(STORY) not in names:
         st.session_state.pop(STORY, None)
-    picked = st.selectbox("request", names, place, key=STORY, help="Or click on one of its spans in the figure.")
+    picked = st.selectbox("Request", names, place, key=STORY, help="Or click on one of its spans in the figure.")
     story = tell(shown.requests, shown.steps, shown.schedule, picked)
-    st.info(plain(story.sentence), icon=":material/history:")
-    st.dataframe(story.events, hide_index=True, column_config={
-        name: st.column_config.NumberColumn(format="%.2f") for name in ("at_ms", "lasts_ms")})
+    st.info(plain(sentence(story.sentence)), icon=":material/history:")
+    st.dataframe(story.events, hide_index=True, alt="events of the request", column_config={
+        "at_ms": st.column_config.NumberColumn("since its arrival [ms]", format="%.1f"), "what": "event",
+        "lasts_ms": st.column_config.NumberColumn("lasts [ms]", format="%.1f"), "num_tokens": "tokens"})
     with st.expander("Its row in the table of requests"):
         st.dataframe(harmless(shown.requests.filter(request_id=picked).transpose(
             include_header=True, header_name="column", column_names=["value"]).cast({"value": pl.String})),

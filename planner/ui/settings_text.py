@@ -1,7 +1,7 @@
 """Settings as a link has them: the text that an address has for them, and the settings of such a text."""
 
 from typing import Any
-from urllib.parse import parse_qs, urlencode
+from urllib.parse import parse_qs, parse_qsl, urlencode
 
 import streamlit as st
 
@@ -10,14 +10,31 @@ from planner.ui.kept_settings import Setting
 from planner.ui.link import Values, said_of
 from planner.ui.sidebar import SETTINGS, asked_of
 
+NAME, MOST_NAME = "name", 60  # key of a scenario's own name, and its most characters
+
 
 def settings_text() -> str:
     """Return the sidebar's settings that differ from a new page's, as its address has them."""
     return urlencode([(name, text) for name in SETTINGS for text in st.query_params.get_all(name)])
 
 
+def with_name(text: str, name: str) -> str:
+    """Return such a text with a name of its scenario, or without one if the name is empty.
+
+    >>> with_name("limit=300&name=old", "two words"), with_name("limit=300&name=old", "")
+    ('limit=300&name=two+words', 'limit=300')
+    """
+    others = [(key, value) for key, value in parse_qsl(text, keep_blank_values=True) if key != NAME]
+    return urlencode([*others, (NAME, name)] if name else others)
+
+
+def name_of(text: str) -> str:
+    """Return the name that such a text gives its scenario; empty without one."""
+    return parse_qs(text).get(NAME, [""])[-1][:MOST_NAME]
+
+
 def settings_of(text: str) -> dict[str, Any]:
-    """Return all settings of such a text.
+    """Return all settings of such a text; its name is none of them.
 
     Raises
     ------
@@ -26,6 +43,8 @@ def settings_of(text: str) -> dict[str, Any]:
     given = parse_qs(text, keep_blank_values=True)
     settings: dict[str, Any] = {name: setting.first for name, setting in SETTINGS.items()}
     for name, texts in given.items():
+        if name == NAME:
+            continue
         if name not in SETTINGS:
             raise UsageError(f"{name} is not a setting of a scenario")
         settings[name] = _read(name, SETTINGS[name], texts)

@@ -5,30 +5,35 @@ from typing import Any
 
 import streamlit as st
 
+from planner.catalog.gpu_label import gpu_label
 from planner.errors import UsageError
 from planner.files.keys import asdict
 from planner.planning.search_options import RANKS, Choices
 from planner.planning.size_answer import SizeAnswer
 from planner.planning.sizing import size
 from planner.planning.study import Study, command_line, without_rate
+from planner.report.column_words import column_words
 from planner.report.figures.answer_figures import fleet_costs
 from planner.report.figures.fleet_figures import fleet_load
 from planner.report.figures.sensitivity_figures import tornado
 from planner.report.findings import OFFER_COLUMNS
 from planner.report.plan_tables import sizing_words
 from planner.report.split_tables import split_words
+from planner.settings.rate_scaling import MEANINGS
 from planner.traces import Trace
 from planner.traces.shaping.rate_series import RateSeries, read_rate_series
 from planner.ui.capacity_page import objectives_of, scaling_of
 from planner.ui.downloads import answer_downloads
 from planner.ui.fleet_answer import best_of_each_gpu, card, options_table, published_error
 from planner.ui.fleet_form import given_prices, gpus_form, prices_form, prices_text
-from planner.ui.kept_answers import Answer, answer, is_asked, question_of, search
+from planner.ui.kept_answers import Answer, answer, is_asked, question_of_fleets, search
 from planner.ui.kept_replays import show, theme
 from planner.ui.link import ANY, SWITCH, in_link, number, one_of
 from planner.ui.own_profiles import portable, profile_of
 from planner.ui.pools_form import FILE, Pools, draw_pools, pools_form, words_of
 from planner.ui.pools_form import KEYS as POOL_KEYS
+from planner.ui.table_words import worded
+from planner.ui.targets_form import targets_words
 from planner.ui.uploads import as_file
 from planner.ui.words import plain, without_paths
 
@@ -37,19 +42,24 @@ NO_SCHEDULE, BY_PERIOD, BY_SERIES = SCHEDULES = "none", "parts of the trace", "a
 KEYS = ("schedule", "spare", "ranks", "period", "layouts", "sensitivity", "growth", *POOL_KEYS)  # in the address
 MOST_SPARE = 100
 IN_THE_CARD = ("launch: ", "the repeated trace")  # how sentences begin that the card has
-PERCENT, MONEY = st.column_config.NumberColumn(format="percent"), st.column_config.NumberColumn(format="%.2f")
-FORMATS = {"headroom": PERCENT, "attainment": PERCENT} | dict.fromkeys(
-    ("cost_usd_per_hour", "cost_usd_per_month", "cost_usd_per_year", "cost_usd_per_million_output_tokens", "power_kw",
-     "power_usd_per_month", "total_usd_per_month", "co2_kg_per_month"), MONEY)
+FORMATS = {
+    "headroom": st.column_config.NumberColumn(format="percent"),
+    "attainment": st.column_config.NumberColumn("requests within their limits", format="percent"),
+    **{name: st.column_config.NumberColumn(column_words(name), format="%.2f") for name in (
+        "cost_usd_per_hour", "cost_usd_per_million_output_tokens", "power_kw")},
+    **{name: st.column_config.NumberColumn(column_words(name), format="localized") for name in (
+        "cost_usd_per_month", "cost_usd_per_year", "power_usd_per_month", "total_usd_per_month", "co2_kg_per_month")}}
 
 
 def page(trace: Trace, study: Study) -> None:
     """Draw the page."""
     if study.objectives is None:
-        raise UsageError("slo: a fleet needs objectives; give them in the sidebar, as in 'ttft:500 tpot:50'")
+        raise UsageError("A fleet needs targets; give them in the sidebar.")
     form, series, pools = _asked()
-    question = question_of(trace, study, {**objectives_of(study), **form,
-                                          "rates": None if series is None else series.source.rpartition("/")[2]})
+    question = question_of_fleets(trace, study, {
+        "targets": targets_words(study.objectives), **form, "GPUs": [gpu_label(gpu) for gpu in form["GPUs"]],
+        "scaling": None, "another rate by": MEANINGS[form["scaling"]],
+        "rates": None if series is None else series.source.rpartition("/")[2]})
     if st.button("Find the fleet", type="primary", key="sizing_find") and _is_whole(form, series):
         _search(trace, study, form, series, pools, question)
     found = answer(NAME, question, "Replaying fleets")
@@ -69,7 +79,7 @@ def _asked() -> tuple[dict[str, Any], RateSeries | None, Pools | None]:
                     help="If the load changes over the day: a number of replicas for each part of the time.")
     *places, right, last = st.columns(3 if pools is None else 2)
     sizes = list(map(str, RANKS))
-    ranks = places[0].multiselect("Tensor-parallel sizes", RANKS, RANKS, **in_link(
+    ranks = places[0].multiselect("GPUs per replica (tensor parallelism)", RANKS, RANKS, **in_link(
         "ranks", list(RANKS), one_of(sizes))) if pools is None else list(RANKS)
     usual = Choices().num_spare
     spare = right.number_input("Spare replicas", 0, MOST_SPARE, usual, help="Extra replicas against failures.",
@@ -82,22 +92,23 @@ def _asked() -> tuple[dict[str, Any], RateSeries | None, Pools | None]:
                               help="Also size the cheapest fleets with changed assumptions.")
     growth = st.text_input("Growth of the rate", "", placeholder="10%/month", **in_link("growth", "", ANY),
                            help="As in 10%/month or 2x/year: when the cheapest fleet must grow, over 12 months.")
-    file = st.file_uploader("rates over time", type=["csv", "gz", "zst"], key="rate_series",
+    file = st.file_uploader("Rates over time", type=["csv", "gz", "zst"], key="rate_series",
                             help="CSV with start_s and rate_rps: the start of each window and its requests per "
                                  "second.") if kind == BY_SERIES else None
-    form = {"GPUs": gpus, "tensor-parallel sizes": ranks, "spare": int(spare), "scaling": scaling_of(last),
-            "period": period, "schedule": kind, "all layouts": every, "sensitivity": sensitivity,
-            "growth": growth.strip() or None, "prices": prices_text(given_prices()) or None, **words_of(pools)}
+    form = {"GPUs": gpus, "GPUs per replica": ranks, "spare replicas": int(spare), "scaling": scaling_of(last),
+            "length of a part [s]": period, "replicas over the day": kind, "all layouts": every,
+            "sensitivity": sensitivity, "growth": growth.strip() or None,
+            "prices": prices_text(given_prices()) or None, **words_of(pools)}
     return form, None if file is None else _series(file.name, file.getvalue()), pools
 
 
 def _is_whole(form: dict[str, Any], series: RateSeries | None) -> bool:
     """Tell whether the form has all that is needed; say what it lacks."""
-    if form["schedule"] == BY_SERIES and series is None:
+    if form["replicas over the day"] == BY_SERIES and series is None:
         st.warning("Upload the rates over time: a CSV with start_s and rate_rps.")
         return False
-    if not form["GPUs"] or not form["tensor-parallel sizes"]:
-        st.warning("Choose at least one GPU and one tensor-parallel size.")
+    if not form["GPUs"] or not form["GPUs per replica"]:
+        st.warning("Choose at least one GPU and one number of GPUs per replica.")
         return False
     return True
 
@@ -107,9 +118,9 @@ def _search(trace: Trace, study: Study, form: dict[str, Any], series: RateSeries
     if series is not None:  # the file has the rates
         study = replace(study, scenario=without_rate(study.scenario))
     scenario = study.scenario if pools is None else replace(study.scenario, fleet=pools.kept())
-    choices = Choices(gpus=[str(profile_of("gpu", gpu)) for gpu in form["GPUs"]], ranks=form["tensor-parallel sizes"],
+    choices = Choices(gpus=[str(profile_of("gpu", gpu)) for gpu in form["GPUs"]], ranks=form["GPUs per replica"],
                       prune_layouts=not form["all layouts"], quantizations=[study.scenario.quantization],
-                      prices=given_prices(), num_spare=form["spare"], period_s=form["period"],
+                      prices=given_prices(), num_spare=form["spare replicas"], period_s=form["length of a part [s]"],
                       series=series, scaling=form["scaling"], sensitivity=form["sensitivity"], growth=form["growth"],
                       thresholds=() if pools is None else pools.thresholds)
     about = {"command": _command(study, form, series, pools), "trace": trace, "scenario": study.scenario,
@@ -136,11 +147,15 @@ def _draw(answer: Answer) -> None:
         show(tornado(found.sensitivity, theme=theme()), key="fleet-sensitivity")
     words = _said_of(("growth",), words)
     if found.growth is not None:
-        st.dataframe([asdict(month) for month in found.growth.months], hide_index=True, alt="months")
+        months = [asdict(month) for month in found.growth.months]
+        st.dataframe(months, hide_index=True, alt="months", column_config=worded(months[0]) | {
+            "rate_rps": st.column_config.NumberColumn("rate [requests/s]", format="%.3g"),
+            "cost_usd_per_month": st.column_config.NumberColumn("cost [USD a month]", format="localized")})
     if found.options:
         st.subheader("On each price term", anchor=False)
         st.dataframe([{key: offer.get(key) for key in OFFER_COLUMNS} for offer in map(asdict, found.options)],
-                     hide_index=True, alt="offers", column_config=FORMATS)
+                     hide_index=True, alt="offers", column_config=FORMATS | worded(
+                         [key for key in OFFER_COLUMNS if key not in FORMATS]))
     with st.expander("What the answer rests on"):
         _said_of(("",), [line for line in words if not line.startswith(IN_THE_CARD)])
         for note in found.notes:
@@ -176,13 +191,13 @@ def _series(name: str, content: bytes) -> RateSeries:
 def _command(study: Study, form: dict[str, Any], series: RateSeries | None, pools: Pools | None) -> str:
     """Return the command that finds the same."""
     kinds: dict[str, Any] = {"gpu": ",".join(form["GPUs"]),
-                             "tensor_parallel_size": ",".join(map(str, form["tensor-parallel sizes"]))}
+                             "tensor_parallel_size": ",".join(map(str, form["GPUs per replica"]))}
     if pools is not None:
         kinds = {"gpu": None, "tensor_parallel_size": None, "fleet": FILE, "thresholds": form["thresholds"]}
     return command_line(portable(study), "size", {
         **({} if study.scenario.data_parallel_attention else {"data_parallel_size": None}),
         "prefill_replicas": None, **kinds, **objectives_of(study),
-        "spare": form["spare"] or None, "scaling": form["scaling"], "period": form["period"],
+        "spare": form["spare replicas"] or None, "scaling": form["scaling"], "period": form["length of a part [s]"],
         "sensitivity": form["sensitivity"] or None, "growth": form["growth"], "price": form["prices"],
         "prune_layouts": None if form["all layouts"] else True,
         "rate_series": None if series is None else series.source.rpartition("/")[2]})

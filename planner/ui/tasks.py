@@ -21,6 +21,7 @@ from planner.settings.scenario import Scenario
 from planner.traces import Trace, read_trace
 from planner.traces.reading import BadRows
 from planner.traces.shaping.description import describe as describe_traffic
+from planner.ui.processes import short_lived
 from planner.ui.uploads import as_file
 
 MOST_CSV_ROWS = 200_000
@@ -48,10 +49,15 @@ def read_upload(name: str, content: bytes, most_rows: int, on_bad_rows: BadRows)
 def start_pool() -> None:
     """Start the processes of a search beside this one, with the loop loaded; it does not wait for them.
 
-    joblib keeps them for the next search, and ends them after five minutes without one.
+    joblib keeps them for the next search, and ends them when they have waited for one for so long as `processes` says.
     """
-    calls = [joblib.delayed(_load_loop)() for _ in range(joblib.effective_n_jobs(-1))]
-    threading.Thread(target=joblib.Parallel(n_jobs=-1, mmap_mode="c"), args=(calls,), daemon=True).start()
+    threading.Thread(target=_start, daemon=True).start()
+
+
+def _start() -> None:
+    with short_lived():
+        joblib.Parallel(n_jobs=-1, mmap_mode="c")(joblib.delayed(_load_loop)()
+                                                  for _ in range(joblib.effective_n_jobs(-1)))
 
 
 def _load_loop() -> None:

@@ -5,7 +5,6 @@ from typing import Any
 
 import streamlit as st
 
-from planner.report.content import value_text
 from planner.report.target_cards import Card, cards
 from planner.report.verdict_line import Kind, verdict_line
 from planner.results.saturation import NO, saturation_sentence
@@ -18,7 +17,7 @@ BOXES = {Kind.KEPT: (st.success, ":material/check_circle:"), Kind.MISSED: (st.er
          Kind.NO_TARGETS: (st.info, ":material/info:")}
 QUIET = (("p99_e2el_ms", "end to end p99", "ms"), ("mean_queue_ms", "mean queue", "ms"),
          ("kv_cache_usage_peak", "KV cache peak", "%"), ("gpu_busy_fraction", "GPU busy", "%"),
-         ("cost_usd_per_million_output_tokens", "USD per million output tokens", ""))
+         ("cost_usd_per_million_output_tokens", "USD per million output tokens", "USD"))
 
 
 def draw_verdict(numbers: Numbers) -> None:
@@ -53,10 +52,9 @@ def _draw(card: Card, before: Card | None) -> None:
 
 def quiet_numbers(summary: Mapping[str, Any]) -> list[str]:
     """Return the numbers of less weight as texts."""
-    return [f"{name} {_short(summary[key], unit)}" for key, name, unit in QUIET if summary[key] is not None]
+    return [f"{summary[key]:,.2f} {name}" if unit == "USD" else f"{name} {_short(summary[key], unit)}"
+            for key, name, unit in QUIET if summary[key] is not None]
 
 
 def _short(value: float, unit: str) -> str:
-    if unit == "ms":
-        return time_text(value)
-    return f"{value:.0%}".replace("%", " %") if unit == "%" else value_text(round(value, 2))
+    return time_text(value) if unit == "ms" else f"{100 * value:.0f} %"

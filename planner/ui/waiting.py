@@ -7,7 +7,7 @@ from typing import Any
 import streamlit as st
 
 from planner.errors import PlannerError
-from planner.ui.words import without_paths
+from planner.ui.words import plain, without_paths
 from planner.ui.work import Job, Task, start
 
 PATIENCE_S = 0.2  # between two places at which Streamlit may end this run of the page, as when its tab is closed
@@ -74,5 +74,6 @@ def watch(job: Job, began_s: float, said: str) -> None:
     if state.total:
         left.progress(state.num_done / state.total, f"{state.num_done:,} of {state.total:,} {said}")
     else:
-        left.caption(f"{said} … {time.monotonic() - began_s:,.0f} s")
+        stage = f" ({state.stage})" if state.stage else ""
+        left.caption(plain(f"{said} … {time.monotonic() - began_s:,.0f} s{stage}"))
     right.button("Stop", width="stretch", disabled=state.stop.is_set(), on_click=state.stop.set)

@@ -10,6 +10,15 @@ from pathlib import Path
 MARKS = "\\`*_{}[]()#+-.!|<>$:~"
 
 
+def sentence(text: str) -> str:
+    """Return text that begins with a capital letter.
+
+    >>> sentence("a request takes 1 s"), sentence("TTFT is missed")
+    ('A request takes 1 s', 'TTFT is missed')
+    """
+    return text[:1].upper() + text[1:]
+
+
 def plain(text: str) -> str:
     """Return text that Markdown shows as it is: the entities that Plotly reads undone, marks escaped."""
     return "".join(f"\\{char}" if char in MARKS else char for char in html.unescape(text))

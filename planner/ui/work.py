@@ -37,6 +37,7 @@ class State:
     Parameters
     ----------
     num_done, total : parts that are done, of how many; 0 where it has no parts.
+    stage : what is done now, in words with its parts; empty where nobody knows.
     content : the result, pickled, or as much of it as there is; None while there is none.
     error : why there is none, a sentence.
     is_over, stop : set at the end, and to end it.
@@ -44,6 +45,7 @@ class State:
 
     num_done: int = 0
     total: int = 0
+    stage: str = ""
     content: bytes | None = None
     error: str | None = None
     is_over: threading.Event = field(default_factory=threading.Event)
@@ -184,6 +186,8 @@ def _done(worker: Worker, state: State, content: bytes) -> bool:
         if kind == "progress":
             state.num_done, state.total, so_far = said
             state.content = so_far or state.content
+        elif kind == "stage":
+            state.stage = said
         elif kind == "done":
             state.content = said
             return True

@@ -7,10 +7,16 @@ import inspect
 import os
 import pickle
 import sys
+import threading
 import traceback
 from typing import Any, BinaryIO
 
 from planner.errors import PlannerError
+from planner.progress import Stage, shown_by
+from planner.ui.processes import short_lived
+
+TELL_S = 0.25  # between two looks at the stages
+SAYING = threading.Lock()  # of the output, which two threads write to
 
 
 def main() -> None:
@@ -27,6 +33,45 @@ def main() -> None:
             _say(answers, *_done(answers, task, args))
 
 
+class Told:
+    """Tells how far a job is while it runs: the outermost of its stages that counts its parts."""
+
+    def __init__(self, answers: BinaryIO) -> None:
+        self._answers = answers
+        self._stages: list[Stage] = []
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._tell, daemon=True)
+
+    def __enter__(self) -> "Told":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def begin(self, stage: Stage) -> None:
+        """Take a stage among those that are told."""
+        self._stages.append(stage)
+
+    def end(self, stage: Stage) -> None:
+        """Leave a stage out from now on."""
+        self._stages.remove(stage)
+
+    def _tell(self) -> None:
+        before = ""
+        while not self._is_over.wait(TELL_S):
+            text = next((_words(stage) for stage in list(self._stages) if stage.total), "")
+            if text != before:
+                _say(self._answers, "stage", text)
+            before = text
+
+
+def _words(stage: Stage) -> str:
+    done = stage.done() if callable(stage.done) else stage.done
+    return f"{stage.what}: {done:,.0f} of {stage.total:,.0f}"
+
+
 def _load() -> None:
     """Load what every replay needs, so that the first job need not."""
     from planner.replays.driver import compiled_loop
@@ -38,10 +83,8 @@ def _load() -> None:
 def _done(answers: BinaryIO, task: Any, args: Any) -> tuple[str, Any]:
     """Do a job; return its result, pickled, or why there is none."""
     try:
-        answer = task(*args)
-        if inspect.isgenerator(answer):
-            answer = _each_part(answers, answer)
-        return "done", _pickled(answer)
+        with Told(answers) as told, shown_by(told), short_lived():
+            return "done", _pickled(_result(answers, task(*args)))
     except PlannerError as error:
         return "failed", str(error)
     except MemoryError:
@@ -51,13 +94,16 @@ def _done(answers: BinaryIO, task: Any, args: Any) -> tuple[str, Any]:
         return "failed", None
 
 
-def _each_part(answers: BinaryIO, parts: Any) -> Any:
-    """Run a job that yields, tell each part with the result so far, and return its result."""
+def _result(answers: BinaryIO, parts: Any) -> Any:
+    """Return the result of a job; one that yields is run, and each part is told with the result so far."""
+    if not inspect.isgenerator(parts):
+        return parts
     while True:
         try:
-            num_done, total, so_far = next(parts)
+            part: Any = next(parts)
         except StopIteration as end:
             return end.value
+        num_done, total, so_far = part
         _say(answers, "progress", (num_done, total, None if so_far is None else _pickled(so_far)))
 
 
@@ -66,8 +112,10 @@ def _pickled(value: Any) -> bytes:
 
 
 def _say(answers: BinaryIO, kind: str, said: Any) -> None:
-    pickle.dump((kind, said), answers, protocol=pickle.HIGHEST_PROTOCOL)
-    answers.flush()
+    content = _pickled((kind, said))
+    with SAYING:
+        answers.write(content)
+        answers.flush()
 
 
 if __name__ == "__main__":

@@ -7,10 +7,12 @@ import streamlit as st
 
 from planner.planning.study import Study
 from planner.report.trace_tables import description_table
+from planner.results.short_times import time_text
 from planner.traces import Trace
 from planner.ui.downloads import harmless
 from planner.ui.kept_replays import kept, show, study_key
 from planner.ui.kept_replays import theme as page_theme
+from planner.ui.table_words import worded
 from planner.ui.tasks import Traffic, traffic
 from planner.ui.words import plain
 
@@ -25,7 +27,7 @@ def page(trace: Trace, study: Study) -> None:
                           said="Describing the traffic …")
     account = trace.account
     st.caption(plain(f"{account.source} ({account.format}): {account.rows_kept:,} of {account.rows_read:,} rows read, "
-                     f"{found.num_requests:,} requests replayed over {found.description['span_s']:,.0f} s"))
+                     f"{found.num_requests:,} requests replayed over {time_text(1e3 * found.description['span_s'])}"))
     for note in account.notes:
         st.caption(plain(note))
     for reason, count in account.dropped.items():
@@ -42,8 +44,8 @@ def page(trace: Trace, study: Study) -> None:
     show(found.figures[chosen], key=chosen)
     with st.expander("In numbers: rates, lengths, sharing, sessions, tenants"):
         st.code(description_table(found.description), language=None)
-    st.subheader("First requests")
-    st.dataframe(harmless(found.head), hide_index=True)
+    st.subheader("First requests", anchor=False)
+    st.dataframe(harmless(found.head), hide_index=True, alt="first requests", column_config=worded(found.head.columns))
 
 
 def headlines(description: Mapping[str, Any]) -> dict[str, str]:
@@ -51,10 +53,10 @@ def headlines(description: Mapping[str, Any]) -> dict[str, str]:
     rate, lengths = description["rates"]["requests_per_s"], description["lengths"]
     peak, sharing = description["burstiness"]["peak_over_mean"].get(MINUTE), description["sharing"]
     return {
-        **({} if rate is None else {"mean rate": f"{rate:,.3g}/s"}),
-        **({} if rate is None or peak is None else {"peak minute": f"{rate * peak:,.3g}/s"}),
-        **{f"{name} p50, p99": f"{lengths[key]['p50']:,.0f}, {lengths[key]['p99']:,.0f} tokens"
-           for name, key in (("prompt", "input_tokens"), ("output", "output_tokens"))},
-        **({} if sharing is None else {"prompt tokens seen before": f"{sharing['infinite_hit_rate']:.1%}".replace(
+        **({} if rate is None else {"Mean rate": f"{rate:,.3g}/s"}),
+        **({} if rate is None or peak is None else {"Peak minute": f"{rate * peak:,.3g}/s"}),
+        **{f"{name}, p50 / p99 [tokens]": f"{lengths[key]['p50']:,.0f} / {lengths[key]['p99']:,.0f}"
+           for name, key in (("Prompt", "input_tokens"), ("Output", "output_tokens"))},
+        **({} if sharing is None else {"Prompt tokens seen before": f"{sharing['infinite_hit_rate']:.0%}".replace(
             "%", " %")}),
     }

@@ -43,6 +43,12 @@ def set_option(page: Any, label: str, text: str) -> None:
     settle(page)
 
 
+def set_axes(page: Any, text: str) -> None:
+    """Set the options that vary on the page Explore, as text."""
+    page.get_by_text("As text", exact=True).click()
+    page.get_by_role("textbox", name="An option with its values").fill(text)
+
+
 def metric(page: Any, label: str) -> str:
     """Return a headline number, once the page has stopped running."""
     page.wait_for_selector(IDLE)

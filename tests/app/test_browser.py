@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 import pytest
-from browsing import CHROMIUM, REASON, WAIT_MS, metric, opened, set_option, settle, shoot
+from browsing import CHROMIUM, REASON, WAIT_MS, metric, opened, set_axes, set_option, settle, shoot
 from measured_runs import write_synthetic
 
 pytest.importorskip("playwright.sync_api")
@@ -304,7 +304,7 @@ def test_a_capacity_is_found(browser: Any, address: str) -> None:
 
 def test_a_grid_has_a_front(browser: Any, address: str) -> None:
     page = opened(browser, f"{address}/explore?limit=300&rate_scale=3.0")
-    page.get_by_role("textbox", name="axes:").fill("max_num_seqs=8,32,128\ndata_parallel_size=1,2")
+    set_axes(page, "max_num_seqs=8,32,128\ndata_parallel_size=1,2")
     page.get_by_role("button", name="Replay the grid").click()
     page.get_by_text("Pareto front").wait_for()
     page.get_by_text("6 configurations; labels").wait_for()
@@ -348,7 +348,7 @@ def test_a_click_tells_a_requests_story(browser: Any, address: str) -> None:
 
 def test_a_long_sweep_leaves_the_page_alive_and_can_be_stopped(browser: Any, address: str) -> None:
     page = opened(browser, f"{address}/explore?rate_scale=2.0")
-    page.get_by_role("textbox", name="axes:").fill("max_num_seqs=" + ",".join(map(str, range(1, 2001))))
+    set_axes(page, "max_num_seqs=" + ",".join(map(str, range(1, 2001))))
     page.get_by_role("button", name="Replay the grid").click()
     page.get_by_text("of 2,000 configurations replayed").wait_for()
     page.wait_for_function("() => /[1-9]\\d* of 2,000/.test(document.body.innerText)")

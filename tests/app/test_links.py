@@ -185,16 +185,16 @@ def test_forms_keep_their_values_and_answers_their_question() -> None:
     page = linked("capacity", limit="300", scaling="poisson", replicates="0", slo="ttft:500 p99_tpot:50")
     assert page.selectbox(key="scaling").value == "poisson"
     page = until(press(page, "Find the capacity"), lambda page: page.subheader)
-    assert "slo ttft:500 p99_tpot:50" in said(page).replace("\\", "")
-    assert "scaling poisson" in said(page).replace("\\", "")
+    assert "targets TTFT 500 ms for 99 % of the requests; p99 TPOT 50 ms" in said(page).replace("\\", "")
+    assert "another rate by arrivals drawn as a Poisson process" in said(page).replace("\\", "")
     assert not page.warning
     page.text_input(key="slo").set_value("ttft:300").run()
     page.toggle(key="targets_as_text").set_value(True).run()
-    assert "slo ttft:500 p99_tpot:50 (now ttft:300)" in page.warning[0].value.replace("\\", "")
+    assert "p99 TPOT 50 ms (now TTFT 300 ms for 99 % of the requests)" in page.warning[0].value.replace("\\", "")
     page.text_input(key="slo").set_value("ttft:500 p99_tpot:50").run()
     assert not page.warning
     page.selectbox(key="scaling").set_value("compress").run()
-    assert "scaling poisson (now compress)" in page.warning[0].value.replace("\\", "")
+    assert "drawn as a Poisson process (now the same users in a hurry)" in page.warning[0].value.replace("\\", "")
 
 
 def test_a_link_pins_its_scenarios_and_says_what_it_does_not_know() -> None:
@@ -215,6 +215,18 @@ def test_a_link_pins_its_scenarios_and_says_what_it_does_not_know() -> None:
         assert "pin" not in press(page, "Continue with the sidebar's values").query_params
     page = linked("compare", limit="300", pin="trace=your+file")
     assert "replays your file; upload it" in page.error[0].value
+
+
+def test_a_name_of_a_pinned_scenario_is_in_its_link() -> None:
+    page = linked("compare", limit="300", pin="limit=300&max_num_seqs=8&name=few+seats")
+    assert "against **few seats**" in said(page).replace("\\", "")
+    field = next(each for each in page.text_input if each.value == "few seats")
+    page = field.set_value("eight").run()
+    assert "against **eight**" in said(page).replace("\\", "")
+    assert page.query_params["pin"] in (["limit=300&max_num_seqs=8&name=eight"], "limit=300&max_num_seqs=8&name=eight")
+    page = next(each for each in page.text_input if each.value == "eight").set_value("").run()
+    assert "against **running sequences, at most 8**" in said(page).replace("\\", "")
+    assert page.query_params["pin"] in (["limit=300&max_num_seqs=8"], "limit=300&max_num_seqs=8")
 
 
 def test_the_history_links_a_scenario_with_the_one_before_it() -> None:

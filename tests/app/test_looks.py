@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import CHROMIUM, REASON, opened, set_option, settle, shoot
+from browsing import CHROMIUM, REASON, opened, set_axes, set_option, settle, shoot
 from measured_runs import write_synthetic
 
 pytest.importorskip("playwright.sync_api")
@@ -89,7 +89,7 @@ def fill(page: Any, name: str, folder: Path) -> None:
         page.get_by_role("button", name="Find the fleet").click()
         page.get_by_text("Load against the fleet").wait_for()
     elif name == "Explore":
-        page.get_by_role("textbox", name="axes:").fill("max_num_seqs=8,32,128\ndata_parallel_size=1,2")
+        set_axes(page, "max_num_seqs=8,32,128\ndata_parallel_size=1,2")
         page.get_by_role("button", name="Replay the grid").click()
         page.get_by_text("6 configurations; labels").wait_for()
     elif name == "Accuracy":

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::R
 PLACES = [address for _, _, address, _ in PAGES]
 EMPTY = {"plan": "How many GPUs does this traffic need", "compare": "Pin a scenario here or on Replay",
          "capacity": "Find the highest rate", "sizing": "Find the fewest replicas",
-         "explore": "Choose the options to vary",
+         "explore": "Choose options and their values",
          "accuracy": "Upload your measurements"}
 CONFIG = {"architectures": ["LlamaForCausalLM"], "hidden_size": 2048, "intermediate_size": 8192,
           "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256,
@@ -107,7 +107,7 @@ def test_a_capacity_counts_users() -> None:
 
 def test_a_replay_says_whether_it_keeps_up() -> None:
     own, more = linked("replay"), linked("replay", rate_scale="12")
-    assert "saturated: no" in said(own).replace("\\", "")
+    assert "Saturated: no" in said(own).replace("\\", "")
     assert own.success[0].value.startswith("Keeps its targets")
     assert "saturated: yes since" in said(more).replace("\\", "")
     assert more.error[0].value.startswith("Overloaded")
@@ -126,14 +126,14 @@ def test_a_days_load_stands_against_its_fleet() -> None:
     page = opened("sizing", gpus=["h100-sxm"])
     page.radio(key="schedule").set_value("a file of rates").run()
     assert "Upload the rates over time" in press(page, "Find the fleet").warning[0].value
-    uploader(page, "rates over time").upload("day.csv", b"start_s,rate_rps\n0,5\n60,20\n120,0\n")
+    uploader(page, "Rates over time").upload("day.csv", b"start_s,rate_rps\n0,5\n60,20\n120,0\n")
     page.multiselect(key="ranks").set_value([1])
     page = until(press(page, "Find the fleet"), lambda page: page.get("plotly_chart"))
     assert not page.exception
     assert len(page.get("plotly_chart")) == 2
     assert "--rate-series day.csv" in page.code[-1].value
     assert any(caption.value.startswith("on a schedule") for caption in page.caption)
-    assert "ttft\\:500 tpot\\:50" in said(page)
+    assert "targets TTFT 500 ms, TPOT 50 ms for 99 % of the requests" in said(page).replace("\\", "")
 
 
 def test_a_fleet_says_what_it_rests_on_and_when_it_grows() -> None:
@@ -153,7 +153,7 @@ def test_a_fleet_says_what_it_rests_on_and_when_it_grows() -> None:
 def test_a_file_of_rates_that_is_wrong_is_said() -> None:
     page = opened("sizing", gpus=["h100-sxm"])
     page.radio(key="schedule").set_value("a file of rates").run()
-    uploader(page, "rates over time").upload("day.csv", b"start_s,rate_rps\n0,5\n60,x\n")
+    uploader(page, "Rates over time").upload("day.csv", b"start_s,rate_rps\n0,5\n60,x\n")
     page = press(page, "Find the fleet")
     assert not page.exception
     assert "day.csv: row 3: rate_rps = 'x'" in page.error[0].value
@@ -254,7 +254,9 @@ def test_published_errors_are_shown_without_an_upload() -> None:
     page = opened("accuracy")
     sections = read_published()
     assert page.selectbox(key="published").options == list(sections)
-    assert list(page.dataframe[0].value["value"]) == [row.value for row in next(iter(sections.values()))]
+    first = next(iter(sections.values()))
+    assert list(page.dataframe[0].value["value"]) == pytest.approx([100 * row.value for row in first if row.value])
+    assert "left out of the fit, TPOT is 5 % off and TTFT is 11 % off in the median" in said(page).replace("\\", "")
     assert sum(row.is_met is not None for rows in sections.values() for row in rows) > 30
 
 
@@ -262,13 +264,13 @@ def test_constants_are_fitted_to_an_upload_and_used_by_every_page(tmp_path: Path
     """The sidebar's scenario has them from then on: errors, commands and answers; a chip goes back."""
     content = write_synthetic(tmp_path / "runs.csv", {"host_s": 0.006}, noise=0.02).read_bytes()
     page = opened("accuracy")
-    uploader(page, "measurements").upload("runs.csv", content)
+    uploader(page, "Measurements").upload("runs.csv", content)
     page.run()
     before = page.dataframe[0].value["error"].abs().mean()
     press(page, "Fit the constants to these measurements")
     page = until(page, lambda page: "Use on all pages" in [button.label for button in page.button])
     assert not page.exception
-    assert re.search(r"constants of vLLM are fitted: .*tpot_ms is \d+\.\d % off on average before the fit", said(page)
+    assert re.search(r"constants of vLLM are fitted: .*TPOT is \d+\.\d % off on average before the fit", said(page)
                      .replace("\\", ""))
     constants = next(table.value for table in page.dataframe if "bundled" in table.value)
     assert ((constants["from"] <= constants["fitted"]) & (constants["fitted"] <= constants["to"])).all()

@@ -248,13 +248,13 @@ def test_objectives_that_nothing_keeps_are_no_error() -> None:
 def test_a_fleet_states_its_objectives() -> None:
     page = linked("sizing", limit="300", slo="p99_ttft:1000 p99_tpot:50", ranks="1", spare="1", gpus="h100-sxm")
     page = until(press(page, "Find the fleet"), lambda page: page.header)
-    assert "slo p99_ttft:1000 p99_tpot:50" in said(page).replace("\\", "")
+    assert "targets p99 TTFT 1,000 ms, p99 TPOT 50 ms" in said(page).replace("\\", "")
     assert "p99_ttft:1000 p99_tpot:50" in page.code[-1].value
     found = page.session_state["found_sizing"].value
     assert "p99_ttft:1000" in to_json(found)
     assert "p99_ttft:1000" in answer_html(SavedAnswer(name="fleet", answer=found))
     page.multiselect(key="ranks").set_value([1, 2]).run()
-    assert "tensor-parallel sizes 1 (now 1, 2)" in page.warning[0].value.replace("\\", "")
+    assert "GPUs per replica 1 (now 1, 2)" in page.warning[0].value.replace("\\", "")
 
 
 def test_a_log_on_the_first_page_starts_the_processes_of_a_search() -> None:
@@ -368,7 +368,7 @@ def test_the_first_page_asks_for_gpus_for_targets_and_for_a_rate() -> None:
     assert "Choose at least one GPU" in page.warning[0].value
     closed = linked("plan", limit="100", max_concurrency="4")
     assert "this page plans for a rate of requests" in closed.error[0].value.replace("\\", "")
-    assert "a plan needs targets" in linked("plan", limit="100", slo="").error[0].value
+    assert "A plan needs targets" in linked("plan", limit="100", slo="").error[0].value
 
 
 LAUNCH = "VLLM_X=1 vllm serve meta-llama/Llama-3.1-8B-Instruct --max-num-seqs 64 --port 8000 --quantization fp8"

@@ -15,6 +15,7 @@ from planner.report.figures.style import (
     Theme,
     figure_of_rows,
     finish,
+    log_axis,
     plot_text,
     wrapped,
 )
@@ -33,20 +34,33 @@ def predicted_over_measured(table: pl.DataFrame, metric: str, *, theme: Theme = 
     theme : "light" or "dark".
     """
     rows = table.select("id", measured=f"measured_{metric}", predicted=f"predicted_{metric}").drop_nulls()
-    figure = figure_of_rows([f"predicted {metric}"], f"measured {metric}", row_px=320)
+    words, unit = metric_name(metric)
+    figure = figure_of_rows([f"predicted {words}{unit}"], f"measured {words}{unit}", row_px=320)
     if rows.height:
-        ends = [min(rows["measured"].min(), rows["predicted"].min()),  # type: ignore[type-var]
-                max(rows["measured"].max(), rows["predicted"].max())]  # type: ignore[type-var]
+        both = [*rows["measured"].cast(pl.Float64).to_list(), *rows["predicted"].cast(pl.Float64).to_list()]
+        ends = [min(both), max(both)]
         figure.add_scatter(x=ends, y=ends, mode="lines", line={"color": GREY, "dash": "dot"}, showlegend=False,
                            hoverinfo="skip")
         figure.add_scatter(x=rows["measured"].to_list(), y=rows["predicted"].to_list(), mode="markers",
                            marker={"color": BLUE, "size": 7, "opacity": 0.7}, showlegend=False,
                            text=[plot_text(str(name)) for name in rows["id"]],
                            hovertemplate="%{text}: measured %{x:,.4g}, predicted %{y:,.4g}<extra></extra>")
-        figure.update_xaxes(type="log")
-        figure.update_yaxes(type="log")
+        figure.update_xaxes(**log_axis(both))
+        figure.update_yaxes(**log_axis(both))
     note = f"{rows.height:,} runs; on the line, predicted equals measured" if rows.height else "no run has both values"
-    return finish(figure, f"{metric}: predicted over measured", note, theme, hovermode="closest")
+    return finish(figure, f"{words}: predicted over measured", note, theme, hovermode="closest")
+
+
+def metric_name(metric: str) -> tuple[str, str]:
+    """Return a measured metric in words, and its unit in brackets.
+
+    >>> metric_name("p99_ttft_ms"), metric_name("tpot_ms"), metric_name("throughput")
+    (('p99 TTFT', ' [ms]'), ('TPOT', ' [ms]'), ('throughput', ''))
+    """
+    name = metric.removesuffix("_ms")
+    statistic = parse_statistic(name)
+    words = statistic.label if statistic is not None else LABELS.get(name, name.replace("_", " "))
+    return words, " [ms]" if metric.endswith("_ms") else ""
 
 
 def measured_percentiles(row: Mapping[str, Any], metrics: Sequence[str], *, theme: Theme = "light") -> Any:
@@ -71,7 +85,7 @@ def measured_percentiles(row: Mapping[str, Any], metrics: Sequence[str], *, them
                                mode="lines+markers", name=f"{LABELS[metric]}, {kind}",
                                line={"color": LINE_COLORS[place % len(LINE_COLORS)], "dash": dash, "width": 2},
                                hovertemplate="p%{y:g}: %{x:,.4g} ms<extra>%{fullData.name}</extra>")
-    figure.update_xaxes(type="log", dtick="D2")
+    figure.update_xaxes(**log_axis([value for trace in figure.data for value in trace.x]))
     figure.update_yaxes(range=[0, 101], ticksuffix=" %")
     note = "share of requests that are at least as fast" if figure.data else "the file has no percentiles"
     return finish(figure, "Measured and predicted", note, theme, hovermode="closest")
@@ -86,7 +100,7 @@ def published_errors(rows: Sequence[Published], *, theme: Theme = "light") -> An
     theme : "light" or "dark".
     """
     known = [row for row in rows if row.value is not None]
-    names = [wrapped(row.name, LABEL_CHARS) for row in known]
+    names = [wrapped(row.words, LABEL_CHARS) for row in known]
     figure = go.Figure()
     for is_met, color, name in ((True, BLUE, "target met"), (False, VERMILLION, "target missed"),
                                 (None, GREY, "no target")):
@@ -103,5 +117,5 @@ def published_errors(rows: Sequence[Published], *, theme: Theme = "light") -> An
     figure.update_layout(height=170 + 38 * max(3, len(known)), barmode="overlay")
     figure.update_xaxes(ticksuffix=" %", rangemode="tozero", nticks=6, tickangle=0)
     figure.update_yaxes(autorange="reversed", type="category", categoryorder="array", categoryarray=names)
-    return finish(figure, rows[0].section if rows else "Accuracy", f"{len(known):,} figures" if known else "no figure",
+    return finish(figure, rows[0].section if rows else "Accuracy", "lines: targets" if known else "no figure",
                   theme, hovermode="closest")

@@ -5,6 +5,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from planner.catalog.gpu_label import gpu_label
 from planner.planning.bracket import unknown_of
 from planner.planning.capacity_answer import CapacityAnswer, Probe
 from planner.planning.check_answer import TargetVerdict
@@ -73,9 +74,9 @@ def fleet_costs(found: SizeAnswer, *, theme: Theme = "light") -> Any:
     """
     able = [fleet for fleet in found.alternatives if isinstance(fleet, Fleet)]
     kinds = [fleet.kind for fleet in able]
-    others = [f" + {plot_text(kind.decode_gpu)} × {kind.decode_tensor_parallel_size}" if kind.decode_gpu else ""
-              for kind in kinds]
-    names = [f"{plot_text(kind.gpu)} × {kind.tensor_parallel_size}{other} {plot_text(kind.quantization)}"
+    others = [f" + {plot_text(gpu_label(kind.decode_gpu))} × {kind.decode_tensor_parallel_size}"
+              if kind.decode_gpu else "" for kind in kinds]
+    names = [f"{plot_text(gpu_label(kind.gpu))} × {kind.tensor_parallel_size}{other} {plot_text(kind.quantization)}"
              f"<br>{fleet.num_replicas:,} replicas, {fleet.num_gpus:,} GPUs"
              for fleet, kind, other in zip(able, kinds, others, strict=True)]
     figure = go.Figure()

@@ -3,9 +3,10 @@
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.report.figures.phase_colors import PHASE_COLORS
-from planner.report.figures.style import BLUE, GREEN, Theme, figure_of_rows, finish
+from planner.report.figures.style import BLUE, GREEN, Theme, figure_of_rows, finish, log_axis
 from planner.traces import Trace
 
 MOST_BINS = 240
@@ -21,15 +22,11 @@ def arrivals(trace: Trace, *, capacity_rps: float | None = None, theme: Theme = 
     capacity_rps : mean rate of this traffic that a deployment bears, drawn as a line; None for none [1/s].
     theme : "light" or "dark".
     """
-    times = trace.requests["arrival_s"].to_numpy()
-    span_s = float(times[-1] - times[0])
-    bins = max(1, min(MOST_BINS, trace.num_requests // 4))
-    edges = np.linspace(times[0], times[0] + max(span_s, 1e-9), bins + 1)
-    width_s = edges[1] - edges[0]
+    times, edges = trace.requests["arrival_s"].to_numpy(), _edges(trace)
+    middles, rates, width_s = binned_rate(trace)
     figure = figure_of_rows(["requests/s", "tokens/s"], "time [s]")
-    middles = (edges[:-1] + edges[1:]) / 2 - times[0]
-    counts, _ = np.histogram(times, edges)
-    figure.add_scatter(x=middles, y=counts / width_s, mode="lines", name="requests", line={"color": BLUE, "width": 2},
+    counts = rates * width_s
+    figure.add_scatter(x=middles, y=rates, mode="lines", name="requests", line={"color": BLUE, "width": 2},
                        row=1, col=1)
     if capacity_rps is not None:
         figure.add_scatter(x=[middles[0], middles[-1]], y=[capacity_rps] * 2, mode="lines", name="capacity, mean rate",
@@ -39,9 +36,23 @@ def arrivals(trace: Trace, *, capacity_rps: float | None = None, theme: Theme = 
         figure.add_scatter(x=middles, y=tokens / width_s, mode="lines", name=f"{name} tokens",
                            line={"color": color, "width": 2}, row=2, col=1)
     burst = float(counts.var() / counts.mean()) if counts.mean() > 0 else 0.0
-    note = (f"means of {bins} bins of {width_s:,.3g} s; variance over mean of the counts {burst:,.3g} (1 for a Poisson "
-            f"process)")
+    note = f"means over {width_s:,.3g} s; variance ÷ mean of the counts: {burst:,.3g} (a Poisson process has 1)"
     return finish(figure, "Arrivals over time", note, theme)
+
+
+def binned_rate(trace: Trace) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    """Return the middles of bins since the first arrival [s], the rate in each [requests/s], and their width [s]."""
+    times, edges = trace.requests["arrival_s"].to_numpy(), _edges(trace)
+    width_s = float(edges[1] - edges[0])
+    counts, _ = np.histogram(times, edges)
+    return (edges[:-1] + edges[1:]) / 2 - times[0], counts / width_s, width_s
+
+
+def _edges(trace: Trace) -> NDArray[np.float64]:
+    """Return the edges of bins of equal width over the arrivals [s]."""
+    times = trace.requests["arrival_s"].to_numpy()
+    bins = max(1, min(MOST_BINS, trace.num_requests // 4))
+    return np.linspace(times[0], times[0] + max(float(times[-1] - times[0]), 1e-9), bins + 1)
 
 
 def lengths(trace: Trace, *, theme: Theme = "light") -> Any:
@@ -58,7 +69,7 @@ def lengths(trace: Trace, *, theme: Theme = "light") -> Any:
         figure.add_scatter(x=np.percentile(values, LEVELS), y=LEVELS, mode="lines", line={"color": color, "width": 2},
                            name=f"{name}: p50 {p50:,.0f}, p99 {p99:,.0f}",
                            hovertemplate="p%{y:.4g}: %{x:,.0f} tokens<extra></extra>")
-    figure.update_xaxes(type="log", dtick="D2")
+    figure.update_xaxes(**log_axis([value for trace in figure.data for value in trace.x]))
     figure.update_yaxes(range=[0, 101], ticksuffix=" %")
     return finish(figure, "Lengths of prompts and outputs", f"of {trace.num_requests:,} requests", theme,
                   hovermode="closest")

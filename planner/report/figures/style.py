@@ -2,6 +2,7 @@
 
 import functools
 import html
+import math
 import re
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -25,6 +26,7 @@ DASHES = ("solid", "dash", "dashdot", "longdash")  # a second cue once the colou
 
 PAPER = {"light": ("#ffffff", "#1f2328", "#d8dee4"), "dark": ("#0d1117", "#e6edf3", "#30363d")}  # paper, ink, grid
 MOST_LABEL_CHARS = 40
+WIDE_DECADES = 4  # of a logarithmic axis, from which only powers of ten have a number
 
 
 @functools.cache
@@ -104,6 +106,28 @@ def figure_of_rows(titles: Sequence[str], x_title: str, *, row_px: int = 210) ->
     figure.update_xaxes(title_text=x_title, row=len(titles), col=1)
     figure.update_layout(height=max(330, row_px * len(titles) + 120))
     return figure
+
+
+def log_axis(values: Sequence[float | None]) -> dict[str, Any]:
+    """Return a logarithmic axis with numbers at 1, 2 and 5 times powers of ten, or at powers alone over a wide range.
+
+    >>> log_axis([30.0, 1500.0])["ticktext"]
+    ['20', '50', '100', '200', '500', '1,000', '2,000']
+
+    Parameters
+    ----------
+    values : that the axis has; none of zero or less is drawn.
+    """
+    known = [value for value in values if value is not None and 0 < value < math.inf]
+    if not known:
+        return {"type": "log"}
+    low, high = math.floor(math.log10(min(known))), math.floor(math.log10(max(known)))
+    steps = (1, 2, 5) if high - low < WIDE_DECADES else (1,)
+    ticks = [step * 10.0 ** power for power in range(low, high + 2) for step in steps]
+    first = max((place for place, tick in enumerate(ticks) if tick <= min(known)), default=0)
+    last = next((place for place, tick in enumerate(ticks) if tick >= max(known)), len(ticks) - 1)
+    shown = ticks[first:last + 1]
+    return {"type": "log", "tickvals": shown, "ticktext": [f"{tick:,.10g}" for tick in shown]}
 
 
 def finish(figure: Any, title: str, note: str, theme: Theme, *, hovermode: str = "x unified") -> Any:

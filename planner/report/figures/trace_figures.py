@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.report.figures.rate_figures import arrivals, lengths
-from planner.report.figures.style import BLUE, GREY, ORANGE, Theme, figure_of_rows, finish
+from planner.report.figures.style import BLUE, GREY, ORANGE, Theme, figure_of_rows, finish, log_axis
 from planner.traces import Trace
 
 
@@ -33,8 +33,8 @@ def burstiness(found: Mapping[str, Any], *, theme: Theme = "light") -> Any:
         figure.add_scatter(x=windows, y=list(found[name].values()), mode="lines+markers", name=label,
                            line={"color": color, "width": 2}, hovertemplate="%{y:.4g}<extra></extra>")
     figure.add_hline(y=1, line={"color": GREY, "dash": "dot"})
-    figure.update_xaxes(type="log", dtick=1)
-    figure.update_yaxes(type="log", dtick="D2")
+    figure.update_xaxes(**log_axis([value for trace in figure.data for value in trace.x]))
+    figure.update_yaxes(**log_axis([1.0, *(value for trace in figure.data for value in trace.y)]))
     cv = "none" if found["gap_cv"] is None else f"{found['gap_cv']:.3g}"
     note = f"a Poisson process has a variance over mean of 1; variation of gaps {cv}"
     return finish(figure, "Burstiness by window", note, theme, hovermode="closest")
@@ -62,8 +62,8 @@ def hit_rate(found: Mapping[str, Any], *, theme: Theme = "light") -> Any:
                        y=[100 * row["hit_rate"] for row in found["curve"]], mode="lines+markers", name="hit rate",
                        line={"color": BLUE, "width": 2}, hovertemplate="%{x:,.0f} tokens: %{y:.2f} %<extra></extra>")
     figure.add_hline(y=100 * found["infinite_hit_rate"], line={"color": GREY, "dash": "dot"})
-    figure.update_xaxes(type="log")
+    figure.update_xaxes(**log_axis([row["cache_tokens"] for row in found["curve"]]))
     figure.update_yaxes(ticksuffix=" %")
-    note = (f"an unlimited cache serves {found['infinite_hit_rate']:.2%}; LRU eviction, requests run one after the "
-            f"other")
+    note = (f"an unlimited cache serves {100 * found['infinite_hit_rate']:.3g} %; LRU eviction, requests run one after "
+            f"the other")
     return finish(figure, "Prefix hits by cache size", note, theme, hovermode="closest")
