@@ -116,3 +116,13 @@ def test_the_process_that_waits_says_that_another_compiles(tmp_path: Path, monke
     stages = "sizing fleets: 0 of 3, 0 s so far; compiling the replay loop in another process: 0 s so far"
     assert stages in log.getvalue()
     assert jit.compiled_elsewhere() == []
+
+
+def test_the_code_has_its_folder_where_numba_was_imported_before(tmp_path: Path) -> None:
+    """A notebook may use Numba for something else first."""
+    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+    script = "import numba\nimport planner.loop.compiled.jit\nprint(numba.config.CACHE_DIR)"
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, cwd=tmp_path,
+                          env=environment | {"XDG_CACHE_HOME": str(tmp_path / "cache"),
+                                             "PYTHONPATH": str(Path(__file__).parents[1])})
+    assert Path(done.stdout.strip()).is_relative_to(tmp_path / "cache" / "planner")
