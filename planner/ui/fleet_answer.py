@@ -22,11 +22,11 @@ from planner.ui.words import plain, without_paths
 
 ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
 MOST_OPTIONS = 10
-NO_LIMIT = "without limit"
+SERVES, FEWER = "serves up to", "misses with one fewer"  # columns of the options
 
 
 def card(found: SizeAnswer, best: Fleet, headroom: float, error: tuple[str, str], log: str) -> None:
-    """Draw the answer: the fleet with its price a month, its targets, what it bears, its error and its launch.
+    """Draw the answer: the fleet with its price a month, its targets, what it serves at most, its error and its launch.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def card(found: SizeAnswer, best: Fleet, headroom: float, error: tuple[str, str]
             with st.container(horizontal=True, gap="small"):
                 for reached in best.reached:
                     st.badge(plain(reached_words(reached)), icon=":material/check:", color="green")
-                st.badge(plain(f"bears {bears_words(best, headroom)} this traffic"), color="blue")
+                st.badge(plain(serves_words(found, best, headroom)), color="blue")
                 st.badge(plain(error[0]), color="gray", help=error[1])
             st.caption(plain(_summary(found, best, headroom)))
         with right:
@@ -59,7 +59,8 @@ def card(found: SizeAnswer, best: Fleet, headroom: float, error: tuple[str, str]
 
 
 def options_table(fleets: Sequence[Fleet | UnableFleet], headroom: float) -> None:
-    """Draw fleets as rows: cost, what is used of each target's limit, what they bear, and what one replica less misses.
+    """Draw fleets as rows: cost, what is used of each target's limit, what they serve at most, and what one replica
+    fewer misses.
 
     Parameters
     ----------
@@ -73,8 +74,9 @@ def options_table(fleets: Sequence[Fleet | UnableFleet], headroom: float) -> Non
     st.dataframe(rows, hide_index=True, alt="options", column_config={
         "USD a month": st.column_config.NumberColumn(format="localized"),
         "USD a year": st.column_config.NumberColumn(format="localized"),
-        "bears": st.column_config.NumberColumn(format="%.2f ×", help="Traffic that the fleet bears within the targets, "
-                                               "as a multiple of the log's at this load."),
+        SERVES: st.column_config.NumberColumn(format="%.1f ×", help="Traffic that the fleet serves within the targets, "
+                                              "as a multiple of the log's at this load."),
+        FEWER: st.column_config.TextColumn(help="The target that the fleet misses with one replica fewer."),
         **{name: st.column_config.ProgressColumn(format="%.0f %%", min_value=0, max_value=100) for name in bars}})
 
 
@@ -111,22 +113,27 @@ def reached_words(reached: Reached) -> str:
     """Return a target with the value that is reached.
 
     >>> reached_words(Reached(objective="p99_ttft", limit_ms=1000.0, value_ms=239.2, required=None))
-    'p99 TTFT 239 of 1,000 ms'
+    'p99 TTFT 239 ms, limit 1,000 ms'
     """
-    value = "–" if reached.value_ms is None else _number(reached.value_ms)
+    value = "–" if reached.value_ms is None else f"{_number(reached.value_ms)} ms"
     share = "" if reached.required is None else f" for {100 * reached.required:g} % of requests"
-    return f"{objective_words(reached.objective)} {value} of {_number(reached.limit_ms)} ms{share}"
+    return f"{objective_words(reached.objective)} {value}{share}, limit {_number(reached.limit_ms)} ms"
 
 
-def bears(fleet: Fleet, headroom: float) -> float | None:
-    """Return the traffic that a fleet bears over the traffic without headroom [1]; None without a limit."""
+def most_traffic(fleet: Fleet, headroom: float) -> float | None:
+    """Return the most traffic that a fleet serves over the traffic without headroom [1]; None without a limit."""
     return None if fleet.headroom is None else (1 + headroom) * (1 + fleet.headroom)
 
 
-def bears_words(fleet: Fleet, headroom: float) -> str:
-    """Return the same in words: "2.4 ×", or that there is no limit."""
-    factor = bears(fleet, headroom)
-    return NO_LIMIT if factor is None else f"{factor:.1f} ×" if factor < 10 else f"{factor:.0f} ×"
+def serves_words(found: SizeAnswer, fleet: Fleet, headroom: float) -> str:
+    """Return the same in words, with the rate where there is one: "serves up to 14.3 requests/s, 2.6 × the log's"."""
+    factor = most_traffic(fleet, headroom)
+    if factor is None:
+        return "serves any rate"
+    times = f"{factor:.1f} ×" if factor < 10 else f"{factor:.0f} ×"
+    if found.request_rate is None:
+        return f"serves up to {times} the log's traffic"
+    return f"serves up to {found.request_rate * (1 + (fleet.headroom or 0.0)):,.3g} requests/s, {times} the log's"
 
 
 def published_error(trace: Trace, scenario: Scenario, best: Fleet) -> tuple[str, str]:
@@ -144,16 +151,18 @@ def published_error(trace: Trace, scenario: Scenario, best: Fleet) -> tuple[str,
     errors = [f"± {100 * share:.0f} % {label}" for label, share in shares.items() if share is not None]
     basis = residuals.basis or (f"Half of the measured {ENGINES[own.engine]} runs that were not in the fit are within "
                                 f"this error of the prediction.")
-    return f"{', '.join(errors)} on measured runs", basis
+    return f"prediction error {', '.join(errors)}", basis
 
 
 def _summary(found: SizeAnswer, best: Fleet, headroom: float) -> str:
     """Return what the fleet is for, and its other costs."""
-    room = f", {100 * headroom:g} % headroom included" if headroom else ""
-    rate = "" if found.request_rate is None else f"For {found.request_rate:,.3g} requests/s{room}. "
-    less = "" if best.num_replicas == 1 else f"One replica less misses {objective_words(best.limiting_metric)}. "
-    return (f"{rate}{less}{best.cost_usd_per_year:,.0f} USD a year, {best.price_usd_per_gpu_hour:,.2f} USD per GPU and "
-            f"hour, {best.cost_usd_per_million_output_tokens:,.2f} USD per million output tokens.")
+    room = "" if not headroom or found.request_rate is None else (
+        f": the log's {found.request_rate / (1 + headroom):,.3g} and {100 * headroom:g} % headroom")
+    rate = "" if found.request_rate is None else f"Sized for {found.request_rate:,.3g} requests/s{room}. "
+    fewer = ("Nothing is served while the only replica is down. " if best.num_replicas == 1 else
+             f"One replica fewer misses {objective_words(best.limiting_metric)}. ")
+    return (f"{rate}{fewer}{best.cost_usd_per_year:,.0f} USD a year, {best.price_usd_per_gpu_hour:,.2f} USD per GPU "
+            f"and hour, {best.cost_usd_per_million_output_tokens:,.2f} USD per million output tokens.")
 
 
 def objective_words(name: str) -> str:
@@ -175,8 +184,7 @@ def _row(fleet: Fleet, headroom: float) -> Mapping[str, Any]:
             "USD a year": round(fleet.cost_usd_per_year),
             **{_column(reached): None if reached.value_ms is None else round(100 * reached.value_ms / reached.limit_ms)
                for reached in fleet.reached},
-            "bears": bears(fleet, headroom),
-            "one replica less misses": objective_words(fleet.limiting_metric)}
+            SERVES: most_traffic(fleet, headroom), FEWER: objective_words(fleet.limiting_metric)}
 
 
 def _number(value: float) -> str:

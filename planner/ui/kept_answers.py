@@ -17,7 +17,7 @@ from planner.traces import Trace
 from planner.ui.kept_replays import study_key
 from planner.ui.own_profiles import portable
 from planner.ui.waiting import finished, watch
-from planner.ui.words import plain
+from planner.ui.words import log_words, plain
 from planner.ui.work import Job, Task, start
 
 LOOK_S, DRAW_S = 0.25, 0.5  # between two looks at a search, and where each draws the result so far
@@ -82,10 +82,15 @@ def question_of(trace: Trace, study: Study, form: Mapping[str, Any]) -> Question
     """
     given = {"trace": trace.source, **given_options(portable(study).scenario)}
     own = {name: _text(value) for name, value in form.items() if value is not None and value is not False}
-    words = own | {setting_label(name): gpu_label(str(value)) if name == "gpu" else setting_text(value)
-                   for name, value in given.items()}
+    words = own | {setting_label(name): _value_words(name, value) for name, value in given.items()}
     key = repr((study_key(trace, study), sorted((name, repr(value)) for name, value in form.items())))
     return Question(words=words, key=key)
+
+
+def _value_words(name: str, value: Any) -> str:
+    if name == "gpu":
+        return gpu_label(str(value))
+    return log_words(str(value)) if name == "trace" else setting_text(value)
 
 
 def question_of_fleets(trace: Trace, study: Study, form: Mapping[str, Any]) -> Question:

@@ -16,9 +16,9 @@ from planner.results.saved import to_json
 from planner.traces import Trace
 from planner.traces.synthesis import sample_names
 from planner.ui.fleet_answer import (
-    bears,
     best_of_each_gpu,
     card,
+    most_traffic,
     options_table,
     published_error,
 )
@@ -127,7 +127,7 @@ def _figures(found: SizeAnswer, best: Fleet, options: list[Fleet], answer: Answe
         show(kept(load_against_capacity, trace, study.scenario, capacity, theme(), said="Drawing the load …",
                   key=f"{study_key(trace, study)} {capacity}"), key="plan-load")
     fleets = [(f"{fleet.num_gpus:,} × {gpu_label(fleet.kind.gpu)}", fleet.cost_usd_per_month, factor)
-              for fleet in options if (factor := bears(fleet, headroom)) is not None]
+              for fleet in options if (factor := most_traffic(fleet, headroom)) is not None]
     if fleets:
         with right:
             show(money_against_headroom(fleets, 1 + headroom, theme=theme()), key="plan-money")

@@ -34,12 +34,9 @@ from planner.ui.pasted_command import launch_field
 from planner.ui.targets_form import TARGET_SETTINGS, given_targets, targets_form
 from planner.ui.tasks import read_upload
 from planner.ui.waiting import result_of
+from planner.ui.words import SAMPLES, log_words
 
 UPLOAD = "your file"
-SAMPLES = {  # as people call their traffic
-    "chat": "chatbot", "code": "code completion", "long-context": "RAG: long documents", "agents": "agents",
-    "batch": "batch: no users wait", "fitted-chat": "chatbot, fitted to a log", "fitted-code": "code, fitted to a log",
-    "fitted-long-chat": "long conversations, fitted to a log"}
 ENGINES_PANELS = ("Deployment", "Cache tiers", "Scheduling", "Step time")  # whose options a launch command sets
 MOST_ROWS = 2_000_000
 LOG_SETTINGS = {"trace": Setting(first="chat", values=lambda: one_of([*sample_names(), UPLOAD]), read=last),
@@ -146,7 +143,7 @@ def _file() -> Any:
 def _choice(file: Any) -> Any:
     """Ask for a sample, or for the file; return the file with how to read it, None where a sample is chosen."""
     samples = sorted(sample_names(), key=[*SAMPLES].index)
-    st.selectbox("or a sample", [*samples, UPLOAD], format_func=lambda name: SAMPLES.get(name, name),
+    st.selectbox("or a sample", [*samples, UPLOAD], format_func=log_words,
                  help="Traffic of a kind of application, bundled with the planner.", **bound("trace"))
     if st.session_state["trace"] != UPLOAD:
         return None

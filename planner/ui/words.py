@@ -8,6 +8,19 @@ import tempfile
 from pathlib import Path
 
 MARKS = "\\`*_{}[]()#+-.!|<>$:~"
+SAMPLES = {  # as people call their traffic
+    "chat": "chatbot", "code": "code completion", "long-context": "RAG: long documents", "agents": "agents",
+    "batch": "batch: no users wait", "fitted-chat": "chatbot, fitted to a log", "fitted-code": "code, fitted to a log",
+    "fitted-long-chat": "long conversations, fitted to a log"}
+
+
+def log_words(name: str) -> str:
+    """Return a sample as people call their traffic; another log by its name.
+
+    >>> log_words("chat"), log_words("june.csv")
+    ('chatbot', 'june.csv')
+    """
+    return SAMPLES.get(name, name)
 
 
 def sentence(text: str) -> str:

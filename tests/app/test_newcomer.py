@@ -83,9 +83,9 @@ def test_from_a_log_to_its_price_a_month(browser: Any, address: str, tmp_path: P
     settle(page)
     assert re.fullmatch(r"\d+ × [A-Z0-9]+( SXM)?( \(.*\))? — [\d,]+ USD a month", headline)
     card = page.locator(".st-key-card").inner_text()
-    assert re.search(r"TTFT \d+(\.\d)? of 500 ms for 99 % of requests", card)
-    assert re.search(r"bears \d+(\.\d)? × this traffic", card)
-    assert re.search(r"± \d+ % TTFT, ± \d+ % TPOT on measured runs", card)
+    assert re.search(r"TTFT \d+(\.\d)? ms for 99 % of requests, limit 500 ms", card)
+    assert re.search(r"serves up to \d+(\.\d+)? requests/s, \d+(\.\d)? × the log's", card)
+    assert re.search(r"prediction error ± \d+ % TTFT, ± \d+ % TPOT", card)
     assert "vllm serve" in card
     page.get_by_text("What more money buys").wait_for()
     box = page.locator(".st-key-card").bounding_box()

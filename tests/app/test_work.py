@@ -316,10 +316,10 @@ def test_the_first_page_plans_with_load_and_headroom() -> None:
     assert page.header[0].value.replace("\\", "") == f"{fleet_name(best)} — {best.cost_usd_per_month:,.0f} USD a month"
     badges = said(page).replace("\\", "")
     assert best.headroom is not None
-    assert f"bears {1.5 * (1 + best.headroom):.1f} × this traffic" in badges
+    assert f" requests/s, {1.5 * (1 + best.headroom):.1f} × the log's" in badges
     assert best.p99_ttft_ms is not None
-    assert f"p99 TTFT {best.p99_ttft_ms:,.0f} of 2,000 ms" in badges
-    assert re.search(r"± \d+ % TTFT, ± \d+ % TPOT on measured runs", badges)
+    assert f"p99 TTFT {best.p99_ttft_ms:,.0f} ms, limit 2,000 ms" in badges
+    assert re.search(r"prediction error ± \d+ % TTFT, ± \d+ % TPOT", badges)
     assert len(page.get("plotly_chart")) == 2
     page.number_input(key="targets_ttft").set_value(3000.0).run()
     assert "targets p99 TTFT 2,000 ms, p99 TPOT 60 ms (now p99 TTFT 3,000 ms, p99 TPOT 60 ms)" in (

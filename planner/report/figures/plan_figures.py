@@ -27,7 +27,7 @@ WIDE = 20.0  # dearest over cheapest, from which the axis of money is logarithmi
 
 
 def load_against_capacity(trace: Trace, scenario: Scenario, capacity_rps: float | None, theme: Theme = "light") -> Any:
-    """Draw the rate of requests over time with the mean rate that a fleet bears.
+    """Draw the rate of requests over time with the highest mean rate that a fleet serves.
 
     Parameters
     ----------
@@ -44,18 +44,19 @@ def load_against_capacity(trace: Trace, scenario: Scenario, capacity_rps: float 
                        hovertemplate="%{y:.3g} requests/s<extra></extra>")
     if capacity_rps is not None:
         figure.add_hline(y=capacity_rps, line={"color": GREEN, "dash": "dash", "width": 2},
-                         annotation_text=f"bears {capacity_rps:,.3g}/s on average", annotation_position="top left")
+                         annotation_text=f"serves up to {capacity_rps:,.3g}/s on average",
+                         annotation_position="top left")
         figure.update_yaxes(range=[0, 1.15 * max(capacity_rps, float(rates.max()))])
     figure.update_layout(height=420, showlegend=False)
     return finish(figure, "Your traffic against the fleet", f"means over {time_text(1e3 * width_s)}", theme)
 
 
 def money_against_headroom(fleets: Sequence[tuple[str, float, float]], asked: float, *, theme: Theme = "light") -> Any:
-    """Draw fleets by what they cost and what they bear; the first is the one that was chosen.
+    """Draw fleets by what they cost and what they serve; the first is the one that was chosen.
 
     Parameters
     ----------
-    fleets : name, cost a month [USD] and traffic that the fleet bears over the traffic of the log [1].
+    fleets : name, cost a month [USD] and the most traffic that the fleet serves over the traffic of the log [1].
     asked : traffic that was asked for, with its headroom [1].
     theme : "light" or "dark".
     """
@@ -67,7 +68,7 @@ def money_against_headroom(fleets: Sequence[tuple[str, float, float]], asked: fl
                                                                  f"{'right' if cost < most / 2 else 'left'}"),
                            marker={"color": line_style(place)["color"], "size": 12 if place else 18,
                                    "symbol": "circle" if place else "star"},
-                           hovertemplate="%{x:,.0f} USD a month bear %{y:.2f} × the traffic")
+                           hovertemplate="%{x:,.0f} USD a month serve %{y:.2f} × the traffic")
     figure.add_hline(y=asked, line={"color": GREY, "dash": "dash", "width": 2},
                      annotation_text=f"asked for: {asked:.3g} ×", annotation_position="bottom right")
     if most > WIDE * min(costs) > 0:
@@ -75,7 +76,7 @@ def money_against_headroom(fleets: Sequence[tuple[str, float, float]], asked: fl
     else:
         figure.update_xaxes(range=[0, 1.1 * most], tickformat=",")
     figure.update_xaxes(title_text="USD a month")
-    figure.update_yaxes(title_text="traffic it bears [× the log's]",
+    figure.update_yaxes(title_text="traffic it serves [× the log's]",
                         range=[0, 1.25 * max(asked, *(factor for *_, factor in fleets))])
     figure.update_layout(height=420, showlegend=False)
     return finish(figure, "What more money buys", "the best layout of each GPU; the star is the cheapest", theme,
