@@ -6,7 +6,7 @@ from typing import Any
 from planner.launch.described import Described
 from planner.launch.manifests.containers import Around, count_of, engines_of
 
-KINDS = ("Pod", "Deployment", "StatefulSet", "ReplicaSet", "DaemonSet", "Job", "LeaderWorkerSet", "Service",
+KINDS = ("Pod", "Deployment", "Rollout", "StatefulSet", "ReplicaSet", "DaemonSet", "Job", "LeaderWorkerSet", "Service",
          "ServingRuntime", "ClusterServingRuntime")
 ROLE_LABEL = "llm-d.ai/role"
 

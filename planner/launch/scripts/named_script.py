@@ -22,12 +22,11 @@ def of_named_script(words: Sequence[str], folder: Path | None, variables: Mappin
     variables : of the environment.
     """
     named = [word for text in words for word in text.split() if word.endswith(SUFFIXES)]
-    for name in named if folder is not None else ():
-        path = folder / PurePosixPath(name).name  # type: ignore[operator]
+    for path in [] if folder is None else [folder / PurePosixPath(name).name for name in named]:
         if not path.is_file():
             continue
         text = path.read_text(encoding="utf-8", errors="replace")
-        if name.endswith(".py"):
+        if path.suffix == ".py":
             yield from python_launches(text)
             continue
         for launch in script_launches(text, variables):
