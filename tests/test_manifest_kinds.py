@@ -55,6 +55,24 @@ FILES: dict[str, tuple[str, str, dict[str, Any]]] = {
           replicas: 3
           template: {{spec: {{containers: [{{image: "{IMAGE}", args: [--model, acme/chat-7b]}}]}}}}
         """, ENGINE | {"engine_version": "0.11.0", "data_parallel_size": 3}),
+    "a script of a ConfigMap": ("deployment.yaml", f"""
+        kind: ConfigMap
+        metadata: {{name: scripts}}
+        data:
+          start.sh: |
+            exec vllm serve "$MODEL" --tensor-parallel-size 2
+        ---
+        kind: Deployment
+        spec:
+          replicas: 2
+          template:
+            spec:
+              containers:
+              - image: {IMAGE}
+                command: [/bin/bash, /scripts/start.sh]
+                env: [{{name: MODEL, value: acme/chat-7b}}]
+                resources: {{limits: {{nvidia.com/gpu: 2}}}}
+        """, ENGINE | {"engine_version": "0.11.0", "tensor_parallel_size": 2, "data_parallel_size": 2}),
     "a JobSet": ("jobs.yaml", """
         kind: JobSet
         spec:
