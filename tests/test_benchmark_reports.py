@@ -213,6 +213,39 @@ def test_aiperfs_summary_is_a_run(tmp_path: Path) -> None:
         {"median_ttft_ms": 60.0, "mean_tpot_ms": 8.0, "mean_e2el_ms": 900.0}, 3)
 
 
+def test_an_older_genai_perf_has_its_load_beside_its_other_options(tmp_path: Path) -> None:
+    run = runs_of(tmp_path, AIPERF | {"input_config": {"model": ["llama"], "concurrency": 4}})[0]
+    assert run.scenario is not None
+    assert run.scenario.max_concurrency == 4
+
+
+def test_evalscopes_summary_is_a_run(tmp_path: Path) -> None:
+    run = runs_of(tmp_path, {
+        "Time taken for tests (s)": 20.0, "Number of concurrency": 8, "Total requests": 40, "Succeed requests": 40,
+        "Failed requests": 0, "Average latency (s)": 1.0, "Average time to first token (s)": 0.06,
+        "Average time per output token (s)": 0.009, "Average input tokens per request": 1000.0,
+        "Average output tokens per request": 100.0})[0]
+    assert run.scenario is not None
+    assert run.scenario.max_concurrency == 8
+    assert (set(tokens(run, "input")), set(tokens(run, "output")), len(tokens(run, "input"))) == ({1000}, {100}, 40)
+    assert {name: run.measured[name] for name in ("mean_ttft_ms", "mean_tpot_ms", "mean_e2el_ms")} == {
+        "mean_ttft_ms": 60.0, "mean_tpot_ms": 9.0, "mean_e2el_ms": 1000.0}
+
+
+@pytest.mark.parametrize(("added", "said"), [
+    ({"model_id": "Qwen/Qwen3-8B"}, "is of Qwen/Qwen3-8B, and llama-3.1-8b is predicted; give --model Qwen/Qwen3-8B"),
+    ({"model_id": "meta-llama/Llama-3.1-8B-Instruct"}, None), ({"model_id": "served-name"}, None),
+    ({"server_info": {"model_path": "/models/Qwen3-8B"}}, "is of /models/Qwen3-8B, and llama-3.1-8b is predicted"),
+    ({"server_info": {"tp_size": 2}}, "its server ran with tp_size = 2, and 1 is predicted"),
+])
+def test_a_result_of_another_deployment_is_noted(tmp_path: Path, added: dict[str, Any], said: str | None) -> None:
+    result = {"completed": 4, "duration": 2.0, "total_input_tokens": 400, "total_output_tokens": 40,
+              "max_concurrency": 2, "mean_ttft_ms": 50.0, "mean_tpot_ms": 9.0}
+    notes = runs_of(tmp_path, result | added)[0].notes
+    assert len(notes) == (said is not None)
+    assert said is None or said in notes[0]
+
+
 def test_inferencexs_runs_name_their_deployment(tmp_path: Path) -> None:
     first, second = runs_of(tmp_path, [RUN, RUN | {"framework": "vllm", "hw": "h200"}], Scenario())
     assert [run.groups for run in (first, second)] == [

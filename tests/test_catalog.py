@@ -213,8 +213,15 @@ def test_nvidias_checkpoints_state_the_format_of_their_kv_cache(name: str, expec
     assert load_model(name).kv_cache_dtype == expected
 
 
-@pytest.mark.parametrize("name", ["someone/Qwen3-8B-uncensored", "someone/Qwen3-8B-GGUF", "someone/Qwen3-8B-v2",
-                                  "someone/Qwen3-8B-W4A8"])
+@pytest.mark.parametrize(("name", "said"), [
+    ("unsloth/Qwen3-8B-GGUF", "llama.cpp's format"), ("Qwen/Qwen3-8B-GGUF:Q4_K_M", "llama.cpp's format"),
+    ("mlx-community/Qwen3-8B-4bit", "MLX's format"), ("lmstudio-community/Qwen3-8B-MLX-8bit", "MLX's format")])
+def test_a_format_that_no_engine_serves_is_refused(name: str, said: str) -> None:
+    with pytest.raises(UnknownNameError, match=f"it is in {said}.*give the model's own checkpoint"):
+        load_model(name)
+
+
+@pytest.mark.parametrize("name", ["someone/Qwen3-8B-uncensored", "someone/Qwen3-8B-v2", "someone/Qwen3-8B-W4A8"])
 def test_another_word_behind_a_known_name_is_another_model(name: str) -> None:
     with pytest.raises(UnknownNameError, match=r"if it is qwen3-8b in another format, give --model qwen3-8b and "
                                                r"--quantization with the format .* else give its config.json"):

@@ -125,6 +125,14 @@ PUBLISHED: dict[str, tuple[float, float, dict[str, Any]]] = {
         "model_type": "hunyuan_v1_moe", "hidden_size": 4096, "intermediate_size": 3072, "num_hidden_layers": 32,
         "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 128167, "num_experts": 64,
         "moe_topk": [8] * 32, "num_shared_expert": [1] * 32, "tie_word_embeddings": True}),
+    "deepseek-ai/deepseek-moe-16b-chat": (16.4, 2.8, {
+        "model_type": "deepseek", "hidden_size": 2048, "intermediate_size": 10944, "num_hidden_layers": 28,
+        "num_attention_heads": 16, "num_key_value_heads": 16, "vocab_size": 102400, "moe_intermediate_size": 1408,
+        "n_routed_experts": 64, "n_shared_experts": 2, "num_experts_per_tok": 6, "first_k_dense_replace": 1}),
+    "databricks/dbrx-instruct": (132, 36, {
+        "model_type": "dbrx", "d_model": 6144, "n_heads": 48, "n_layers": 40, "max_seq_len": 32768,
+        "vocab_size": 100352, "attn_config": {"kv_n_heads": 8, "clip_qkv": 8}, "ffn_config": {
+            "ffn_hidden_size": 10752, "moe_num_experts": 16, "moe_top_k": 4}}),
     "rednote-hilab/dots.llm1.inst": (142, 14, {
         "model_type": "dots1", "hidden_size": 4096, "intermediate_size": 10944, "num_hidden_layers": 62,
         "num_attention_heads": 32, "num_key_value_heads": 32, "vocab_size": 152064, "moe_intermediate_size": 1408,
@@ -288,6 +296,9 @@ def test_a_familys_own_patterns() -> None:
     listed = read(model_type="glm4_moe", **SPARSE_LESS, mlp_layer_types=["dense", "sparse", "sparse", "sparse"])
     assert listed.num_moe_layers == 3
     assert read(model_type="starcoder2").dense_mlp.num_matrices == 2
+    sarvam = read(model_type="sarvam_moe", **MOE, moe_shared_expert_intermediate_size=48)
+    assert (sarvam.num_moe_layers, experts_of(sarvam).shared_width) == (3, 48)
+    assert [read(model_type=name).model_type for name in ("telechat3", "solar", "phi3_v")] == ["llama", "llama", "phi3"]
     assert read(model_type="qwen2_5_vl_text").model_type == "qwen2"
 
 

@@ -38,9 +38,14 @@ def test_every_flag_of_the_newest_wheel_is_in_the_table(engine: str, flags_of: A
 def test_a_flag_is_in_one_class_only(engine: str) -> None:
     dialect = ENGINES[engine].dialect
     modelled = {name for entry in (*dialect.entries, *dialect.file_entries) for name in entry.names}
-    listed = [name for flag in dialect.table.known() for name in flag.names]
+    by_value = [name for group in dialect.table.unmodelled if group.only for flag in group.flags for name in flag.names]
+    listed = list(dict.fromkeys(by_value)) + [name for flag in dialect.table.known() for name in flag.names
+                                              if name not in by_value]
     assert sorted(set(listed)) == sorted(listed)
     assert not modelled & set(listed)
+    values = [(name, value) for group in dialect.table.unmodelled for flag in group.flags for name in flag.names
+              for value in group.only]
+    assert sorted(set(values)) == sorted(values)
     assert all(group.effect.strip() and not group.effect.endswith(".") for group in dialect.table.unmodelled)
 
 
@@ -93,6 +98,8 @@ def test_a_flag_is_in_one_class_only(engine: str) -> None:
     ("vllm serve m/m -dp 2 --speculative-config '{\"method\": \"mtp\", \"num_speculative_tokens\": 3, "
      "\"num_speculative_tokens_per_batch_size\": [[1, 32, 3], [33, 128, 1]]}'", {
          "speculative_method": "mtp", "num_speculative_tokens": 3, "data_parallel_size": 2, "router": "vllm-dp"}),
+    ("trtllm-serve m/m --backend _autodeploy", {}),
+    ("vllm serve m/m-speculator.eagle3 --spec-tokens 5", {"speculative_method": "eagle3", "num_speculative_tokens": 5}),
     ("vllm serve m/m --speculative-config '{\"method\": \"suffix\"}'", {
         "speculative_method": "suffix", "num_speculative_tokens": 24}),
     ("sglang serve --model m/m --speculative-algorithm DFLASH --speculative-draft-model-path o/d "

@@ -29,6 +29,8 @@ IMAGE = "vllm/vllm-openai:v0.11.0"
      SEATS | {"engine_version": "0.11.0"}),
     ("docker run --entrypoint trtllm-serve --gpus all acme/own m/m", {"engine": "trtllm", "model": "m/m"}),
     ('CMD="vllm serve m/m --max-num-seqs 64"; exec $CMD', SEATS),
+    ('ssh node1 "vllm serve m/m --max-num-seqs 64"', SEATS),
+    ("tmux new-session -d -s llm 'vllm serve m/m --max-num-seqs 64'", SEATS),
     ('CMD="vllm serve m/m --max-num-seqs 64"\necho "$CMD"\neval "$CMD"', SEATS),
     ('CMD="vllm serve m/m --max-num-seqs 64"\nnohup bash -c "$CMD" &', SEATS),
     ('CMD=(vllm serve m/m)\nCMD+=(--max-num-seqs 64)\nexec "${CMD[@]}"', SEATS),
@@ -178,6 +180,10 @@ def test_values_that_are_the_defaults_have_no_effect() -> None:
 
 @pytest.mark.parametrize(("command", "said"), [
     ("python -m sglang_router.launch_router --worker-urls http://a", "sglang_router.launch_router is a router"),
+    ("docker run nvcr.io/nim/meta/llama-3.1-8b-instruct:1.8", "chooses its engine's options itself"),
+    ("ollama run qwen3:8b", "ollama is an engine that is not modelled"),
+    ("docker run ghcr.io/huggingface/text-generation-inference:3.3 --model-id m/m", "an engine that is not modelled"),
+    ("trtllm-serve m/m --backend tensorrt", "runs TensorRT engines"),
     ("trtllm-serve disaggregated -c disagg.yaml", "trtllm-serve disaggregated is a router"),
     ("vllm bench serve --model m/m", "vllm bench serve is a benchmark"),
     ("vllm serve m/m —tensor-parallel-size 2", "begins with two hyphens: --tensor-parallel-size"),

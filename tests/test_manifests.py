@@ -286,6 +286,23 @@ def test_trtllms_options_need_a_model_beside_them(tmp_path: Path) -> None:
         "enable_prefix_caching": False, "max_cudagraph_capture_size": 64}
 
 
+def test_trtllms_autodeploy_is_told_from_its_file(tmp_path: Path) -> None:
+    """Keys of `LlmArgs` in tensorrt_llm/_torch/auto_deploy/llm_args.py: all GPUs are world_size."""
+    path = written(tmp_path, "autodeploy.yaml", """
+        runtime: trtllm
+        compile_backend: torch-simple
+        world_size: 2
+        max_batch_size: 128
+        kv_cache_config: {free_gpu_memory_fraction: 0.8}
+        transforms: {fuse_gemms: {enabled: true}}
+        """)
+    launch = read_launch(f"trtllm-serve acme/chat-7b --backend _autodeploy --extra_llm_api_options {path}")
+    assert launch.options == {
+        "engine": "trtllm", "model": "acme/chat-7b", "tensor_parallel_size": 2, "max_num_seqs": 128,
+        "gpu_memory_utilization": 0.8, "cudagraph_mode": "none"}
+    assert [flag for flag, _ in launch.unmodelled] == ["--transforms", "--backend _autodeploy"]
+
+
 def test_other_gpus_than_the_command_uses_are_said(tmp_path: Path) -> None:
     path = written(tmp_path, "p.yaml", """
         kind: Pod

@@ -12,7 +12,7 @@ from typing import Any
 
 from planner.catalog import families
 from planner.catalog.architecture import Architecture
-from planner.catalog.checkpoint_names import Checkpoint, as_published, checkpoint_of, known_part
+from planner.catalog.checkpoint_names import Checkpoint, as_published, checkpoint_of, known_part, unserved_format
 from planner.catalog.gpus import Gpu, read_gpu
 from planner.catalog.hf_config import architecture_from_config
 from planner.catalog.mig import SEPARATOR, Slice, sliced, slices_of
@@ -246,10 +246,14 @@ def _find_model(name: str) -> tuple[Path, Checkpoint | None]:
         for key in _keys_of(file):
             known.setdefault(key, file)
     key = _key(name)
-    checkpoint = checkpoint_of(key, known)
+    unserved = unserved_format(key)
+    checkpoint = checkpoint_of(key, known) if unserved is None else None
     if checkpoint is not None:
         return known[checkpoint.base], checkpoint
     base = known_part(key, known)
+    if unserved is not None:
+        raise UnknownNameError("model", name, model_names(), f"it is in {unserved}; give the model's own checkpoint, "
+                               f"or --quantization with a format that an engine has (int4, awq, fp8, …)")
     raise UnknownNameError("model", name, model_names(), None if base is None else
                            f"if it is {known[base].stem} in another format, give --model {known[base].stem} and "
                            f"--quantization with the format (fp8, int4, int8, w8a16, nvfp4, …); else give its "

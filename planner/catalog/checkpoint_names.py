@@ -1,5 +1,6 @@
 """Names of published checkpoints: the name of a known model, then words that say how its weights are stored."""
 
+import re
 from collections.abc import Container, Mapping
 from typing import Any, NamedTuple
 
@@ -8,21 +9,24 @@ from planner.catalog import families
 # Words behind a model's name, and the format that each says; of several the first in this order counts.
 _SAY: Mapping[str, str] = {
     "bnb": "bnb-4bit", "nvfp4a16": "w4a16_nvfp4", "nvfp4": "nvfp4", "mxfp4": "mxfp4", "mxfp8": "mxfp8", "awq": "awq",
-    "w8a16": "w8a16", "gptq": "gptq", "autoround": "gptq", "w4a16": "int4", "int4": "int4", "4bit": "int4",
-    "fp8": "fp8", "w8a8": "int8", "int8": "int8", "8bit": "w8a16", "fp4": "nvfp4", "bf16": "bf16", "fp16": "bf16",
-    "unquantized": "bf16"}
+    "w8a16": "w8a16", "gptq": "gptq", "gptqmodel": "gptq", "autoround": "gptq", "w4a16": "int4", "int4": "int4",
+    "4bit": "int4", "fp8": "fp8", "w8a8": "int8", "int8": "int8", "8bit": "w8a16", "fp4": "nvfp4",
+    "bf16": "bf16", "fp16": "bf16", "unquantized": "bf16"}
 # Words that change no format: how scales were found, and who made the checkpoint by which tool.
 _SAY_NOTHING = frozenset((
     "quantized", "quant", "dynamic", "static", "marlin", "unsloth", "auto", "round", "per", "tensor", "channel",
     "token", "sym", "asym", "qat", "q4", "0", "g64", "g128", "128g", "hf", "ptpc", "torchao", "ao", "ct",
-    "compressed", "tensors", "v2", "kv", "fp8kv", "block", "g32", "32g", "mlperf", "no", "act", "preview", "4b",
-    "hybrid"))
+    "compressed", "tensors", "v2", "kv", "w", "a", "fp8kv", "block", "g32", "32g", "mlperf", "no", "act",
+    "preview", "4b", "hybrid"))
 _EIGHT = ("int8", "8bit", "w8a16")
 _BLOCK_SCALED = ("qwen", "deepseek-ai", "minimaxai", "xiaomimimo")  # whose own FP8 checkpoints have scales of blocks
 _NVIDIA = "nvidia"
 _QUANTIZERS = (_NVIDIA, "redhatai", "neuralmagic", "amd")  # whose checkpoints are no copies of others' of that name
 _WITH_KV_SCALES = ("fp8", "nvfp4", "w4a16_nvfp4")  # formats of NVIDIA's checkpoints that state an FP8 KV cache, too
 _NVIDIAS_MLP_ONLY = ("gemma4_text",)  # dense models of which NVIDIA's NVFP4 checkpoints quantise the MLPs alone
+
+_UNSERVED = {"gguf": "llama.cpp's format (GGUF), whose weight formats and kernels are not modelled",
+             "mlx": "MLX's format, which vLLM, SGLang and TensorRT-LLM do not load"}
 
 _STATED: Mapping[str, Mapping[str, Any]] = {  # a format -> the keys that such a checkpoint's config states
     "awq": {"quant_method": "awq", "bits": 4}, "gptq": {"quant_method": "gptq", "bits": 4},
@@ -83,6 +87,16 @@ def checkpoint_of(key: str, known: Container[str]) -> Checkpoint | None:
                 has_scales = bool({"kv", "fp8kv"} & {*tail}) or (owner == _NVIDIA and found in _WITH_KV_SCALES)
                 return Checkpoint(base, found, owner, has_scales)
     return None
+
+
+def unserved_format(key: str) -> str | None:
+    """Return the format that a checkpoint's name says if no engine of this catalog serves it; else None.
+
+    >>> unserved_format("mlx-community/qwen3-8b-4bit"), unserved_format("qwen/qwen3-8b")
+    ("MLX's format, which vLLM, SGLang and TensorRT-LLM do not load", None)
+    """
+    words = re.split(r"[/:-]", key)
+    return next((said for word, said in _UNSERVED.items() if word in words), None)
 
 
 def known_part(key: str, known: Container[str]) -> str | None:

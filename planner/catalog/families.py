@@ -3,14 +3,15 @@
 _EXPERTS = {  # keys of the number of experts and of one expert's width -> model types
     ("num_local_experts", "intermediate_size"): (
         "mixtral", "minimax_m2", "minimax_m3", "gpt_oss", "llama4_text", "phimoe", "granitemoe", "granitemoeshared",
-        "granitemoehybrid"),
+        "granitemoehybrid", "dbrx"),
     ("num_experts", "intermediate_size"): ("olmoe", "flex_olmo", "cohere2_moe", "hunyuan_v1_moe", "jamba"),
     ("num_experts", "moe_intermediate_size"): (
         "qwen2_moe", "qwen3_moe", "qwen3_next", "qwen3_5_moe_text", "ernie4_5_moe", "bailing_moe", "bailing_moe_v2",
-        "hy_v3", "exaone_moe", "afmoe", "gemma4_text", "k2_horizon", "laguna", "kimi_linear", "lfm2_moe", "mellum"),
+        "hy_v3", "exaone_moe", "afmoe", "gemma4_text", "k2_horizon", "laguna", "kimi_linear", "lfm2_moe", "mellum",
+        "sarvam_moe", "sarvam_mla"),
     ("n_routed_experts", "moe_intermediate_size"): (
-        "deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa", "dots1",
-        "solar_open", "mistral4", "axk1", "mimo_v2_flash", "step3p5", "nemotron_h", "deepseek_v4", "longcat_flash",
+        "deepseek", "deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa",
+        "dots1", "solar_open", "mistral4", "axk1", "mimo_v2_flash", "step3p5", "nemotron_h", "deepseek_v4", "longcat_flash",
         "hy_v4", "glm5_next_text"),
 }
 MOE_KEYS = {model_type: keys for keys, model_types in _EXPERTS.items() for model_type in model_types}
@@ -49,13 +50,15 @@ WRAPPERS = {"gemma3": "gemma3_text", "gemma4": "gemma4_text", "gemma4_unified": 
             "glm4v_moe_text": "glm4_moe", "gemma3n": "gemma3n_text", "minimax_m3_vl_text": "minimax_m3",
             "minicpmv": "qwen2", "minicpmo": "qwen2", "phi4mm": "phi3", "phi4_multimodal": "phi3",
             "hunyuan_vl_text": "hunyuan_v1_dense", "internlm": "llama", "xverse": "llama", "aquila": "llama",
-            "orion": "llama"}
+            "orion": "llama", "telechat3": "llama", "solar": "llama", "phi3_v": "phi3"}
+NESTED = {"dbrx": ("attn_config", "ffn_config")}  # tables of the language model's keys, which are named with a dot
 
 _MAMBA_2 = {"mamba_n_groups": "linear_num_key_heads", "mamba_d_state": "linear_key_head_dim",
             "mamba_n_heads": "linear_num_value_heads", "mamba_d_head": "linear_value_head_dim",
             "mamba_d_conv": "linear_conv_kernel_dim"}
 _LFM = {"tie_embedding": "tie_word_embeddings", "conv_L_cache": "linear_conv_kernel_dim"}
 _ONE_SHARED = {"num_shared_experts": "n_shared_experts"}
+_BAILING = {**_ONE_SHARED, "moe_shared_expert_intermediate_size": "shared_expert_intermediate_size"}
 _GPT = {"n_embd": "hidden_size", "n_embed": "hidden_size", "n_layer": "num_hidden_layers",
         "n_head": "num_attention_heads", "n_positions": "max_position_embeddings", "n_inner": "intermediate_size"}
 RENAMED = {  # model_type -> its names of what others call so
@@ -93,7 +96,12 @@ RENAMED = {  # model_type -> its names of what others call so
     "granitemoeshared": {"shared_intermediate_size": "shared_expert_intermediate_size"},
     "afmoe": {**_ONE_SHARED, "num_dense_layers": "first_k_dense_replace",
               "global_attn_every_n_layers": "sliding_window_pattern"},
-    **dict.fromkeys(("bailing_moe", "bailing_moe_v2", "hy_v3", "exaone_moe", "cohere2_moe", "k2_horizon"), _ONE_SHARED),
+    "dbrx": {"d_model": "hidden_size", "n_heads": "num_attention_heads", "n_layers": "num_hidden_layers",
+             "max_seq_len": "max_position_embeddings", "attn_config.kv_n_heads": "num_key_value_heads",
+             "ffn_config.ffn_hidden_size": "intermediate_size", "ffn_config.moe_num_experts": "num_local_experts",
+             "ffn_config.moe_top_k": "num_experts_per_tok"},
+    **dict.fromkeys(("bailing_moe", "bailing_moe_v2", "sarvam_moe", "sarvam_mla"), _BAILING),
+    **dict.fromkeys(("hy_v3", "exaone_moe", "cohere2_moe", "k2_horizon"), _ONE_SHARED),
 }
 SHARED_CACHES = ("gemma3n_text", "gemma4_text")  # whose last layers may read an earlier layer's cache
 BESIDE_MLP = ("llama4_text", "gemma4_text")  # experts beside an MLP that all tokens go through, of intermediate_size
@@ -121,6 +129,7 @@ _FILLED: tuple[tuple[dict[str, object], tuple[str, ...]], ...] = (  # what Huggi
     ({"first_k_dense_replace": 3}, ("step3p5", "glm5_next_text")),
     ({"enable_moe_block": False}, ("gemma4_text",)),
     ({"n_shared_experts": 1}, ("hunyuan_v1_moe",)),
+    ({"n_shared_experts": 1, "first_k_dense_replace": 1}, ("sarvam_moe", "sarvam_mla")),
     ({"attn_output_gate": True}, ("afmoe", "lfm3", *_QWEN)),
     ({"first_k_dense_replace": 2}, ("lfm2_moe",)),
 )

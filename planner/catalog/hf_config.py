@@ -35,6 +35,9 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
     """
     merged = _language_model(config)
     model_type = _model_type(merged, where)
+    for part in families.NESTED.get(model_type, ()):
+        table = merged.get(part)
+        merged |= {f"{part}.{key}": value for key, value in table.items()} if isinstance(table, Mapping) else {}
     if model_type == "nemotron-nas":
         merged |= _searched(merged, where)
     usual = families.RENAMED.get(model_type, {})

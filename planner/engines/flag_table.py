@@ -86,7 +86,11 @@ class FlagTable:
 
     def effect_of(self, name: str) -> tuple[Unmodelled, Known] | None:
         """Return the group that a flag belongs to, None if it has no effect or is not in the table."""
-        return next(((group, flag) for group in self.unmodelled for flag in group.flags if name in flag.names), None)
+        return next(self.effects_of(name), None)
+
+    def effects_of(self, name: str) -> Iterator[tuple[Unmodelled, Known]]:
+        """Yield the groups that a flag belongs to; several if its values have different effects."""
+        yield from ((group, flag) for group in self.unmodelled for flag in group.flags if name in flag.names)
 
 
 def flags(text: str) -> tuple[Known, ...]:

@@ -107,6 +107,9 @@ DIALECT = Dialect(  # tensorrt_llm/commands/serve.py and llmapi/llm_args.py
                     "--kv-cache-config.free-gpu-memory-fraction"), option="gpu_memory_utilization", read=number),
     ),
     file_entries=(
+        Flag(names=("--world-size",), option=TENSOR, write=unwritten),  # AutoDeploy: _torch/auto_deploy/llm_args.py
+        choice(("--compile-backend",), "cudagraph_mode", {
+            "torch-cudagraph": None, "torch-opt": None, "torch-simple": "none", "torch-compile": "none"}),
         Flag(names=("--moe-tensor-parallel-size",), option="expert_tensor_parallel_size", write=unwritten),
         Switch(names=("--enable-attention-dp",), option="data_parallel_attention", otherwise=False),
         choice(("--kv-cache-config.dtype", "--kv-cache-dtype"), "kv_cache_dtype", KV_DTYPES),

@@ -18,12 +18,20 @@ NO_EFFECT = flags("""
     --kv-cache-config.enable-kv-cache-event-hash= --cuda-graph-config.enable-padding --gather-generation-logits
     --max-prompt-adapter-token= --enable-prompt-adapter --normalize-log-probs --allow-advanced-sampling --telemetry=
     --telemetry-config= --prometheus-metrics-config= --video-pruning-rate= --max-stats-len=
+    --skip-loading-weights --tokenizer-kwargs= --speculative-model-kwargs= --draft-checkpoint-loader= --device=cuda
     --agent-types= --agent-percentage= --speculative-config.acceptance-rate-window-size=""")
 
 UNMODELLED = (
     Unmodelled(effect=FULL_PRECISION, is_refused=True, only=("float32", "float"), flags=flags("--dtype=auto")),
     Unmodelled(effect="runs TensorRT engines, not the PyTorch backend, whose kernels and scheduler are modelled",
                is_refused=True, only=("tensorrt", "trt"), flags=flags("--backend=pytorch")),
+    Unmodelled(effect="runs AutoDeploy, which divides and compiles the model by itself: the PyTorch backend's kernels "
+                      "are predicted, with tensor parallelism over all GPUs", only=("_autodeploy",),
+               flags=flags("--backend=pytorch")),
+    Unmodelled(effect="changes how AutoDeploy divides or compiles the model", flags=flags("""
+        --transforms= --mode=graph --model-factory=automodelforcausallm --yaml-extra=* --yaml-default=""")),
+    Unmodelled(effect="runs AutoDeploy's scheduler for tests, which is not modelled", is_refused=True,
+               only=("demollm",), flags=flags("--runtime=trtllm")),
     Unmodelled(effect=NO_TEXT, is_refused=True, flags=flags("--encode-only --mm-encoder-only")),
     Unmodelled(effect="spreads the context of a sequence over GPUs: a GPU holds less KV, and decodes send more",
                flags=flags("--context-parallel-size|--cp-size=1 --cp-config=")),

@@ -18,7 +18,13 @@ IMAGE_NAME = re.compile(rf"(?:\S*/)?(?:{IMAGES})(?:[:@]\S+)?")
 ROUTERS = re.compile(r"sglang_router\.launch_router|dynamo\.frontend|trtllm-serve disaggregated")
 NO_ENGINES = ((ROUTERS, "a router, not an engine"), *((re.compile(pattern), kind) for pattern, kind in (
     (r"vllm bench\s+\w+|sglang\.bench_\w+|genai-perf|guidellm|aiperf|trtllm-bench", "a benchmark, not a server"),
-    (r"vllm (?:chat|complete|run-batch|collect-env)", "a client, not a server"))))
+    (r"vllm (?:chat|complete|run-batch|collect-env)", "a client, not a server"),
+    (r"dynamo\.mocker|vllm-sim|llm-d-inference-sim", "a simulator, not an engine"),
+    (r"nvcr\.io/nim/\S+", "a container that chooses its engine's options itself; give the arguments of its log"),
+    (r"llama-server|llama\.cpp|ollama|lmdeploy|text-generation-(?:inference|launcher)|mlx_lm\.server|tritonserver|"
+     r"mistralrs\S*|tabbyapi|koboldcpp|aphrodite|max serve|deepspeed", "an engine that is not modelled"))))
+# Programs that run a command which they have in one word.
+RUNNERS = ("ssh", "tmux", "screen", "pdsh", "clush", "watch", "script", "parallel-ssh")
 VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*=")
 QUOTED = r"""\\.|'[^']*'|"(?:\\.|[^"\\])*\""""
 WORD_OR_COMMENT = re.compile(rf"""(?P<word>(?:{QUOTED}|[^\s'"\\#])(?:{QUOTED}|[^\s'"\\])*)|#[^\n]*""", re.DOTALL)
@@ -87,6 +93,8 @@ def find_launch(words: Sequence[str]) -> Beginning | None:
         if OF_A_SHELL.fullmatch(word) and start + 1 < len(words) and (
                 inner := find_launch(split_words(words[start + 1]))):
             return Beginning(inner.engine, (*words[:start], *inner.before), inner.arguments)
+    if any(word.rpartition("/")[2] in RUNNERS for word in words):
+        return next((found for word in words if " " in word and (found := find_launch(split_words(word)))), None)
     return None
 
 

@@ -17,6 +17,7 @@ from planner.launch.manifests.dockerfile import is_dockerfile, of_dockerfile
 from planner.launch.manifests.manifest_kinds import read_manifest
 from planner.launch.manifests.unit_file import is_unit_file, of_unit_file
 from planner.launch.roles import REMEDY
+from planner.launch.scripts.makefile import recipes_of
 from planner.launch.scripts.notebook_code import code_of
 from planner.launch.scripts.python_script import python_launches
 from planner.launch.scripts.shell_script import ScriptLaunch, script_launches
@@ -119,7 +120,11 @@ def read_file(path: Path, role: str = "both") -> Logged | Described:
         if len(lines) < MOST_LINES:
             lines.append(line)
     text = "".join(f"{line.rstrip()}\n" for line in lines)
-    launches = _of_text(code_of(text) if path.suffix == ".ipynb" else text, path.parent)
+    if path.suffix == ".ipynb":
+        text = code_of(text)
+    elif path.name.lower().startswith("makefile") or path.suffix == ".mk":
+        text = recipes_of(text)
+    launches = _of_text(text, path.parent)
     if not launches:
         raise UsageError(f"--from-command {path}: launches no engine that is known; give a script with vllm serve, "
                          f"python -m sglang.launch_server or trtllm-serve in it, a deployment file (Kubernetes, "

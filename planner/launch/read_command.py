@@ -27,6 +27,7 @@ from planner.settings.scenario import Scenario
 # Images that wrap an engine, whose tags count releases of their own; and tags of the newest build.
 OTHER_IMAGE = re.compile(r"(?:\S*/)?\S*(?:vllm|sglang|tensorrt-?llm)[\w.-]*(?:/release)?:(\w[\w.-]*)")
 CACHED = re.compile(r"(?:.*/)?models--([^/]+?)--([^/]+?)(?:/snapshots/[^/]+)?/?")  # a folder of Hugging Face's cache
+VARIABLE = re.compile(r"%\w+%")  # of Windows' shell
 NEWEST = re.compile(r"latest|nightly|main|dev|edge", re.IGNORECASE)
 ROUTED = "deals requests to the replicas; --router has the rule, and prefix-aware is near to its default"
 
@@ -195,7 +196,7 @@ def _check_model(taken: Taken) -> None:
     if model is None:
         raise UsageError(f"--from-command: names no model, as {' '.join(taken.dialect.launch)} MODEL does; give it "
                          f"there, or with --model")
-    if "$" in model or "{{" in model:
+    if "$" in model or "{{" in model or VARIABLE.search(model):
         raise UsageError(f"--from-command: the model is {model}, a variable without a single value; put its value "
                          f"in its place, or give --model")
 

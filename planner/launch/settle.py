@@ -1,5 +1,6 @@
 """Options that several flags say together: drafts, adapters, ranks, tiers in host memory, and levels."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,6 +23,7 @@ DRAFT_STEPS, NGRAM_TOKENS = 3, 12  # SGLang's defaults; of most models, and of n
 PPLX_UNTIL = "0.16"  # later releases of vLLM gather all tokens in its place: `ParallelConfig.__post_init__`
 UNPLACED = ("takes memory for copies of experts that are placed without their load; --enable-eplb or "
             "--init-expert-location places them by it")
+SPECULATOR = re.compile(r"(.+)-speculator\.(eagle3|dflash)")  # a draft's checkpoint that names its model
 TREE = "checks a tree of drafts, of which a chain of --speculative-num-steps is predicted"
 SUFFIX_TOKENS = 24  # vLLM's suffix_decoding_max_tree_depth, its length of drafts where none is given
 OF_DRAFT = "drafts as many tokens as the draft's own config says, which is not read; give --num-speculative-tokens"
@@ -128,7 +130,10 @@ def _settle_draft(taken: Taken) -> None:
     vLLM tells the method by the draft's name (`SpeculativeConfig.__post_init__`); SGLang's EAGLE without a draft of its
     own is the target's MTP layer.
     """
-    found, model = taken.found, taken.found.get("speculative_model")
+    found = taken.found
+    if taken.engine == "vllm" and (both := SPECULATOR.fullmatch(found["model"])):  # maybe_override_with_speculators
+        found |= {"model": both[1], "speculative_method": both[2]}
+    model = found.get("speculative_model")
     if model in NGRAMS:
         found["speculative_method"] = "ngram"
         del found["speculative_model"]

@@ -108,10 +108,11 @@ def _leave(taken: Taken, named: Named, flag: str, value: Any) -> None:
     """List a flag that sets no option by its effect, or refuse it."""
     written, head = _written(flag, value), named.name.partition(".")[0]
     name = named.name
-    found = taken.dialect.table.effect_of(name) or taken.dialect.table.effect_of(head)
-    if found is not None:
-        group, known = found
-        if named.is_negated or not group.applies(known, value):
+    table = taken.dialect.table
+    groups = list(table.effects_of(name)) or list(table.effects_of(head))
+    if groups:
+        group = next((each for each, known in groups if each.applies(known, value)), None)
+        if named.is_negated or group is None:
             taken.no_effect.append(written)
         elif group.is_refused:
             raise UsageError(f"--from-command: {written}: {group.effect}; leave it out for a prediction without it")

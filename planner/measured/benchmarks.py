@@ -2,19 +2,20 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from planner.errors import TraceError, UsageError
+from planner.catalog.catalog_files import load_model
+from planner.errors import PlannerError, TraceError, UsageError
 from planner.files.finite import is_number
 from planner.files.nested import parse_json
 from planner.measured.run_table import Measurement
 from planner.measured.statistics import MAKESPAN, PER_REQUEST, measured_of
 from planner.schema import MAX_TOKENS
-from planner.settings.scenario import Scenario
+from planner.settings.scenario import Scenario, attention_ranks
 from planner.traces import Trace
 from planner.traces.reading import trace_of
 from planner.traces.shaping.client_load import NAME, at_client_rate, lower_range_load, random_load
@@ -22,6 +23,7 @@ from planner.traces.times import fill_times
 
 # What a result is known by.
 REQUIRED = ("completed", "duration", "total_input_tokens", "total_output_tokens")
+OFFLINE = "total_latency"  # of a benchmark without a server, which has no latencies of requests
 _SGLANG_KEYS = ("random_range_ratio", "server_info", "total_output_tokens_retokenized")
 MOST_PROMPTS = 10_000_000  # of a summary, which are drawn
 INFERENCEX = {"range_ratio": 0.8, "seed": 0}  # how that client draws its lengths
@@ -54,7 +56,7 @@ def read_results(path: Path, objects: Sequence[Mapping[str, Any]], scenario: Sce
 
 def is_result(found: Mapping[str, Any]) -> bool:
     """Tell whether a JSON object is a benchmark's result."""
-    return sum(key in found for key in REQUIRED) >= 2
+    return sum(key in found for key in REQUIRED) >= 2 and OFFLINE not in found
 
 
 def _measurement(where: str, name: str, run: Mapping[str, Any], scenario: Scenario, client: str | None) -> Measurement:
@@ -68,7 +70,25 @@ def _measurement(where: str, name: str, run: Mapping[str, Any], scenario: Scenar
     load = _sent(where, drawn, run, scenario)
     if load is not drawn or drawn.format == NAME:  # else the recorded arrivals say when it began
         measured[MAKESPAN] = float(run["duration"])
-    return Measurement(id=name, groups={"client": client}, measured=measured, scenario=scenario, load=load)
+    return Measurement(id=name, groups={"client": client}, measured=measured, scenario=scenario, load=load,
+                       notes=tuple(_differences(where, run, scenario)))
+
+
+def _differences(where: str, run: Mapping[str, Any], scenario: Scenario) -> Iterator[str]:
+    """Yield a note if the file names another model than is predicted, or other GPUs of its server (SGLang)."""
+    server = run.get("server_info")
+    server = server if isinstance(server, Mapping) else {}
+    named = run.get("model_id") or server.get("model_path")
+    try:
+        is_another = scenario.model is not None and load_model(str(named)).name != load_model(scenario.model).name
+    except PlannerError:  # a name of the server's own
+        is_another = False
+    if is_another:
+        yield f"{where}: is of {named}, and {scenario.model} is predicted; give --model {named}"
+    size = server.get("tp_size")
+    gpus = scenario.tensor_parallel_size * attention_ranks(scenario)
+    if type(size) is int and size != gpus:
+        yield f"{where}: its server ran with tp_size = {size}, and {gpus} is predicted; give --tensor-parallel-size"
 
 
 def _recorded(where: str, run: Mapping[str, Any]) -> Trace:

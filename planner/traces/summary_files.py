@@ -15,10 +15,31 @@ class NoTrace(NamedTuple):
 
 
 _TO_VALIDATE = "give it to planner validate or calibrate, with the deployment's options"
+_NO_TOKENS = ("it counts no tokens; give the server's log of requests, or a result of vllm bench serve "
+              "--save-detailed, AIPerf or GuideLLM")
+_ONLY_TOTALS = "give a result of vllm bench serve --save-detailed or sglang.bench_serving --output-details"
 KNOWN = (
     NoTrace(has_columns("schema_version", "request_latency"), "AIPerf's summary",
             f"{_TO_VALIDATE}; or give its profile_export.jsonl"),
     NoTrace(has_columns("Metric", "avg", "p50"), "AIPerf's or genai-perf's summary", "give its profile_export.jsonl"),
+    NoTrace(has_columns("request_latency", "request_throughput"), "AIPerf's or genai-perf's summary",
+            f"{_TO_VALIDATE}; or give its profile_export.jsonl"),
+    NoTrace(has_columns("Succeed requests", "Average latency (s)"), "EvalScope's summary", _TO_VALIDATE),
+    NoTrace(has_columns("mean_input_tokens", "num_concurrent_requests"), "LLMPerf's summary",
+            "give its individual_responses.json"),
+    NoTrace(has_columns("tokens_per_second", "elapsed_time"), "the result of vllm bench throughput", _ONLY_TOTALS),
+    NoTrace(has_columns("avg_latency", "latencies", "percentiles"), "the result of vllm bench latency", _ONLY_TOTALS),
+    NoTrace(has_columns("successful_requests", "total_latency"), "the result of SGLang's bench_offline_throughput",
+            _ONLY_TOTALS),
+    NoTrace(has_columns("run_name", "batch_size", "input_len"), "the result of SGLang's bench_one_batch", _ONLY_TOTALS),
+    NoTrace(has_columns("Request Count", "Failure Count"), "Locust's statistics", _NO_TOKENS),
+    NoTrace(has_columns("User Count", "Total Request Count"), "Locust's history", _NO_TOKENS),
+    NoTrace(has_columns("metrics", "root_group"), "k6's summary", _NO_TOKENS),
+    NoTrace(lambda head: has_columns("type", "data", "metric")(head) and head.first.get("type") in ("Metric", "Point"),
+            "k6's output", _NO_TOKENS),
+    NoTrace(has_columns("summary", "latencyPercentiles"), "oha's result", _NO_TOKENS),
+    NoTrace(has_columns("latencies", "status_codes"), "Vegeta's report", _NO_TOKENS),
+    NoTrace(has_columns("model_filename", "n_prompt", "n_gen"), "llama-bench's result", _ONLY_TOTALS),
     NoTrace(has_columns("load_summary", "successes", "failures"), "inference-perf's summary of a stage",
             f"{_TO_VALIDATE}; or give per_request_lifecycle_metrics.json"),
     NoTrace(has_columns("request_info", "world_info", "performance"), "trtllm-bench's report", _TO_VALIDATE),

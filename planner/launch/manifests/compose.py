@@ -2,13 +2,19 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from planner.launch.beginnings import bare_words
 from planner.launch.described import Described
-from planner.launch.manifests.containers import Around, count_of, engines_of, environment_of, text_of, words_of
+from planner.launch.manifests.containers import Around, count_of, engines_of, environment_of, gpus_of, text_of, words_of
+from planner.launch.manifests.dockerfile import of_dockerfile
+from planner.launch.scripts.named_script import of_named_script
 
+MOST_EXTENDED = 8  # services, each of which extends the next
 # Of a variable, as compose puts it in: $NAME, ${NAME}, ${NAME:-default}; two dollars are one.
 USED = re.compile(r"\$\$|\$\{(\w+)(?::?[-?+=]([^{}]*))?\}|\$(\w+)")
 
@@ -24,17 +30,72 @@ def is_compose(document: Mapping[str, Any]) -> bool:
 def of_compose(document: Mapping[str, Any], folder: Path) -> Iterator[Described]:
     """Yield the engines of a compose file; `.env` beside it has values of variables."""
     values = _dotenv(folder / ".env")
-    for name, service in document["services"].items():
-        if not isinstance(service, Mapping):
+    bases = {str(base.get("service") if isinstance(base, Mapping) else base)
+             for each in document["services"].values() if isinstance(each, Mapping) and (base := each.get("extends"))}
+    for name, given in document["services"].items():
+        if not isinstance(given, Mapping) or (name in bases and not {"command", "entrypoint"} & given.keys()):
             continue
+        service = _extended(given, document["services"], folder)
         command = [_put_in(word, values) for key in ("entrypoint", "command") for word in _words(service.get(key))]
-        container = {"image": _put_in(text_of(service.get("image")) or "", values) or None,
-                     "env": {key: _put_in(value, values)
-                             for key, value in environment_of(service.get("environment")).items()},
-                     "resources": {"limits": _gpus(service)}}
+        files, missing = _env_files(service, folder)
+        environment = files | {key: _put_in(value, values)
+                               for key, value in environment_of(service.get("environment")).items()}
+        image = _put_in(text_of(service.get("image")) or "", values) or None
+        container = {"image": image, "env": environment, "resources": {"limits": _gpus(service)}}
         deploy = service.get("deploy") or {}
         around = Around(place=f"service {name}", replicas=count_of(deploy.get("replicas", service.get("scale"))))
-        yield from engines_of(container, around, command=command)
+        has_entrypoint = "entrypoint" in service
+        found = list(engines_of(container, around, command=command, has_entrypoint=has_entrypoint)) or list(
+            of_named_script(command, folder, environment, around.place)) or list(
+            _built(service, folder, environment, around, command))
+        notes = (f"takes variables from {', '.join(missing)}, which is not there; variables that change the engine are "
+                 f"then missing",) if missing else ()
+        yield from (replace(each, image=each.image or image, replicas=around.replicas,
+                            notes=(*each.notes, *notes)) for each in found)
+
+
+def _extended(service: Mapping[str, Any], services: Mapping[str, Any], folder: Path, depth: int = 0
+              ) -> Mapping[str, Any]:
+    """Return a service with the keys of the one that it extends, which may be in another file."""
+    given = service.get("extends")
+    if given is None or depth >= MOST_EXTENDED:
+        return service
+    given = {"service": given} if isinstance(given, str) else given
+    if "file" in given:
+        path = folder / str(given["file"])
+        document = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        services, folder = (document or {}).get("services") or {}, path.parent
+    base = services.get(str(given.get("service")))
+    if not isinstance(base, Mapping):
+        return service
+    whole = _extended(base, services, folder, depth + 1)
+    environment = {**environment_of(whole.get("environment")), **environment_of(service.get("environment"))}
+    return {**whole, **service, "environment": environment}
+
+
+def _env_files(service: Mapping[str, Any], folder: Path) -> tuple[dict[str, str], list[str]]:
+    """Return the variables of a service's files, and the files that are not there."""
+    given = service.get("env_file") or []
+    named = [each.get("path") if isinstance(each, Mapping) else each for each in (
+        given if isinstance(given, list) else [given])]
+    found: dict[str, str] = {}
+    for name in named:
+        found |= _dotenv(folder / str(name))
+    return found, [str(name) for name in named if not (folder / str(name)).is_file()]
+
+
+def _built(service: Mapping[str, Any], folder: Path, environment: Mapping[str, str], around: Around,
+           command: list[str]) -> Iterator[Described]:
+    """Yield the engines of a service whose image is built here, from its Dockerfile."""
+    build = service.get("build")
+    if build is None:
+        return
+    build = {"context": build} if isinstance(build, str) else build
+    context = folder / str(build.get("context", "."))
+    path = context / str(build.get("dockerfile", "Dockerfile"))
+    if path.is_file():
+        for engine in of_dockerfile(path.read_text(encoding="utf-8"), context, command, environment):
+            yield replace(engine, place=around.place, gpus=gpus_of({"limits": _gpus(service)}))
 
 
 def _words(value: Any) -> list[str]:

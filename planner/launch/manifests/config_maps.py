@@ -1,11 +1,16 @@
-"""Variables that containers take from a ConfigMap in the same file, as `envFrom` and `configMapKeyRef` name it."""
+"""Variables and scripts that containers take from a ConfigMap in the same file."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+SCRIPTS = "planner.scripts"  # key that a container gets, with the scripts of the file's ConfigMaps by name
+
 
 def with_config_maps(documents: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return documents with the variables of the file's ConfigMaps put into their containers."""
+    """Return documents with the variables and scripts of the file's ConfigMaps put into their containers.
+
+    `envFrom` and `configMapKeyRef` name the variables.
+    """
     maps = {str((document.get("metadata") or {}).get("name")): {str(key): str(value) for key, value in data.items()}
             for document in documents
             if document.get("kind") == "ConfigMap" and isinstance(data := document.get("data"), Mapping)}
@@ -26,6 +31,8 @@ def _put_in(part: Any, maps: Mapping[str, Mapping[str, str]]) -> Any:
     if not isinstance(part, Mapping):
         return part
     whole = {key: _put_in(value, maps) for key, value in part.items()}
+    if "image" in whole and ("command" in whole or "args" in whole):
+        whole[SCRIPTS] = {key: text for data in maps.values() for key, text in data.items() if "." in key}
     entries, own = whole.get("envFrom"), whole.get("env")
     own = [_with_value(entry, maps) for entry in own] if isinstance(own, list) else []
     if isinstance(entries, list):

@@ -26,13 +26,15 @@ class Around:
 
 
 def engines_of(container: Mapping[str, Any], around: Around, *, command: Sequence[str] | None = None,
-               variables: Mapping[str, str] | None = None) -> Iterator[Described]:
+               variables: Mapping[str, str] | None = None, has_entrypoint: bool | None = None) -> Iterator[Described]:
     """Yield the engines that a container launches; none where it launches something else.
 
     Parameters
     ----------
     command : in place of the container's own command and arguments.
     variables : besides those of its environment.
+    has_entrypoint : whether the words begin with a program, and not with arguments of the image's own; None if the
+        container's `command` does so.
     """
     environment = {**(variables or {}), **environment_of(container.get("env"))}
     image = text_of(container.get("image"))
@@ -44,7 +46,8 @@ def engines_of(container: Mapping[str, Any], around: Around, *, command: Sequenc
                     for launch in script_launches(script, environment)]
     elif find_launch(words) is not None:
         launches = [(words, around.place, {}, {})]
-    elif image is not None and find_launch([image, *words]) is not None:
+    elif image is not None and not (bool(container.get("command")) if has_entrypoint is None else has_entrypoint) and (
+            find_launch([image, *words]) is not None):
         launches = [([image, *words], around.place, {}, {})]
     gpus = gpus_of(container.get("resources"))
     for launch_words, place, files, exported in launches:

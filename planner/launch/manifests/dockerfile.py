@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -46,22 +46,33 @@ def is_dockerfile(text: str) -> bool:
     return BEGINNING.match(text) is not None
 
 
-def of_dockerfile(text: str, folder: Path | None) -> Iterator[Described]:
+def of_dockerfile(text: str, folder: Path | None, command: Sequence[str] = (),
+                  variables: Mapping[str, str] | None = None) -> Iterator[Described]:
     """Yield the engines that a container of a Dockerfile's last stage launches.
 
     Parameters
     ----------
     folder : with the scripts that it copies; None reads none.
+    command : in place of the Dockerfile's own.
+    variables : over those of the Dockerfile.
     """
     stage = _last_stage(text)
     if stage is None:
         return
+    stage = replace(stage, variables={**stage.variables, **(variables or {})},
+                    command=list(command) if command else stage.command)
     words = [*(stage.entrypoint or ()), *(stage.command or ())]
     container = {"image": stage.image, "env": dict(stage.variables)}
-    found = list(engines_of(container, Around(place=PLACE), command=words)) or list(
+    found = list(engines_of(container, Around(place=PLACE), command=words,
+                            has_entrypoint=stage.entrypoint is not None or _is_shell(stage.command))) or list(
         of_named_script(words, folder, stage.variables, PLACE))
     options = stated(stage.texts)
     yield from (replace(each, image=stage.image, options={**options, **each.options}) for each in found)
+
+
+def _is_shell(command: list[str] | None) -> bool:
+    """Tell whether a command is a text that a shell runs, which an image's own entry point takes as arguments."""
+    return command is not None and command[:1] == ["/bin/sh"]
 
 
 def _last_stage(text: str) -> Stage | None:

@@ -55,6 +55,20 @@ def of_production_stack(document: Mapping[str, Any]) -> Iterator[Described]:
                         role=ROLES.get(str(cache.get("kvRole")), "both"))
 
 
+def is_image_chart(document: Mapping[str, Any]) -> bool:
+    """Tell whether a document is values of the chart in vLLM's repository, whose image has the command."""
+    image = document.get("image")
+    return isinstance(image, Mapping) and "repository" in image and isinstance(image.get("command"), list)
+
+
+def of_image_chart(document: Mapping[str, Any]) -> Iterator[Described]:
+    """Yield the engine of vLLM's own chart."""
+    image = document["image"]
+    container = {"image": f"{image['repository']}:{image.get('tag', 'latest')}", "env": image.get("env"),
+                 "resources": document.get("resources"), "command": image["command"]}
+    yield from engines_of(container, Around(place="the image", replicas=count_of(document.get("replicaCount"))))
+
+
 def is_llmd(document: Mapping[str, Any]) -> bool:
     """Tell whether a document is values of llm-d's model service."""
     return isinstance(document.get("modelArtifacts"), Mapping) and any(

@@ -1,12 +1,15 @@
 """Kubernetes manifests: Pods, Deployments, StatefulSets, Jobs and LeaderWorkerSets with a container that serves."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from planner.launch.described import Described
-from planner.launch.manifests.containers import Around, count_of, engines_of
+from planner.launch.manifests.config_maps import SCRIPTS
+from planner.launch.manifests.containers import Around, count_of, engines_of, environment_of, gpus_of, text_of, words_of
+from planner.launch.scripts.named_script import of_named_script
 
-KINDS = ("Pod", "Deployment", "StatefulSet", "ReplicaSet", "DaemonSet", "Job", "LeaderWorkerSet", "Service",
+KINDS = ("Pod", "Deployment", "Rollout", "StatefulSet", "ReplicaSet", "DaemonSet", "Job", "LeaderWorkerSet", "Service",
          "ServingRuntime", "ClusterServingRuntime")
 ROLE_LABEL = "llm-d.ai/role"
 
@@ -40,4 +43,16 @@ def of_pod(template: Mapping[str, Any], place: str, *, replicas: int = 1, role: 
         if isinstance(container, Mapping):
             around = Around(place=f"container {container.get('name', '')} of {place}", replicas=replicas, role=role,
                             nodes=nodes)
-            yield from engines_of(container, around, variables={"LWS_GROUP_SIZE": str(nodes)} if nodes > 1 else None)
+            variables = {"LWS_GROUP_SIZE": str(nodes)} if nodes > 1 else {}
+            yield from list(engines_of(container, around, variables=variables)) or list(
+                _of_script(container, around, variables))
+
+
+def _of_script(container: Mapping[str, Any], around: Around, variables: Mapping[str, str]) -> Iterator[Described]:
+    """Yield the engines of a script that a container runs, and that a ConfigMap of the file has."""
+    words = [*words_of(container.get("command")), *words_of(container.get("args"))]
+    environment = {**variables, **environment_of(container.get("env"))}
+    gpus = gpus_of(container.get("resources"))
+    for engine in of_named_script(words, None, environment, around.place, container.get(SCRIPTS)):
+        yield replace(engine, image=text_of(container.get("image")), replicas=around.replicas, role=around.role,
+                      gpus=None if gpus is None else gpus * around.nodes)

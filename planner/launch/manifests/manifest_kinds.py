@@ -8,14 +8,24 @@ import yaml
 
 from planner.errors import UsageError
 from planner.launch.described import Described
+from planner.launch.manifests.cloud_tasks import is_cloud_task, of_cloud_task
 from planner.launch.manifests.compose import is_compose, of_compose
 from planner.launch.manifests.config_maps import with_config_maps
 from planner.launch.manifests.dynamo_graph import is_dynamo, of_dynamo
 from planner.launch.manifests.engine_config import is_engine_config, of_engine_config
-from planner.launch.manifests.helm_values import is_llmd, is_production_stack, of_llmd, of_production_stack
+from planner.launch.manifests.helm_values import (
+    is_image_chart,
+    is_llmd,
+    is_production_stack,
+    of_image_chart,
+    of_llmd,
+    of_production_stack,
+)
 from planner.launch.manifests.kserve import is_kserve, of_kserve
+from planner.launch.manifests.kube_ai import is_kube_ai, of_kube_ai
 from planner.launch.manifests.kubernetes import is_kubernetes, of_kubernetes
 from planner.launch.manifests.ray_serve import is_ray, of_ray
+from planner.launch.manifests.role_groups import is_role_group, of_role_group
 from planner.launch.manifests.trtllm_disaggregated import is_trtllm_disaggregated, of_trtllm_disaggregated
 
 Document = Mapping[str, Any]
@@ -24,10 +34,14 @@ Document = Mapping[str, Any]
 KINDS: tuple[tuple[Callable[[Document], bool], Callable[[Document, Path], Iterator[Described]]], ...] = (
     (is_kserve, lambda document, _: of_kserve(document)),
     (is_dynamo, lambda document, _: of_dynamo(document)),
-    (is_ray, lambda document, _: of_ray(document)),
+    (is_ray, lambda document, path: of_ray(document, path.parent)),
+    (is_role_group, lambda document, _: of_role_group(document)),
+    (is_kube_ai, lambda document, _: of_kube_ai(document)),
     (is_kubernetes, lambda document, _: of_kubernetes(document)),
     (is_production_stack, lambda document, _: of_production_stack(document)),
     (is_llmd, lambda document, _: of_llmd(document)),
+    (is_image_chart, lambda document, _: of_image_chart(document)),
+    (is_cloud_task, lambda document, _: of_cloud_task(document)),
     (is_compose, lambda document, path: of_compose(document, path.parent)),
     (is_trtllm_disaggregated, lambda document, _: of_trtllm_disaggregated(document)),
     (is_engine_config, of_engine_config),
@@ -56,8 +70,8 @@ def read_manifest(path: Path) -> list[Described]:
     titles = ", ".join(dict.fromkeys(map(_title, documents))) or "nothing"
     why = "none launches an engine that is known" if is_known else "no kind of deployment file that is known"
     raise UsageError(f"--from-command {path}: has {titles}: {why}; give the engine's command, or a file of "
-                     f"Kubernetes, KServe, Dynamo, Ray Serve LLM, docker compose, the production stack's or llm-d's "
-                     f"Helm values, TensorRT-LLM's disaggregated servers, or an engine's own options")
+                     f"Kubernetes, KServe, Dynamo, Ray Serve LLM, docker compose, SkyPilot, the production stack's or "
+                     f"llm-d's Helm values, TensorRT-LLM's disaggregated servers, or an engine's own options")
 
 
 def _documents(path: Path) -> list[Any]:

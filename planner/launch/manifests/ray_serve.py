@@ -1,6 +1,7 @@
 """Ray Serve LLM: applications with their llm_configs, alone, in a file of their own, or in a RayService."""
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -8,16 +9,26 @@ import yaml
 from planner.launch.described import Described
 from planner.launch.manifests.containers import count_of, environment_of, flags_of
 
-PARTS = (("prefill_config", "prefill"), ("decode_config", "decode"))
+PARTS = (("llm_config", "both"), ("prefill_config", "prefill"), ("decode_config", "decode"))
 
 
 def is_ray(document: Mapping[str, Any]) -> bool:
-    """Tell whether a document has configs of Ray Serve LLM."""
-    return any(True for _ in _configs(document))
+    """Tell whether a document has configs of Ray Serve LLM, or names files of them."""
+    return any(True for _ in _configs(document)) or any(
+        isinstance(config, str) for part in _parts(document) for config in part.get("llm_configs") or ())
 
 
-def of_ray(document: Mapping[str, Any]) -> Iterator[Described]:
-    """Yield the engines of Ray Serve LLM, which are vLLM's."""
+def of_ray(document: Mapping[str, Any], folder: Path | None = None) -> Iterator[Described]:
+    """Yield the engines of Ray Serve LLM, which are vLLM's.
+
+    Parameters
+    ----------
+    folder : of the files that a document names; None reads none.
+    """
+    named = [config for part in _parts(document) for config in part.get("llm_configs") or () if isinstance(config, str)]
+    for path in [] if folder is None else [folder / name for name in named]:
+        if path.is_file() and isinstance(config := yaml.safe_load(path.read_text(encoding="utf-8")), Mapping):
+            yield from of_ray(config)
     for config, role in _configs(document):
         loading, deployment = config["model_loading_config"], config.get("deployment_config") or {}
         source = loading.get("model_source")
@@ -43,14 +54,19 @@ def _configs(document: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], s
         return
     if isinstance(document.get("model_loading_config"), Mapping):
         yield document, "both"
-    applications = document.get("applications")
-    parts = [document, *((each.get("args") or {}) for each in applications if isinstance(each, Mapping))] if isinstance(
-        applications, list) else [document]
-    for part in parts:
-        for config in part.get("llm_configs") or () if isinstance(part, Mapping) else ():
+    for part in _parts(document):
+        for config in part.get("llm_configs") or ():
             if isinstance(config, Mapping) and isinstance(config.get("model_loading_config"), Mapping):
                 yield config, "both"
         for key, role in PARTS:
-            if isinstance(part, Mapping) and isinstance(config := part.get(key), Mapping) and isinstance(
+            if isinstance(config := part.get(key), Mapping) and isinstance(
                     config.get("model_loading_config"), Mapping):
                 yield config, role
+
+
+def _parts(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return a document and the arguments of its applications."""
+    applications = document.get("applications")
+    named = [each.get("args") for each in applications if isinstance(each, Mapping)] if isinstance(
+        applications, list) else []
+    return [document, *(each for each in named if isinstance(each, Mapping))]

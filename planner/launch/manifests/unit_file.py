@@ -39,7 +39,7 @@ def of_unit_file(text: str, folder: Path | None) -> Iterator[Described]:
         notes = (f"takes variables from {files}, which is not read; variables that change the engine are then missing",
                  ) if files else ()
         entry = [word for text in keys.get("Entrypoint", []) for word in bare_words(text)]
-        found = list(engines_of(container, around, command=[*entry, *words])) or list(
+        found = list(engines_of(container, around, command=[*entry, *words], has_entrypoint=bool(entry))) or list(
             of_named_script(words, folder, variables, around.place))
         yield from (replace(each, notes=(*each.notes, *notes)) for each in found)
 

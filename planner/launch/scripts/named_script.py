@@ -12,26 +12,28 @@ from planner.launch.scripts.shell_script import script_launches
 SUFFIXES = (".sh", ".bash", ".py")
 
 
-def of_named_script(words: Sequence[str], folder: Path | None, variables: Mapping[str, str], place: str
-                    ) -> Iterator[Described]:
-    """Yield the engines that a script launches which a command runs; none if the folder does not have it.
+def of_named_script(words: Sequence[str], folder: Path | None, variables: Mapping[str, str], place: str,
+                    texts: Mapping[str, str] | None = None) -> Iterator[Described]:
+    """Yield the engines that a script launches which a command runs; none if the script is not known.
 
     Parameters
     ----------
     folder : of the file that has the command; None reads no script.
     variables : of the environment.
+    texts : of scripts that the file itself has, by name.
     """
     named = [word for text in words for word in text.split() if word.endswith(SUFFIXES)]
-    for name in named if folder is not None else ():
-        path = folder / PurePosixPath(name).name  # type: ignore[operator]
-        if not path.is_file():
+    for name in (PurePosixPath(each).name for each in named):
+        text = (texts or {}).get(name)
+        if text is None and folder is not None and (folder / name).is_file():
+            text = (folder / name).read_text(encoding="utf-8", errors="replace")
+        if text is None:
             continue
-        text = path.read_text(encoding="utf-8", errors="replace")
         if name.endswith(".py"):
             yield from python_launches(text)
             continue
         for launch in script_launches(text, variables):
             known = ENGINES[launched(launch.words).engine].dialect.known_variables
             found = {**variables, **launch.variables}
-            yield Described(words=launch.words, place=f"line {launch.line} of {path.name}, which {place} runs,",
+            yield Described(words=launch.words, place=f"line {launch.line} of {name}, which {place} runs,",
                             files=launch.files, variables={key: found[key] for key in found if key in known})

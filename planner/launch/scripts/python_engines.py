@@ -23,6 +23,7 @@ RUN = ("run", "Popen", "call", "check_call", "check_output", "system", "popen", 
        "create_subprocess_exec", "create_subprocess_shell", "launch_server_cmd", "execute_shell_command", "entrypoint",
        "cmd")
 PINNED = re.compile(r"(?:vllm|sglang|tensorrt[-_]llm)(?:\[[\w,]+\])?==(\d[\w.]*)")
+BACKENDS = {"_tensorrt_engine": "tensorrt", "auto_deploy": "_autodeploy"}  # of TensorRT-LLM, by the class's module
 FILE = "the arguments"  # of TensorRT-LLM's class, as its file has them
 
 
@@ -77,8 +78,8 @@ def described_class(made: Made, place: str, gpus: int | None, variables: Mapping
     known = {name: value for name, value in variables.items() if name in ENGINES[engine].dialect.known_variables}
     own: dict[str, Any] = {**around} | ({"usage_context": context} if engine == "vllm" else {})
     if engine == "trtllm":
-        backend = {"backend": "tensorrt"} if "_tensorrt_engine" in made.name else {}
-        text = yaml.safe_dump(options | backend, sort_keys=False)
+        backend = next((value for part, value in BACKENDS.items() if part in made.name), "pytorch")
+        text = yaml.safe_dump({"backend": backend, **options}, sort_keys=False)
         words = ["trtllm-serve", *([] if model is None else [str(model)]), "--config", FILE]
         yield Described(words=words, place=place, files={FILE: text}, gpus=gpus, variables=known, options=own)
         return

@@ -18,6 +18,12 @@ EXPORTED = re.compile(r"^(?:export|(?:declare|typeset)\s+-\w*x\w*)\s")
 # A command in a variable: $CMD, "${CMD[@]}", exec $CMD, eval "$CMD", bash -c "$CMD".
 FROM_VARIABLE = re.compile(r"^(?:(?:exec|eval|nohup|time|sudo|env|[A-Za-z_]\w*=\S*)\s+|"
                            r"(?:\S*/)?(?:ba|da|a|z)?sh\s+-\w*c\s+)*\"?\$")
+KEY = re.compile(r"^[\w.\"-]+\s+=\s")  # of a file that is no script
+# Requests of a batch system, and the variables that it sets for them.
+SBATCH = re.compile(r"^#SBATCH\s+(--nodes|-N|--gpus-per-node|--ntasks|-n)[\s=]+(?:\w+:)?(\d+)[ \t]*(?:#.*)?$", re.M)
+OF_SBATCH = {"--nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), "-N": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
+             "--gpus-per-node": ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"), "--ntasks": ("SLURM_NTASKS",),
+             "-n": ("SLURM_NTASKS",)}
 LOOP = re.compile(r"^for\s+(\w+)\s+in\s+(.*)$", re.S)
 SPAN = re.compile(r"\{(-?\d+)\.\.(-?\d+)\}|\$\(seq(?:\s+(-?\d+))?\s+(-?\d+)\)")
 PART = re.compile(r"""(?:[^;'"\\]|\\.|'[^']*'|"(?:\\.|[^"\\])*")+""", re.S)  # up to a semicolon outside quotes
@@ -27,6 +33,7 @@ NAME = re.compile(r"[A-Za-z_]\w*")
 SUMS = set("0123456789 +-*/%()")
 # A file that the script writes: cat > engine.yaml <<'EOF'; the lines up to EOF are its text.
 HEREDOC = re.compile(r"""^cat\s+(?:>{1,2}\s*(\S+)\s+<<-?\s*(['"]?)(\w+)\2|<<-?\s*(['"]?)(\w+)\4\s*>{1,2}\s*(\S+))""")
+GOES_ON = ("\\", " `", " ^")  # of a shell, PowerShell and Windows' shell
 MOST_LETTERS = 100_000  # of a variable, which a script may double again and again
 OPENS, CLOSES = ("if", "case", "for", "while", "until", "select"), ("fi", "esac", "done")
 
@@ -122,7 +129,8 @@ def script_launches(text: str, variables: Mapping[str, str] | None = None) -> It
     ------
     UsageError : flags of a launch stand on a line of their own, which no backslash joins to it.
     """
-    known = Variables({name: [value] for name, value in (variables or {}).items()})
+    requested = {name: value for flag, value in SBATCH.findall(text) for name in OF_SBATCH[flag]}
+    known = Variables({name: [value] for name, value in {**requested, **(variables or {})}.items()})
     files: dict[str, str] = {}
     blocks: list[int | None] = []  # that are open, with the times that each runs
     launched_at: int | None = None  # line before this one, if it launches an engine
@@ -188,7 +196,7 @@ def _assigns(known: Variables, line: str, is_certain: bool) -> bool:
         known.exported.update(re.findall(r"(?:^|\s)([A-Za-z_]\w*)\+?=", line))
     is_array = value.startswith("(")
     try:
-        words = bare_words(known.put_in(value.strip()[1:].rpartition(")")[0] if is_array else value))
+        words = shell_words(known.put_in(value.strip()[1:].rpartition(")")[0] if is_array else value))
     except ValueError:  # a quote is open
         return True
     if is_array:
@@ -207,7 +215,7 @@ def _assigns(known: Variables, line: str, is_certain: bool) -> bool:
 def _launching(known: Variables, line: str) -> list[str]:
     """Return the words of a line that launches an engine; of another one none."""
     try:
-        if find_launch(shell_words(line)) is None and not FROM_VARIABLE.match(line):
+        if KEY.match(line) or (find_launch(shell_words(line)) is None and not FROM_VARIABLE.match(line)):
             return []
         words = shell_words(known.put_in(line))
         words = shell_words(" ".join(words[1:])) if words[:1] == ["eval"] else words
@@ -237,8 +245,9 @@ def _lines(text: str) -> Iterator[tuple[int, str, str]]:
         bare = line.rstrip()
         if bare.lstrip().startswith("#"):
             continue
-        whole += bare.removesuffix("\\") + (" " if bare.endswith("\\") else "")
-        if bare.endswith("\\"):
+        goes_on = bare.endswith(GOES_ON)
+        whole += bare[:-1] + " " if goes_on else bare
+        if goes_on:
             continue
         if (ARRAY.match(whole) and whole.count("(") > whole.count(")")) or _is_open(whole):
             whole += "\n"

@@ -61,7 +61,7 @@ def read_summary(where: str, document: Mapping[str, Any]) -> list[Reported]:
         if table.get("unit") not in _TO_MS:
             raise TraceError(f"{where}: {name}.unit = {table.get('unit')!r}; must be one of {', '.join(_TO_MS)}")
         measured |= statistics_of(where, table, metric, _TO_MS[table["unit"]])
-    sent = first_at(document, ("input_config.loadgen", "input_config.perf_analyzer.stimulus")) or {}
+    sent = first_at(document, ("input_config.loadgen", "input_config.perf_analyzer.stimulus", "input_config")) or {}
     concurrency, rate = number_at(where, sent, "concurrency"), number_at(where, sent, "request_rate")
     count = number_at(where, document, "request_count.avg") or number_at(where, document, "request_latency.count")
     return [Reported(
