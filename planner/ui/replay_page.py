@@ -21,7 +21,7 @@ from planner.ui.tasks import MOST_CSV_ROWS
 from planner.ui.verdict_cards import draw_cards, draw_verdict
 from planner.ui.waiting import waited_for
 from planner.ui.what_to_change import what_to_change
-from planner.ui.words import plain, sentence, without_paths
+from planner.ui.words import plain, sentence, with_labels, without_paths
 
 REASONS = {  # why a request was not completed, by the table of requests
     "too_long": "prompt longer than max_model_len", "kv_cache": "larger than the KV cache",
@@ -83,11 +83,11 @@ def _why(own: Asked, found: Numbers, first: Pin | None) -> None:
     except PlannerError as error:  # the numbers stay
         st.error(without_paths(str(error)), icon=":material/error:")
         return
-    words.info(plain(sentence(picture.reasons[-1])), icon=":material/lightbulb:")
+    words.info(plain(sentence(with_labels(picture.reasons[-1]))), icon=":material/lightbulb:")
     difference, part = picture.differences[-1], picture.parts[-1]
     if difference is not None:
         words.markdown(f"**{plain(scenarios[1].study.name)} against {plain(scenarios[0].study.name)}**: "
-                       f"{plain(difference)}")
+                       f"{plain(with_labels(difference))}")
     if part is not None:
         words.caption(plain(part))
     show_brushed(picture.figure, figure, key=f"replay-{figure}")
@@ -96,7 +96,7 @@ def _why(own: Asked, found: Numbers, first: Pin | None) -> None:
     if notes:
         with st.expander(f"Notes ({len(notes):,})"):
             for note in notes:
-                st.caption(plain(sentence(without_paths(note))))
+                st.caption(plain(sentence(with_labels(without_paths(note)))))
 
 
 def downloads(own: Asked, summary: dict[str, Any]) -> None:

