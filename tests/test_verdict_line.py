@@ -70,7 +70,7 @@ def test_cards_state_the_share_of_their_limits() -> None:
 
 def test_a_card_without_a_value_says_so() -> None:
     end = cards(summary(slo="p99_e2el:900", attainment=None, request_timeout=0.2))[2]
-    assert (end.value, end.used, end.is_met) == ("p99 –", None, False)
+    assert (end.value, end.used, end.is_met) == ("p99 never", None, False)
 
 
 def test_the_best_of_several_is_marked_and_the_others_differ_from_the_first() -> None:

@@ -1,5 +1,6 @@
 """The record of an engine's settings that the loop reads: copied by name, or made of policy and settings."""
 
+import functools
 import math
 from typing import Any
 
@@ -24,6 +25,13 @@ _RULES = ("cache_latest", "watermark_when_idle", "needs_spare_block", "passes_ov
 
 def settings_record(policy: Policy, settings: EngineSettings, recording: Recording) -> Any:
     """Translate settings and policy into the loop's record."""
+    records = st.records(1, SETTINGS)
+    records[0] = _translated(policy, settings, recording)
+    return records[0]
+
+
+@functools.lru_cache(maxsize=64)  # a search replays hundreds of replicas with the same settings
+def _translated(policy: Policy, settings: EngineSettings, recording: Recording) -> Any:
     record = st.records(1, SETTINGS)[0]
     for source, names in ((settings, COPIED), (policy, _RULES)):
         for name in names:

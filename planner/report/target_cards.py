@@ -71,7 +71,8 @@ def _used(value: float | None, limit: float) -> float:
 
 def _limited(title: str, name: str, value: float | None, limit: float, beside: str, is_met: bool | None) -> Card:
     if value is None:
-        return Card(title=title, value=f"{name} {time_text(None)}", beside=beside, limit=f"limit {time_text(limit)}",
+        text = "never" if is_met is False else time_text(None)  # requests without an answer reach the percentile
+        return Card(title=title, value=f"{name} {text}", beside=beside, limit=f"limit {time_text(limit)}",
                     is_met=is_met)
     return Card(title=title, value=f"{name} {time_text(value)}", beside=beside, used=value / limit, is_met=is_met,
                 limit=f"{_times(value / limit)} the limit of {time_text(limit)}")

@@ -210,7 +210,8 @@ def _judged(result: ReplayResult, queue: Queue) -> Verdict:
         since_s = _since_s(queue, queue.begin_s) if is_grown else queue.begin_s
         return Verdict(saturated=YES, confidence=seats.confidence, since_s=since_s,
                        served_rate=None if is_grown else seats.rate,
-                       reason=f"the requests need {seats.needed:,.0f} seats at once, and there are {seats.count:,}")
+                       reason=f"the requests need {seats.needed:,.0f} running sequences at once; at most "
+                              f"{seats.count:,} run")
     for when, sure in grown.items():
         contradicted = not when and _confident(idle, NO)
         if _confident(sure, YES) and not contradicted:

@@ -102,6 +102,11 @@ class Trace:
         return replace(self, requests=self.requests[rows],
                        prefix=None if self.prefix is None else take_rows(self.prefix, rows))
 
+    def part(self, first: int, count: int) -> "Trace":
+        """Return a trace of the rows from one on, with their prefix ids; the table is not copied."""
+        return replace(self, requests=self.requests.slice(first, count), prefix=None if self.prefix is None else
+                       take_rows(self.prefix, np.arange(first, first + count)))
+
 
 def account_of(
     requests: pl.DataFrame,

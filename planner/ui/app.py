@@ -48,8 +48,9 @@ KEYS = (*SETTINGS, *plan.KEYS, *schedule.KEYS, *capacity.KEYS, *sizing.KEYS,
         *explore.KEYS)  # in the address
 FIRST = PAGES[0][0]  # has the log and the launch command on the page
 ICON = Path(__file__).with_name("icon.png")
-STYLE = (".stMainBlockContainer { padding-top: 3.5rem; h1 { font-size: 2rem; padding: 0 0 .5rem } "
-         "h3 { font-size: 1.4rem } }")  # the numbers begin near the top
+STYLE = (".stMainBlockContainer { padding-top: 4.25rem; h1 { font-size: 2rem; padding: 0 0 .75rem } "
+         "h3 { font-size: 1.4rem } } "  # the numbers begin near the top
+         "[class*=st-key-missed_] [data-testid=stProgressBarTrack] > div { background-color: #D55E00 }")
 BROKEN = "This page ended with an internal error; the server's log has details."
 
 Page = Callable[[Trace, Study], None]

@@ -20,7 +20,7 @@ from planner.ui.pinned import MOST, can_pin, named, pin, pin_of, pins, rename, u
 from planner.ui.replay_tasks import Asked, Numbers, Picture, report
 from planner.ui.settings_text import MOST_NAME
 from planner.ui.waiting import waited_for
-from planner.ui.words import plain
+from planner.ui.words import plain, sentence, with_labels
 
 
 def page(trace: Trace, study: Study) -> None:
@@ -89,7 +89,7 @@ def _table(scenarios: Sequence[Asked], found: Sequence[Numbers]) -> None:
     settings = differing_settings([portable(each.study) for each in scenarios])
     lines = ["| | " + " | ".join(f"**{plain(each.study.name)}**" for each in scenarios) + " |",
              "|:--|" + "--:|" * len(scenarios)]
-    lines += [_line(setting_label(option), [plain(setting_text(value)) for value in values])
+    lines += [_line(setting_label(option), [plain(with_labels(setting_text(value))) for value in values])
               for option, values in settings.items()]
     lines.append(_line("verdict", [plain(verdict_line(each.summary).kind.value) for each in found]))
     lines += [_line(label, [_cell(cell) for cell in cells])
@@ -117,10 +117,10 @@ def _reasons(scenarios: Sequence[Asked], picture: Picture) -> None:
     first = plain(scenarios[0].study.name)
     for scenario, difference in zip(scenarios, picture.differences, strict=True):
         if difference is not None:
-            st.markdown(f"**{plain(scenario.study.name)}** against **{first}**: {plain(difference)}")
+            st.markdown(f"**{plain(scenario.study.name)}** against **{first}**: {plain(with_labels(difference))}")
     with st.expander("Where the time goes, scenario by scenario"):
         for scenario, reason, part in zip(scenarios, picture.reasons, picture.parts, strict=True):
-            st.markdown(f"**{plain(scenario.study.name)}**: {plain(reason)}")
+            st.markdown(f"**{plain(scenario.study.name)}**: {plain(sentence(with_labels(reason)))}")
             if part is not None:
                 st.caption(plain(part))
 

@@ -128,7 +128,9 @@ def _rows(table: pl.DataFrame, plan: Sweep) -> dict[str, Any]:
             "column_config": {STAR: st.column_config.TextColumn("", help="the cheapest within the targets"),
                               KEEPS: "within the targets", "is_pareto": "on the front",
                               **{axis: setting_label(axis) for axis in plan.axes},
-                              **{metric: metric_words(metric) for metric in plan.front}}}
+                              **{metric: st.column_config.NumberColumn(
+                                  metric_words(metric), format="%.2f" if metric == COST else "localized")
+                                 for metric in plan.front}}}
 
 
 def _cheapest(table: pl.DataFrame, axes: list[str], study: Study, so_far: str = "") -> None:
@@ -138,7 +140,7 @@ def _cheapest(table: pl.DataFrame, axes: list[str], study: Study, so_far: str = 
     rows = table.filter(pl.col(CHEAPEST)).to_dicts()
     if rows:
         values = ", ".join(setting_words(axis, widget_value(axis, rows[0][axis])) for axis in axes)
-        st.success(plain(f"Cheapest {so_far}within the targets: {values}, {rows[0][COST]:,.3g} USD per million output "
+        st.success(plain(f"Cheapest {so_far}within the targets: {values}, {rows[0][COST]:,.2f} USD per million output "
                          f"tokens; {table[KEEPS].sum():,} of {table.height:,} configurations are within."),
                    icon=":material/star:")
     elif not table[KEEPS].any():

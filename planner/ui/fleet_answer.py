@@ -13,11 +13,13 @@ from planner.planning.missed import Reached
 from planner.planning.size_answer import Fleet, KindNames, SizeAnswer, UnableFleet
 from planner.report.page import answer_html
 from planner.report.report_source import SavedAnswer
+from planner.report.target_cards import Card
 from planner.results.uncertainty import residuals_for
 from planner.settings.scenario import Scenario
 from planner.settings.statistic import LABELS, parse_statistic
 from planner.traces import Trace
 from planner.ui.page_link import copy_link
+from planner.ui.verdict_image import verdict_png
 from planner.ui.words import plain, without_paths
 
 ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
@@ -54,8 +56,22 @@ def card(found: SizeAnswer, best: Fleet, headroom: float, error: tuple[str, str]
                 st.download_button("Report", lambda: answer_html(SavedAnswer(name="fleet", answer=found, table=None)),
                                    "fleet.html", "text/html", on_click="ignore", icon=":material/download:",
                                    key="card_report")
+                st.download_button("Picture", lambda: _picture(found, best, headroom), "fleet.png", "image/png",
+                                   on_click="ignore", icon=":material/image:", key="card_picture",
+                                   help="The answer as PNG, to paste into a chat or a slide.")
     if best.stationary is False:
         st.warning("The log's load needs more replicas the longer it goes on: this number of replicas is too low.")
+
+
+def _picture(found: SizeAnswer, best: Fleet, headroom: float) -> bytes:
+    """Return the answer as PNG."""
+    shown = [Card(title=objective_words(reached.objective), value=f"{_number(reached.value_ms or 0.0)} ms",
+                  beside="" if reached.required is None else f"for {100 * reached.required:g} % of requests",
+                  used=None if reached.value_ms is None else reached.value_ms / reached.limit_ms, is_met=True,
+                  limit=f"limit {_number(reached.limit_ms)} ms") for reached in best.reached]
+    shown.append(Card(title="Bears", value=bears_words(best, headroom), beside="this traffic"))
+    return verdict_png("Cheapest fleet that keeps the targets", f"{fleet_name(best)} — "
+                       f"{best.cost_usd_per_month:,.0f} USD a month", shown, _summary(found, best, headroom))
 
 
 def options_table(fleets: Sequence[Fleet | UnableFleet], headroom: float) -> None:

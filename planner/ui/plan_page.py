@@ -14,7 +14,6 @@ from planner.planning.study import Study, command_line, times_rate
 from planner.report.figures.plan_figures import load_against_capacity, money_against_headroom
 from planner.results.saved import to_json
 from planner.traces import Trace
-from planner.traces.synthesis import sample_names
 from planner.ui.fleet_answer import (
     best_of_each_gpu,
     card,
@@ -27,12 +26,11 @@ from planner.ui.kept_answers import Answer, answer, is_asked, question_of_fleets
 from planner.ui.kept_replays import kept, show, study_key, theme
 from planner.ui.link import in_link, number
 from planner.ui.own_profiles import portable, profile_of
+from planner.ui.sidebar import LOG_SETTINGS
 from planner.ui.targets_form import targets_words
-from planner.ui.tasks import start_pool
 from planner.ui.words import plain, sentence, without_paths
-from planner.ui.work import start
 
-NAME, READY = "plan", "plan_processes"
+NAME, LOG = "plan", "plan_log"  # in the session's state
 KEYS = ("headroom",)  # in the address
 USUAL_HEADROOM, MOST_HEADROOM = 20.0, 400.0  # per cent
 
@@ -44,24 +42,27 @@ def page(trace: Trace, study: Study) -> None:
                          "use the page Sizing")
     if study.objectives is None:
         raise UsageError("A plan needs targets; give them in the sidebar.")
-    _prepare(trace)
+    is_new = _is_new(trace)
     form, headroom, place = _asked()
     question = question_of_fleets(trace, study, {"targets": targets_words(study.objectives), **form,
                                                  "GPUs": [gpu_label(gpu) for gpu in form["GPUs"]]})
-    if place.button("Find the cheapest fleet", type="primary", key="plan_find", width="stretch") and _is_whole(form):
+    is_pressed = place.button("Find the cheapest fleet", type="primary", key="plan_find", width="stretch")
+    if (is_new and form["GPUs"]) or (is_pressed and _is_whole(form)):
         _search(trace, study, form, headroom, question)
     found = answer(NAME, question, "Replaying fleets")
     if found is not None:
         _draw(found)
     elif not is_asked(NAME):
-        st.info("How many GPUs does this traffic need, and what do they cost? Upload your log or take a sample. Choose "
-                "the model or paste your launch command. Check the targets, then press the button.")
+        st.info("How many GPUs does this traffic need, and what do they cost? Choose the model or paste your launch "
+                "command, and check the targets. Then upload your log: the search starts by itself. Or press the "
+                "button to see the answer for this sample.")
 
 
-def _prepare(trace: Trace) -> None:
-    """Start the processes of a search when a log is given, so that they are there when the button is pressed."""
-    if trace.source not in sample_names() and st.session_state.get(READY, (None,))[0] != trace.sha256:
-        st.session_state[READY] = trace.sha256, start(start_pool)  # a job ends if nobody holds it
+def _is_new(trace: Trace) -> bool:
+    """Tell whether a log or a sample was chosen since the page was last drawn; its search then starts by itself."""
+    before = st.session_state.get(LOG)
+    st.session_state[LOG] = trace.sha256
+    return trace.sha256 != before and (before is not None or trace.source != LOG_SETTINGS["trace"].first)
 
 
 def _asked() -> tuple[dict[str, Any], float, Any]:

@@ -6,6 +6,8 @@ import streamlit as st
 
 from planner.errors import PlannerError
 from planner.planning.study import Study, command_line, study_toml
+from planner.report.target_cards import cards
+from planner.report.verdict_line import verdict_line
 from planner.results.saturation import NO, saturation_sentence
 from planner.results.saved import to_json
 from planner.traces import Trace
@@ -19,9 +21,10 @@ from planner.ui.pinned import Pin, can_pin, named, pin, pin_of, pins, unpin
 from planner.ui.replay_tasks import Asked, Numbers, report, requests
 from planner.ui.tasks import MOST_CSV_ROWS
 from planner.ui.verdict_cards import draw_cards, draw_verdict
+from planner.ui.verdict_image import verdict_png
 from planner.ui.waiting import waited_for
 from planner.ui.what_to_change import what_to_change
-from planner.ui.words import plain, sentence, without_paths
+from planner.ui.words import plain, sentence, with_labels, without_paths
 
 REASONS = {  # why a request was not completed, by the table of requests
     "too_long": "prompt longer than max_model_len", "kv_cache": "larger than the KV cache",
@@ -47,7 +50,7 @@ def page(trace: Trace, study: Study) -> None:
     what_to_change(trace, study)
     _why(own, found, first)
     draw_history()
-    downloads(own, found.summary)
+    downloads(own, found)
 
 
 def _pin_button(place: Any, own: Asked) -> Pin | None:
@@ -83,11 +86,11 @@ def _why(own: Asked, found: Numbers, first: Pin | None) -> None:
     except PlannerError as error:  # the numbers stay
         st.error(without_paths(str(error)), icon=":material/error:")
         return
-    words.info(plain(sentence(picture.reasons[-1])), icon=":material/lightbulb:")
+    words.info(plain(sentence(with_labels(picture.reasons[-1]))), icon=":material/lightbulb:")
     difference, part = picture.differences[-1], picture.parts[-1]
     if difference is not None:
         words.markdown(f"**{plain(scenarios[1].study.name)} against {plain(scenarios[0].study.name)}**: "
-                       f"{plain(difference)}")
+                       f"{plain(with_labels(difference))}")
     if part is not None:
         words.caption(plain(part))
     show_brushed(picture.figure, figure, key=f"replay-{figure}")
@@ -96,15 +99,16 @@ def _why(own: Asked, found: Numbers, first: Pin | None) -> None:
     if notes:
         with st.expander(f"Notes ({len(notes):,})"):
             for note in notes:
-                st.caption(plain(sentence(without_paths(note))))
+                st.caption(plain(sentence(with_labels(without_paths(note)))))
 
 
-def downloads(own: Asked, summary: dict[str, Any]) -> None:
-    """Offer the result's files, and the command line and the file that do the same."""
+def downloads(own: Asked, found: Numbers) -> None:
+    """Offer the result's files and its picture, and the command line and the file that do the same."""
+    summary = found.summary
     st.subheader("Downloads and command", anchor=False)
     study = portable(own.study)
     st.code(command_line(study), language=None, wrap_lines=True)
-    columns = st.columns(4)
+    columns = st.columns(5)
     columns[0].download_button("Summary, JSON", to_json(summary), "summary.json", "application/json",
                                width="stretch", on_click="ignore")
     count = summary["workload"]["num_requests"]
@@ -114,5 +118,8 @@ def downloads(own: Asked, summary: dict[str, Any]) -> None:
                                     f"command above.")
     columns[2].download_button("Scenario, TOML", study_toml(study), "scenario.toml", "application/toml",
                                width="stretch", on_click="ignore")
+    columns[4].download_button("Picture, PNG", lambda: verdict_png(
+        "Replay", verdict_line(summary).sentence, cards(summary), found.caption), "verdict.png", "image/png",
+        width="stretch", on_click="ignore", help="The verdict and its cards, to paste into a chat or a slide.")
     columns[3].download_button("Report, HTML", lambda: waited_for(report, [own]), "report.html", "text/html",
                                width="stretch", on_click="ignore")

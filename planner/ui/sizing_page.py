@@ -1,5 +1,6 @@
 """The page of sizing: the cheapest fleet for the traffic, beside the others, and the load of a day against it."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -35,20 +36,20 @@ from planner.ui.pools_form import KEYS as POOL_KEYS
 from planner.ui.table_words import worded
 from planner.ui.targets_form import targets_words
 from planner.ui.uploads import as_file
-from planner.ui.words import plain, without_paths
+from planner.ui.words import plain, sentence, with_labels, without_paths
 
 NAME = "sizing"
 NO_SCHEDULE, BY_PERIOD, BY_SERIES = SCHEDULES = "none", "parts of the trace", "a file of rates"
 KEYS = ("schedule", "spare", "ranks", "period", "layouts", "sensitivity", "growth", *POOL_KEYS)  # in the address
 MOST_SPARE = 100
 IN_THE_CARD = ("launch: ", "the repeated trace")  # how sentences begin that the card has
+WHOLE = ("cost_usd_per_month", "cost_usd_per_year", "power_usd_per_month", "total_usd_per_month", "co2_kg_per_month")
 FORMATS = {
     "headroom": st.column_config.NumberColumn(format="percent"),
     "attainment": st.column_config.NumberColumn("requests within their limits", format="percent"),
     **{name: st.column_config.NumberColumn(column_words(name), format="%.2f") for name in (
         "cost_usd_per_hour", "cost_usd_per_million_output_tokens", "power_kw")},
-    **{name: st.column_config.NumberColumn(column_words(name), format="localized") for name in (
-        "cost_usd_per_month", "cost_usd_per_year", "power_usd_per_month", "total_usd_per_month", "co2_kg_per_month")}}
+    **{name: st.column_config.NumberColumn(column_words(name), format="localized") for name in WHOLE}}
 
 
 def page(trace: Trace, study: Study) -> None:
@@ -153,21 +154,27 @@ def _draw(answer: Answer) -> None:
             "cost_usd_per_month": st.column_config.NumberColumn("cost [USD a month]", format="localized")})
     if found.options:
         st.subheader("On each price term", anchor=False)
-        st.dataframe([{key: offer.get(key) for key in OFFER_COLUMNS} for offer in map(asdict, found.options)],
-                     hide_index=True, alt="offers", column_config=FORMATS | worded(
-                         [key for key in OFFER_COLUMNS if key not in FORMATS]))
+        st.dataframe([_offer(offer) for offer in map(asdict, found.options)], hide_index=True, alt="offers",
+                     column_config=FORMATS | worded([key for key in OFFER_COLUMNS if key not in FORMATS]))
     with st.expander("What the answer rests on"):
         _said_of(("",), [line for line in words if not line.startswith(IN_THE_CARD)])
         for note in found.notes:
-            st.caption(without_paths(note))
+            st.caption(sentence(with_labels(without_paths(note))))
     answer_downloads("fleet", found, answer.about["command"])
+
+
+def _offer(offer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an offer as a row; sums of a month and of a year have no cents."""
+    return {key: with_labels(str(offer[key])) if key == "option" else
+            round(offer[key]) if key in WHOLE and offer.get(key) is not None else offer.get(key)
+            for key in OFFER_COLUMNS}
 
 
 def _said_of(beginnings: tuple[str, ...], words: list[str]) -> list[str]:
     """Write the sentences that begin with one of these; return the others."""
     for line in words:
         if line.startswith(beginnings):
-            st.caption(plain(line))
+            st.caption(plain(sentence(with_labels(line))))
     return [line for line in words if not line.startswith(beginnings)]
 
 

@@ -1,7 +1,6 @@
 """Jobs that pages run in another process: plain functions, with the figures that they return."""
 
 import tempfile
-import threading
 import time
 from collections.abc import Generator
 from dataclasses import dataclass, replace
@@ -15,13 +14,11 @@ from planner.deployment.deploy import shape_load
 from planner.errors import UsageError
 from planner.planning.grid import Sweep
 from planner.planning.sweeping import Grid
-from planner.replays.driver import compiled_loop
 from planner.report.figures.trace_figures import workload_figures
 from planner.settings.scenario import Scenario
 from planner.traces import Trace, read_trace
 from planner.traces.reading import BadRows
 from planner.traces.shaping.description import describe as describe_traffic
-from planner.ui.processes import short_lived
 from planner.ui.uploads import as_file
 
 MOST_CSV_ROWS = 200_000
@@ -44,24 +41,6 @@ def read_upload(name: str, content: bytes, most_rows: int, on_bad_rows: BadRows)
     if trace.num_requests > most_rows:
         raise UsageError(f"{name}: has more than {most_rows:,} requests; use the command line for it")
     return trace
-
-
-def start_pool() -> None:
-    """Start the processes of a search beside this one, with the loop loaded; it does not wait for them.
-
-    joblib keeps them for the next search, and ends them when they have waited for one for so long as `processes` says.
-    """
-    threading.Thread(target=_start, daemon=True).start()
-
-
-def _start() -> None:
-    with short_lived():
-        joblib.Parallel(n_jobs=-1, mmap_mode="c")(joblib.delayed(_load_loop)()
-                                                  for _ in range(joblib.effective_n_jobs(-1)))
-
-
-def _load_loop() -> None:
-    compiled_loop()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from planner.report.verdict_line import Kind, verdict_line
 from planner.results.saturation import NO, saturation_sentence
 from planner.results.short_times import time_text
 from planner.ui.replay_tasks import Numbers
-from planner.ui.words import plain
+from planner.ui.words import plain, sentence
 
 BOXES = {Kind.KEPT: (st.success, ":material/check_circle:"), Kind.MISSED: (st.error, ":material/cancel:"),
          Kind.OVERLOADED: (st.error, ":material/trending_up:"), Kind.UNSERVED: (st.warning, ":material/block:"),
@@ -33,11 +33,12 @@ def draw_cards(summary: Mapping[str, Any], pinned: Mapping[str, Any] | None) -> 
     before = [] if pinned is None else cards(pinned)
     for place, (column, card) in enumerate(zip(st.columns(len(shown)), shown, strict=True)):
         same = next((each for each in before if each.title == card.title), None)
-        with column.container(border=True, key=f"card_{place}", height="stretch"):
+        key = f"{'missed' if card.is_met is False else 'card'}_{place}"  # the page's style colours a missed limit's bar
+        with column.container(border=True, key=key, height="stretch"):
             _draw(card, same)
     st.caption(plain(" · ".join(quiet_numbers(summary))))
     if summary["saturated"] != NO:
-        st.caption(plain(saturation_sentence(summary)))
+        st.caption(plain(sentence(saturation_sentence(summary))))
 
 
 def _draw(card: Card, before: Card | None) -> None:

@@ -7,6 +7,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from planner.catalog.catalog_files import gpu_names
+from planner.catalog.gpu_label import gpu_label
+from planner.settings.option_labels import LABELS
+
 MARKS = "\\`*_{}[]()#+-.!|<>$:~"
 SAMPLES = {  # as people call their traffic
     "chat": "chatbot", "code": "code completion", "long-context": "RAG: long documents", "agents": "agents",
@@ -30,6 +34,19 @@ def sentence(text: str) -> str:
     ('A request takes 1 s', 'TTFT is missed')
     """
     return text[:1].upper() + text[1:]
+
+
+def with_labels(text: str) -> str:
+    """Return text in which GPUs of the catalog and options have their names in words.
+
+    >>> with_labels("57 × l40s on demand"), with_labels("max_num_batched_tokens was reached")
+    ('57 × L40S on demand', '"chunk size" was reached')
+    """
+    def worded(found: re.Match[str]) -> str:
+        return f'"{LABELS[found[0]].words}"' if found[0] in LABELS else gpu_label(found[0])
+
+    return re.sub(r"(?<![\w.-])[a-z0-9]+(?:[_-][a-z0-9]+)*(?![\w-])", lambda found: worded(found)
+                  if "_" in found[0] or found[0] in gpu_names() else found[0], text)
 
 
 def plain(text: str) -> str:

@@ -26,7 +26,7 @@ from planner.settings.scenario import Scenario
 from planner.traces import read_trace
 from planner.ui.explore_page import _plan
 from planner.ui.option_fields import widget_value
-from planner.ui.words import plain, sentence
+from planner.ui.words import plain, sentence, with_labels
 
 testing = pytest.importorskip("streamlit.testing.v1")
 
@@ -64,7 +64,7 @@ def test_the_numbers_are_the_command_lines() -> None:
     outcome = replay(read_trace("chat"), Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=1000, rate_scale=3.0,
                                                   max_num_seqs=32, policy="decode-first"),
                      recording=Recording(steps=True))
-    assert page.info[0].value == plain(sentence(explain(outcome.requests, outcome.steps)["sentence"]))
+    assert page.info[0].value == plain(sentence(with_labels(explain(outcome.requests, outcome.steps)["sentence"])))
 
 
 def test_a_slider_changes_the_numbers_and_a_pinned_result_stays() -> None:

@@ -109,7 +109,7 @@ def test_a_replay_says_whether_it_keeps_up() -> None:
     own, more = linked("replay"), linked("replay", rate_scale="12")
     assert "Saturated: no" in said(own).replace("\\", "")
     assert own.success[0].value.startswith("Keeps its targets")
-    assert "saturated: yes since" in said(more).replace("\\", "")
+    assert "Saturated: yes since" in said(more).replace("\\", "")
     assert more.error[0].value.startswith("Overloaded")
 
 
@@ -132,7 +132,7 @@ def test_a_days_load_stands_against_its_fleet() -> None:
     assert not page.exception
     assert len(page.get("plotly_chart")) == 2
     assert "--rate-series day.csv" in page.code[-1].value
-    assert any(caption.value.startswith("on a schedule") for caption in page.caption)
+    assert any(caption.value.startswith("On a schedule") for caption in page.caption)
     assert "targets TTFT 500 ms, TPOT 50 ms for 99 % of the requests" in said(page).replace("\\", "")
 
 
@@ -147,7 +147,7 @@ def test_a_fleet_says_what_it_rests_on_and_when_it_grows() -> None:
     assert 13 in [len(table.value) for table in page.dataframe]  # today and twelve months
     assert "--sensitivity" in page.code[-1].value
     assert "--growth 10%/month" in page.code[-1].value
-    assert "the choice of 1 × h100-sxm" in said(page).replace("\\", "")
+    assert "he choice of 1 × H100 SXM" in said(page).replace("\\", "")
 
 
 def test_a_file_of_rates_that_is_wrong_is_said() -> None:

@@ -31,6 +31,7 @@ templates: Any = importlib.import_module("numba.core.typing.templates")
 
 _INT = ir.IntType(64)
 _POINTER = ir.IntType(8).as_pointer()
+_CTYPES = np.ndarray.ctypes.__get__  # past the lookup of a record array, which searches its fields first
 _FIXED = [numba_record(each) for each in FIXED]
 
 
@@ -92,7 +93,13 @@ def pointers(memories: Sequence[Any]) -> Any:
     """
     if numba.config.DISABLE_JIT:
         return memories
-    return np.array([field.__array_interface__["data"][0] for memory in memories for field in memory], np.int64)
+    return np.array([_address(field) for memory in memories for field in memory], np.int64)
+
+
+def _address(field: Any) -> int:
+    """Return where an array or a record is; `__array_interface__` would describe all of its fields first."""
+    array = field if isinstance(field, np.ndarray) else np.frombuffer(field, np.uint8)
+    return int(_CTYPES(array).data)
 
 
 def bind_at(memories: Any, k: int) -> Any:

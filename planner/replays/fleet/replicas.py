@@ -206,14 +206,17 @@ def _dealt(trace: Trace, deployment: Deployment, fleet: Fleet, recording: Record
     phases: Any = st.records(trace.num_requests if recording.steps else 1, st.PHASES)
     has_tiers = [own.settings.cpu_tier is not None for own in owners]
     fetches: Any = st.records(trace.num_requests if any(has_tiers) else 1, FETCH)
+    order = np.argsort(replica, kind="stable")
+    starts = np.searchsorted(replica[order], np.arange(len(owners) + 1))
+    by_replica = trace.take(order)  # once: to take the rows of each replica would take a fifth of a search
     with stage("replaying replicas", len(owners)) as replaying:
         for k, own in enumerate(owners):
             replaying.move(k)
-            rows = np.flatnonzero(replica == k)
+            rows = order[starts[k]:starts[k + 1]]
             if len(rows) == 0:
                 parts.append(_unused(trace, own, recording))
                 continue
-            part = _run(trace.take(rows), own, recording)
+            part = _run(by_replica.part(int(starts[k]), len(rows)), own, recording)
             requests.put(rows, part.requests)
             if recording.steps:
                 phases[rows] = part.phases

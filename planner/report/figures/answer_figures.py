@@ -64,6 +64,10 @@ def load_axis(found: CapacityAnswer | UsersAnswer) -> tuple[float, str, str]:
     return found.capacity, of.name, f" {of.unit}"
 
 
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def fleet_costs(found: SizeAnswer, *, theme: Theme = "light") -> Any:
     """Draw what each kind of fleet costs an hour, with its replicas; fleets that cannot serve are left out.
 
@@ -77,7 +81,7 @@ def fleet_costs(found: SizeAnswer, *, theme: Theme = "light") -> Any:
     others = [f" + {plot_text(gpu_label(kind.decode_gpu))} × {kind.decode_tensor_parallel_size}"
               if kind.decode_gpu else "" for kind in kinds]
     names = [f"{plot_text(gpu_label(kind.gpu))} × {kind.tensor_parallel_size}{other} {plot_text(kind.quantization)}"
-             f"<br>{fleet.num_replicas:,} replicas, {fleet.num_gpus:,} GPUs"
+             f"<br>{_count(fleet.num_replicas, 'replica')}, {_count(fleet.num_gpus, 'GPU')}"
              for fleet, kind, other in zip(able, kinds, others, strict=True)]
     figure = go.Figure()
     figure.add_bar(y=names, x=[fleet.cost_usd_per_hour for fleet in able], orientation="h",
