@@ -546,6 +546,15 @@ def test_experts_of_a_measured_shape_take_what_the_engine_was_measured_with() ->
     assert layer_experts_s(halves, experts, counts)[-1] < 0.7 * found_s[-1]
 
 
+def test_cutlass_multiplies_large_batches_of_experts_slower_than_the_engines_choice() -> None:
+    """SGLang's NVFP4 experts on GB200: CUTLASS was measured under other engines, which call the same library."""
+    stack = replace(stack_of("deepseek-v3", "gb200", "sglang"), quantization="nvfp4")
+    cutlass = replace(stack, moe_backend="cutlass")
+    assert all("cutlass" in fit.row["kernel"] for fit in moe_kernels(cutlass)[1])
+    times = [terms_of(each, step(16384))["experts_s"] for each in (stack, cutlass)]
+    assert 1.3 * times[0] < times[1] < 1.8 * times[0]  # TensorRT-LLM's tables of both kernels: 1.55
+
+
 def test_triton_is_slower_on_blackwell_and_what_sglang_runs_before() -> None:
     for tokens in (1, 64, 4096):
         base = stack_of("qwen3-235b-a22b", "b200-sxm", "sglang", Layout(tensor_parallel_size=8))

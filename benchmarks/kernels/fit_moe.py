@@ -16,8 +16,11 @@ from planner.steptime.operators.moe import MoeConstants, moe_s
 DISTRIBUTION = "power_law_1.01"  # nearer to real routing than balanced
 UNGATED = ((1024, 2688), (2048, 5120), (2688, 1856))  # (hidden, inter) of experts with two matrices
 WIDE = {("sglang", "wideep_generation_moe_perf"): "deepep_masked", ("trtllm", "wideep_moe_perf"): "wideep_cutlass"}
-# Of gpt-oss-120b, whose experts have biases and a clamped activation. The newest table has other models' alone.
-SHAPED = {("trtllm", "w4a8_mxfp4_mxfp8"): (2880, 2880, 128)}
+# By engine, dtype, kernel and the backend that asks for it. Of gpt-oss-120b, whose experts have biases and a clamped
+# activation: the newest table has other models' alone. Of DeepSeek-V3: one fit of CUTLASS's to whole and narrow experts
+# of all models is up to 1.6 times its whole experts' table.
+SHAPED = {("trtllm", "w4a8_mxfp4_mxfp8", "moe_torch_flow", "auto"): (2880, 2880, 128),
+          ("trtllm", "nvfp4", "moe_torch_flow_cutlass", "cutlass"): (7168, 2048, 256)}
 SHAPE = ("hidden_size", "inter_size", "num_experts")
 LARGEST_EP = 4  # of these: on more GPUs a count of tokens has another ratio to the formula
 OTHER_KERNELS = "nongated|situ"  # two matrices, or another activation
@@ -40,17 +43,17 @@ def fit_shaped() -> None:
     """Fit experts of one shape on GPUs that hold whole experts, and the tables' ratio to the formula by octaves."""
     rows: list[Row] = []
     for system in SYSTEMS:
-        for (engine, dtype), sizes in SHAPED.items():
+        for (engine, dtype, kernel, backend), sizes in SHAPED.items():
             shape = dict(zip(SHAPE, sizes, strict=True))
-            found = of_shape(system, engine, dtype, shape)
+            found = of_shape(system, engine, dtype, kernel, shape)
             if found is None:
                 continue
             version, chosen = found
             constants, quality = fit(
                 lambda chosen=chosen, dtype=dtype, system=system, **given: predict(system, dtype, chosen, given),
                 START, BOUNDS, chosen["latency"].to_numpy() * 1e-3)
-            rows.append({"gpu": SYSTEMS[system], "engine": engine, "version": version, "dtype": dtype, **shape,
-                         "largest_ep": LARGEST_EP, **constants,
+            rows.append({"gpu": SYSTEMS[system], "engine": engine, "version": version, "dtype": dtype,
+                         "kernel": kernel, "backend": backend, **shape, "largest_ep": LARGEST_EP, **constants,
                          **ratios(chosen, predict(system, dtype, chosen, constants)), **quality,
                          "source": f"{SOURCE}; {DISTRIBUTION}"})
             report(rows[-1])
@@ -60,9 +63,11 @@ def fit_shaped() -> None:
                "octave around `at_tokens`. Fractions are of the peaks in hardware_db/gpus.", rows)
 
 
-def of_shape(system: str, engine: str, dtype: str, shape: Mapping[str, int]) -> tuple[str, pl.DataFrame] | None:
+def of_shape(system: str, engine: str, dtype: str, kernel: str,
+             shape: Mapping[str, int]) -> tuple[str, pl.DataFrame] | None:
     """Return the newest version that has whole experts of a shape, and its rows; None where none has."""
     kept = ((pl.col("moe_dtype") == dtype) & (pl.col("moe_tp_size") == 1) & (pl.col("moe_ep_size") <= LARGEST_EP)
+            & pl.col("kernel_source").str.starts_with(kernel)
             & pl.all_horizontal(pl.col(name) == size for name, size in shape.items()))
     found = ((version, select(system, dtype, table.filter(kept)))
              for (name, version), table in tables(system, "moe", "moe_perf").items() if name == engine)

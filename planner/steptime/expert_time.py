@@ -22,6 +22,7 @@ MOE_PRODUCTS = 2
 # vLLM pads MXFP4 experts for Marlin: the hidden size, and the width on one GPU, to multiples of these (mxfp4.py).
 MARLIN_PADS_TO = (256, 128)
 MOE_BACKENDS = {"marlin": ("marlin",), "triton": ("triton", "fused_moe"), "deep_gemm": ("deepgemm",),
+                "cutlass": ("cutlass",),
                 "flashinfer_trtllm": ("trtllm", "min_latency")}  # what their kernels' names have, as benchmarked
 
 
@@ -66,14 +67,16 @@ def moe_kernels(stack: StepContext) -> tuple[str, tuple[Fit[MoeConstants], ...]]
 
 
 def _own_kernel(stack: StepContext, experts: Experts, dtype: str) -> Fit[MoeConstants] | None:
-    """Return the engine's kernel as it was measured with experts of this very shape, on GPUs that hold whole experts.
+    """Return the kernel as it was measured with experts of this very shape, on GPUs that hold whole experts.
 
-    It stands alone: a kernel of another engine, measured with other shapes, says less of these.
+    It stands alone: a kernel that was measured with other shapes says less of these. By itself an engine runs its own;
+    one that was asked for by name is the same library's under any engine.
     """
-    layout = stack.layout
-    if stack.moe_backend != "auto" or layout.dispatches or layout.expert_tensor_parallel_size > 1:
+    layout, backend = stack.layout, stack.moe_backend
+    if layout.dispatches or layout.expert_tensor_parallel_size > 1:
         return None
-    found = find_measured(MoeConstants, "shaped_moe", gpu=stack.gpu.kernels_of, engine=stack.engine, dtype=dtype,
+    by = {"engine": stack.engine} if backend == "auto" else {}
+    found = find_measured(MoeConstants, "shaped_moe", gpu=stack.gpu.kernels_of, dtype=dtype, backend=backend, **by,
                           hidden_size=experts.input_width(stack.arch.hidden_size), inter_size=experts.width,
                           num_experts=experts.num_experts)
     return found if found and layout.expert_parallel_size <= found.row["largest_ep"] else None
