@@ -92,6 +92,8 @@ from planner.planning.study import read_study
     ("vllm serve Qwen/Qwen3-32B --moe-backend deep_gemm", {"engine": "vllm", "moe_backend": "deep_gemm"}),
     ("sglang serve --model Qwen/Qwen3-32B --moe-runner-backend flashinfer_trtllm",
      {"engine": "sglang", "moe_backend": "flashinfer_trtllm"}),
+    ("sglang serve --model Qwen/Qwen3-32B --moe-runner-backend flashinfer_cutlass",
+     {"engine": "sglang", "moe_backend": "cutlass"}),
     ("vllm serve Qwen/Qwen3-32B --compilation-config.pass_config.enable_fi_allreduce_fusion=true",
      {"engine": "vllm", "fuse_allreduce_rms": True}),
     ("sglang serve --model Qwen/Qwen3-32B --enable-flashinfer-allreduce-fusion",

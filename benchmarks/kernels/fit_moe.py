@@ -1,6 +1,7 @@
-"""Fits `planner.steptime.operators.moe` to measured routed experts and writes two files of hardware_db/kernels.
+"""Fits `planner.steptime.operators.moe` to measured routed experts and writes three files of hardware_db/kernels.
 
 In moe.toml each GPU holds all tokens. In dispatched_moe.toml a GPU gets only the tokens of its own experts (wide EP).
+In shaped_moe.toml are experts of one shape, whose newest tables are of other shapes.
 """
 
 from collections.abc import Mapping
@@ -15,6 +16,13 @@ from planner.steptime.operators.moe import MoeConstants, moe_s
 DISTRIBUTION = "power_law_1.01"  # nearer to real routing than balanced
 UNGATED = ((1024, 2688), (2048, 5120), (2688, 1856))  # (hidden, inter) of experts with two matrices
 WIDE = {("sglang", "wideep_generation_moe_perf"): "deepep_masked", ("trtllm", "wideep_moe_perf"): "wideep_cutlass"}
+# By engine, dtype, kernel and the backend that asks for it. Of gpt-oss-120b, whose experts have biases and a clamped
+# activation: the newest table has other models' alone. Of DeepSeek-V3: one fit of CUTLASS's to whole and narrow experts
+# of all models is up to 1.6 times its whole experts' table.
+SHAPED = {("trtllm", "w4a8_mxfp4_mxfp8", "moe_torch_flow", "auto"): (2880, 2880, 128),
+          ("trtllm", "nvfp4", "moe_torch_flow_cutlass", "cutlass"): (7168, 2048, 256)}
+SHAPE = ("hidden_size", "inter_size", "num_experts")
+LARGEST_EP = 4  # of these: on more GPUs a count of tokens has another ratio to the formula
 OTHER_KERNELS = "nongated|situ"  # two matrices, or another activation
 START = {"flops_frac": 0.5, "bandwidth_frac": 0.85, "route_bandwidth_frac": 0.4, "floor_s": 2e-5, "s_per_expert": 1e-8,
          "depth_s": 2e-9, "padding_tokens": 8.0, "tile_tokens": 16.0, "rereads_max": 0.3, "spread_frac": 0.8,
@@ -28,6 +36,51 @@ BOUNDS = {"flops_frac": (0.02, 1.0), "bandwidth_frac": (0.02, 1.0), "route_bandw
 def main() -> None:
     fit_all()
     fit_dispatched()
+    fit_shaped()
+
+
+def fit_shaped() -> None:
+    """Fit experts of one shape on GPUs that hold whole experts, and the tables' ratio to the formula by octaves."""
+    rows: list[Row] = []
+    for system in SYSTEMS:
+        for (engine, dtype, kernel, backend), sizes in SHAPED.items():
+            shape = dict(zip(SHAPE, sizes, strict=True))
+            found = of_shape(system, engine, dtype, kernel, shape)
+            if found is None:
+                continue
+            version, chosen = found
+            constants, quality = fit(
+                lambda chosen=chosen, dtype=dtype, system=system, **given: predict(system, dtype, chosen, given),
+                START, BOUNDS, chosen["latency"].to_numpy() * 1e-3)
+            rows.append({"gpu": SYSTEMS[system], "engine": engine, "version": version, "dtype": dtype,
+                         "kernel": kernel, "backend": backend, **shape, "largest_ep": LARGEST_EP, **constants,
+                         **ratios(chosen, predict(system, dtype, chosen, constants)), **quality,
+                         "source": f"{SOURCE}; {DISTRIBUTION}"})
+            report(rows[-1])
+    write_fits(ROOT / "hardware_db/kernels/shaped_moe.toml",
+               "Constants of steptime/operators/moe.py for experts of one shape, where GPUs hold whole experts;\n"
+               "written by benchmarks/kernels/fit_moe.py. ratios: measured time over the formula's, medians of an\n"
+               "octave around `at_tokens`. Fractions are of the peaks in hardware_db/gpus.", rows)
+
+
+def of_shape(system: str, engine: str, dtype: str, kernel: str,
+             shape: Mapping[str, int]) -> tuple[str, pl.DataFrame] | None:
+    """Return the newest version that has whole experts of a shape, and its rows; None where none has."""
+    kept = ((pl.col("moe_dtype") == dtype) & (pl.col("moe_tp_size") == 1) & (pl.col("moe_ep_size") <= LARGEST_EP)
+            & pl.col("kernel_source").str.starts_with(kernel)
+            & pl.all_horizontal(pl.col(name) == size for name, size in shape.items()))
+    found = ((version, select(system, dtype, table.filter(kept)))
+             for (name, version), table in tables(system, "moe", "moe_perf").items() if name == engine)
+    return max((each for each in found if each[1].height), key=lambda each: release(each[0]), default=None)
+
+
+def ratios(table: pl.DataFrame, formula_s: Floats) -> Row:
+    """Return what a table takes over the formula's time, by octaves of tokens."""
+    found = table.with_columns(ratio=pl.col("latency") * 1e-3 / pl.Series(formula_s),
+                             octave=pl.col("num_tokens").log(2).round().cast(pl.Int64))
+    medians = found.group_by("octave").agg(pl.col("ratio").log().median().exp()).sort("octave")
+    return {"at_tokens": [2**octave for octave in medians["octave"]],
+            "ratios": [round(ratio, 3) for ratio in medians["ratio"]]}
 
 
 def fit_dispatched() -> None:

@@ -213,7 +213,7 @@ QUANTIZATIONS = {"fp8": "fp8", "awq": "awq", "awq-marlin": "awq", "awq_marlin": 
                  "mxfp8": "mxfp8", "modelopt_mxfp8": "mxfp8", "modelopt_mixed": None, "compressed-tensors": None}
 KV_DTYPES = {"auto": "auto", "fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "fp8_ds_mla": "fp8", "bf16": "bf16",
              "bfloat16": "bf16"}
-MOE_BACKENDS = {name: name for name in ("auto", "marlin", "triton", "deep_gemm", "flashinfer_trtllm")}
+MOE_BACKENDS = {name: name for name in ("auto", "marlin", "triton", "deep_gemm", "cutlass", "flashinfer_trtllm")}
 OPTIMIZATION_LEVEL = "--optimization-level"  # vLLM's -O2
 ON = ("1", "true")
 OFF = ("0", "false")

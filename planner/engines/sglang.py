@@ -176,8 +176,8 @@ def largest_fused_bytes(_: str, __: int, hidden_size: int) -> float:
 
 
 FP8_GEMMS = {name: name for name in ("auto", "flashinfer_trtllm")} | {"deep_gemm": "auto"}
-MOES = MOE_BACKENDS | dict.fromkeys(("triton_kernel", "cutlass", "flashinfer_cutlass", "flashinfer_cutedsl",
-                                     "flashinfer_mxfp4"), "auto")
+MOES = MOE_BACKENDS | {"flashinfer_cutlass": "cutlass"} | dict.fromkeys(("triton_kernel", "flashinfer_cutedsl",
+                                                                         "flashinfer_mxfp4"), "auto")
 ALL2ALLS = {"none": "allgather_reducescatter", "deepep": "deepep", "mooncake": "deepep_low_latency",
             "flashinfer": "nvlink_one_sided", "mori": "mori"} | dict.fromkeys(("megamoe", "nixl"), "alltoall")
 DEEPEP_MODES = {"auto": "deepep", "low_latency": "deepep_low_latency", "normal": "deepep_high_throughput"}

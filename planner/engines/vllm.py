@@ -158,8 +158,8 @@ def largest_fused_bytes(generation: str, num_gpus: int, _: int) -> float:
     return LARGEST_FUSED_MIB[generation].get(num_gpus, 0.0) * 2.0**20
 
 
-MOES = MOE_BACKENDS | dict.fromkeys(("cutlass", "flashinfer_cutlass", "flashinfer_cutedsl", "deep_gemm_mega_moe"),
-                                    "auto")
+MOES = MOE_BACKENDS | {"flashinfer_cutlass": "cutlass"} | dict.fromkeys(("flashinfer_cutedsl", "deep_gemm_mega_moe"),
+                                                                        "auto")
 ALL2ALLS = dict.fromkeys(("allgather_reducescatter", "naive"), "allgather_reducescatter") | dict.fromkeys(
     ("nixl_ep",), "alltoall") | dict.fromkeys(
     ("mori", "mori_high_throughput", "mori_low_latency"), "mori") | {

@@ -60,9 +60,10 @@ class DeploymentOptions:
     fp8_gemm_backend: Literal["auto", "flashinfer_trtllm"] = option(
         "auto", "GEMM kernel for dense layers with block-scaled FP8 weights (SGLang: --fp8-gemm-backend). `auto`: the "
                 "engine's kernel. `flashinfer_trtllm`: on Blackwell also FlashInfer's kernel for small batches.")
-    moe_backend: Literal["auto", "marlin", "triton", "deep_gemm", "flashinfer_trtllm"] = option(
+    moe_backend: Literal["auto", "marlin", "triton", "deep_gemm", "cutlass", "flashinfer_trtllm"] = option(
         "auto", "Kernels of the routed experts: `auto` (the engine's choice), Marlin (4 bit), Triton, "
-        "DeepGEMM, or TensorRT-LLM's kernels (SGLang: --moe-runner-backend; TensorRT-LLM: moe_config.backend).")
+        "DeepGEMM, CUTLASS, or TensorRT-LLM's kernels (SGLang: --moe-runner-backend; TensorRT-LLM: "
+        "moe_config.backend).")
     all2all_backend: Literal["allgather_reducescatter", "deepep", "deepep_low_latency", "deepep_high_throughput",
                              "nvlink_one_sided", "nvlink_two_sided", "mori", "alltoall"] = option(
         "allgather_reducescatter", "How tokens reach the experts with data-parallel attention and expert "

@@ -12,7 +12,7 @@ from planner.model.expert_balance import balanced_load
 from planner.model.precision import KERNELS, WEIGHT_FORMATS, expert_format
 from planner.steptime.contribution import Contribution
 from planner.steptime.dense_time import preferred_kernels
-from planner.steptime.kernel_constants import Fit, find_fits
+from planner.steptime.kernel_constants import Fit, find_fits, find_measured
 from planner.steptime.operators.gemm import Floats
 from planner.steptime.operators.moe import MoeConstants, moe_s, touched_experts
 from planner.steptime.step_context import StepContext
@@ -22,6 +22,7 @@ MOE_PRODUCTS = 2
 # vLLM pads MXFP4 experts for Marlin: the hidden size, and the width on one GPU, to multiples of these (mxfp4.py).
 MARLIN_PADS_TO = (256, 128)
 MOE_BACKENDS = {"marlin": ("marlin",), "triton": ("triton", "fused_moe"), "deep_gemm": ("deepgemm",),
+                "cutlass": ("cutlass",),
                 "flashinfer_trtllm": ("trtllm", "min_latency")}  # what their kernels' names have, as benchmarked
 
 
@@ -65,10 +66,37 @@ def moe_kernels(stack: StepContext) -> tuple[str, tuple[Fit[MoeConstants], ...]]
     return name, next(filter(None, named), fits)
 
 
+def _own_kernel(stack: StepContext, experts: Experts, dtype: str) -> Fit[MoeConstants] | None:
+    """Return the kernel as it was measured with experts of this very shape, on GPUs that hold whole experts.
+
+    It stands alone: a kernel that was measured with other shapes says less of these. By itself an engine runs its own;
+    one that was asked for by name is the same library's under any engine.
+    """
+    layout, backend = stack.layout, stack.moe_backend
+    if layout.dispatches or layout.expert_tensor_parallel_size > 1:
+        return None
+    by = {"engine": stack.engine} if backend == "auto" else {}
+    found = find_measured(MoeConstants, "shaped_moe", gpu=stack.gpu.kernels_of, dtype=dtype, backend=backend, **by,
+                          hidden_size=experts.input_width(stack.arch.hidden_size), inter_size=experts.width,
+                          num_experts=experts.num_experts)
+    return found if found and layout.expert_parallel_size <= found.row["largest_ep"] else None
+
+
+def _measured_ratio(fit: Fit[MoeConstants], tokens: Floats) -> Floats:
+    """Return the measured time over the formula's at counts of tokens, between the counts that a row states."""
+    if "ratios" not in fit.row:
+        return np.ones_like(tokens)
+    at = np.log(np.maximum(tokens, 1.0))
+    found: Floats = np.interp(at, np.log(fit.row["at_tokens"]), fit.row["ratios"])
+    return found
+
+
 def _layer(stack: StepContext, experts: Experts, tokens: Floats) -> tuple[Floats, Floats]:
     """Return what one layer's experts take by the fastest kernel [s], and what that reads of their weights [bytes]."""
     arch, layout, c = stack.arch, stack.layout, stack.constants
     dtype, fits = moe_kernels(stack)
+    if own := _own_kernel(stack, experts, dtype):
+        fits = (own,)
     ep, tp = layout.expert_parallel_size, layout.expert_tensor_parallel_size
     element = WEIGHT_FORMATS[expert_format(arch, stack.quantization)].bytes_per_element
     precision = KERNELS[dtype].precision
@@ -95,7 +123,7 @@ def _layer(stack: StepContext, experts: Experts, tokens: Floats) -> tuple[Floats
                             most_imbalance=most, is_dispatched=layout.dispatches)
         touched = touched_experts(tokens, visited, slots, ep, constants.spread_frac)
         weight_bytes = touched * expert * element
-        found_s = np.maximum(c.experts_ratio * benchmark_s,
+        found_s = np.maximum(c.experts_ratio * benchmark_s * _measured_ratio(fit, tokens),
                              np.maximum(weight_bytes / bandwidth, multiply_s))
         layer_s, read = np.minimum(layer_s, found_s), np.where(found_s < layer_s, weight_bytes, read)
     return layer_s, read

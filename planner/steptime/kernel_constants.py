@@ -82,6 +82,12 @@ def find_fits(cls: type[T], family: str, *, gpu: str, engine: str, is_shared: bo
     return nearest, *(Fit(constants=_constants(cls, row), is_measured=nearest.is_measured, row=row) for row in others)
 
 
+def find_measured(cls: type[T], family: str, **keys: Any) -> Fit[T] | None:
+    """Return the constants of the row that has all these keys; None where nobody measured it."""
+    rows = (row for row in _rows(family) if all(row.get(key) == value for key, value in keys.items()))
+    return next((Fit(constants=_constants(cls, row), is_measured=True, row=row) for row in rows), None)
+
+
 @functools.cache
 def _find_fit(cls: Any, family: str, gpus: tuple[str, ...], engine: str, pairs: tuple[tuple[str, Any], ...]) -> Any:
     keys = dict(pairs)

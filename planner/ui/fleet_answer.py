@@ -44,7 +44,7 @@ def card(found: SizeAnswer, best: Fleet, headroom: float, error: tuple[str, str]
             with st.container(horizontal=True, gap="small"):
                 for reached in best.reached:
                     st.badge(plain(reached_words(reached)), icon=":material/check:", color="green")
-                st.badge(plain(serves_words(found, best, headroom)), color="blue")
+                st.badge(plain(f"serves up to {', '.join(most_served(found, best, headroom))}"), color="blue")
                 st.badge(plain(error[0]), color="gray", help=error[1])
             st.caption(plain(_summary(found, best, headroom)))
         with right:
@@ -69,7 +69,8 @@ def _picture(found: SizeAnswer, best: Fleet, headroom: float) -> bytes:
                   beside="" if reached.required is None else f"for {100 * reached.required:g} % of requests",
                   used=None if reached.value_ms is None else reached.value_ms / reached.limit_ms, is_met=True,
                   limit=f"limit {_number(reached.limit_ms)} ms") for reached in best.reached]
-    shown.append(Card(title="Bears", value=bears_words(best, headroom), beside="this traffic"))
+    value, beside = most_served(found, best, headroom)
+    shown.append(Card(title="Serves up to", value=value, beside=beside))
     return verdict_png("Cheapest fleet that keeps the targets", f"{fleet_name(best)} — "
                        f"{best.cost_usd_per_month:,.0f} USD a month", shown, _summary(found, best, headroom))
 
@@ -141,15 +142,15 @@ def most_traffic(fleet: Fleet, headroom: float) -> float | None:
     return None if fleet.headroom is None else (1 + headroom) * (1 + fleet.headroom)
 
 
-def serves_words(found: SizeAnswer, fleet: Fleet, headroom: float) -> str:
-    """Return the same in words, with the rate where there is one: "serves up to 14.3 requests/s, 2.6 × the log's"."""
+def most_served(found: SizeAnswer, fleet: Fleet, headroom: float) -> tuple[str, str]:
+    """Return the same in words: "14.3 requests/s" where the log has a rate, and "2.6 × the log's"."""
     factor = most_traffic(fleet, headroom)
     if factor is None:
-        return "serves any rate"
+        return "any rate", "no limit was found"
     times = f"{factor:.1f} ×" if factor < 10 else f"{factor:.0f} ×"
     if found.request_rate is None:
-        return f"serves up to {times} the log's traffic"
-    return f"serves up to {found.request_rate * (1 + (fleet.headroom or 0.0)):,.3g} requests/s, {times} the log's"
+        return f"{times} the traffic", "of the log"
+    return f"{found.request_rate * (1 + (fleet.headroom or 0.0)):,.3g} requests/s", f"{times} the log's"
 
 
 def published_error(trace: Trace, scenario: Scenario, best: Fleet) -> tuple[str, str]:
