@@ -96,13 +96,13 @@ def test_a_links_scenario_and_an_upload_stay_on_every_page(browser: Any, address
         assert page.get_by_text("Upload a trace in the sidebar").count() == 0
     assert metric(page, "Served") == "all 50"
     go(page, "Capacity")
-    page.get_by_text("More: method, confidence").click()
-    page.get_by_label("bootstrap replicates", exact=True).fill("0")
+    page.get_by_text("More: method and confidence").click()
+    page.get_by_label("Windows for the confidence", exact=True).fill("0")
     page.keyboard.press("Enter")
     page.wait_for_url(re.compile("replicates=0"))
     go(page, "Replay")
     go(page, "Capacity")
-    assert page.get_by_label("bootstrap replicates", exact=True).input_value() == "0"
+    assert page.get_by_label("Windows for the confidence", exact=True).input_value() == "0"
     assert "replicates=0" in page.url
 
 
@@ -264,7 +264,7 @@ def test_a_brush_over_the_whole_trace_chooses_requests(browser: Any, address: st
     page.wait_for_url(re.compile(r"first=\d+"))
     settle(page)
     first, count = (int(page.get_by_role("spinbutton", name=name, exact=True).input_value())
-                    for name in ("from request", "requests"))
+                    for name in ("From request", "Number of requests"))
     assert 150 < first < 250  # of requests that arrive at a steady rate
     assert 10 < count < 80
     page.get_by_text(f"Requests {first} to {first + count - 1} of the trace").wait_for()
@@ -317,7 +317,7 @@ def test_measurements_are_compared_with_predictions(browser: Any, address: str, 
     page = opened(browser, f"{address}/accuracy")
     page.locator(".st-key-measured input[type=file]").set_input_files(tmp_path / "runs.csv")
     page.get_by_text("predicted over measured").first.wait_for()
-    page.get_by_text(re.compile(r"tpot_ms: [\d.]+ % off in the median of \d+ runs")).wait_for()
+    page.get_by_text(re.compile(r"TPOT: [\d.]+ % off in the median of \d+ runs")).wait_for()
     shoot(page, "accuracy")
 
 

@@ -131,8 +131,10 @@ def test_a_link_holds_on_every_page_of_a_fresh_browser(browser: Any, address: st
     settle(page)
     expected = {"GPU L40S ✕", "load ×3 ✕", "chunk size 1,024 tokens ✕", "targets p95 TTFT 900 ms, p95 TPOT 60 ms ✕",
                 "own prices ✕", "KV blocks kept free at admission 0.02 share ✕"}
+    clicks = Clicks()
     for name in PAGES:
         go(page, name)
+        clicks.count += 1
         assert expected <= set(chips(page)), name
         for words in ("rate_scale=3", "gpu=l40s", "max_num_batched_tokens=1024", "p95_ttft", "price=", "watermark="):
             assert words in page.url, name
@@ -143,6 +145,7 @@ def test_a_link_holds_on_every_page_of_a_fresh_browser(browser: Any, address: st
     fresh = opened(browser, page.url)
     settle(fresh)
     assert set(chips(fresh)) == set(chips(page))
+    clicks.told("a link on every page, and in another browser")
 
 
 def test_chips_set_back_and_the_address_follows(browser: Any, address: str) -> None:

@@ -64,7 +64,7 @@ def money_against_headroom(fleets: Sequence[tuple[str, float, float]], asked: fl
     most = max(costs)
     for place, (name, cost, factor) in enumerate(fleets):
         figure.add_scatter(x=[cost], y=[factor], mode="markers+text", name=plot_text(name), cliponaxis=False,
-                           text=[plot_text(name)], textposition=(f"{'bottom' if place % 2 else 'top'} "
+                           text=[plot_text(name)], textposition=(f"{'top' if place else 'bottom'} "
                                                                  f"{'right' if cost < most / 2 else 'left'}"),
                            marker={"color": line_style(place)["color"], "size": 12 if place else 18,
                                    "symbol": "circle" if place else "star"},
