@@ -19,3 +19,7 @@ def nested(value: float) -> float:
 
 def other(value: float) -> float:
     return nested(value)
+
+
+def both(value: float) -> float:
+    return inner(value) + nested(value)

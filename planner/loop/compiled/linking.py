@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from planner.loop.compiled.lean import answered_once, replaced
+
 _PACKAGES = ("planner", "numba")  # whose helpers Python never calls; a user's may be called
 _NO_ADDRESS = 8  # of a helper's machine code, which there is none of
 _one_at_a_time = threading.RLock()
@@ -29,7 +31,7 @@ def linked_once(function: Callable[..., Any]) -> Iterator[None]:
     outermost = function.__qualname__
 
     def finish(own: Any) -> None:
-        own._finalized, own._linking_libraries = False, _all_below(own)
+        own._finalized, own._linking_libraries = False, all_below(own._linking_libraries)
         public, optimize = _functions(own), own._optimize_final_module
 
         def optimize_together() -> None:
@@ -67,13 +69,9 @@ def linked_once(function: Callable[..., Any]) -> Iterator[None]:
 
     with _one_at_a_time:
         _start_runtime()
-        library.finalize, library.get_pointer_to_function = finalize_outermost, pointer
-        context.get_executable = executable
-        try:
+        with (replaced(library, finalize=finalize_outermost, get_pointer_to_function=pointer),
+              replaced(context, get_executable=executable), answered_once()):
             yield
-        finally:
-            library.finalize, library.get_pointer_to_function = finalize, get_pointer
-            context.get_executable = get_executable
 
 
 def _start_runtime() -> None:
@@ -87,10 +85,10 @@ def _functions(library: Any) -> set[str]:
     return {function.name for function in library._final_module.functions if not function.is_declaration}
 
 
-def _all_below(library: Any) -> list[Any]:
-    """Return each library that a library needs, directly or through others, once."""
+def all_below(libraries: list[Any]) -> list[Any]:
+    """Return each of the libraries, and each that they need, directly or through others, once."""
     found: dict[int, Any] = {}
-    left = list(library._linking_libraries)
+    left = list(libraries)
     while left:
         below = left.pop()
         if id(below) not in found:
