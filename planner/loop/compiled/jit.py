@@ -22,7 +22,7 @@ from planner.loop.compiled.lean import helper_compiler
 from planner.loop.compiled.linking import linked_once
 from planner.progress import Stage, stage
 
-LINKING = 0.25  # time that a helper takes as a part of the outermost function, in its own compile times
+LINKING = 0.6  # time that a helper takes as a part of the outermost function, in its own compile times
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -69,9 +69,19 @@ def linked_once(function: Callable[..., Any]) -> Iterator[None]:
 
     with _one_at_a_time:
         _start_runtime()
-        with (replaced(library, finalize=finalize_outermost, get_pointer_to_function=pointer),
-              replaced(context, get_executable=executable), answered_once()):
+        with (replaced(library, finalize=finalize_outermost, get_pointer_to_function=pointer,
+                       _optimize_functions=_optimize_alone), replaced(context, get_executable=executable),
+              answered_once()):
             yield
+
+
+def _optimize_alone(library: Any, module: Any) -> None:
+    """Run LLVM's passes over each function of a helper by itself: Numba makes new passes for each, and declarations."""
+    module.data_layout = library._codegen._data_layout
+    passes, builder = library._codegen._function_pass_manager()
+    for function in module.functions:
+        if not function.is_declaration:
+            passes.run(function, builder)
 
 
 def _start_runtime() -> None:
