@@ -151,7 +151,7 @@ def _joined(parts: list[NDArray[np.void]], dtype: Any) -> NDArray[np.void]:
 @functools.cache
 def compiled_loop() -> Callable[[Any, Any], int]:
     """Return the loop's machine code, compiled once and kept between processes."""
-    return compile_with_signature(advance, ADVANCE_SIGNATURE, what="replay loop")
+    return compile_with_signature(advance, ADVANCE_SIGNATURE, what="replay loop", shares_helpers=True)
 
 
 @functools.cache

@@ -1,5 +1,6 @@
 """How the loop is compiled: Numba, with a cache that a change of source, Python, Numba or CPU empties."""
 
+import functools
 import gc
 import hashlib
 import importlib
@@ -8,7 +9,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,15 +17,17 @@ from typing import Any, TypeVar
 import filelock
 from llvmlite.binding import get_host_cpu_name
 
+from planner.loop.compiled.kept_helpers import helper_cache, helpers_kept
 from planner.loop.compiled.lean import helper_compiler
 from planner.loop.compiled.linking import linked_once
 from planner.progress import Stage, stage
 
-LINKING = 0.25  # time that a helper takes as a part of the outermost function, in its own compile times
+LINKING = 0.6  # time that a helper takes as a part of the outermost function, in its own compile times
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+@functools.cache
 def source_sha256() -> str:
     """Return a hash over the source of every file whose functions are compiled into the loop."""
     package = Path(__file__).resolve().parents[2]
@@ -36,18 +39,22 @@ def source_sha256() -> str:
     return digest.hexdigest()
 
 
+def _made_for() -> str:
+    """Return a name of this source, Python, Numba and CPU: code that was compiled for others is of no use."""
+    made_for = (source_sha256(), sys.implementation.cache_tag, version("numba"), version("llvmlite"),
+                get_host_cpu_name())
+    return hashlib.sha256(repr(made_for).encode()).hexdigest()[:16]
+
+
 def _cache_dir() -> Path:
     """Return the folder of compiled code for this source, Python, Numba and CPU.
 
     Numba looks at the file of the outermost function only, so a change in a helper's file would go unseen. The folder
     is therefore named by a hash over every file whose functions are compiled.
     """
-    made_for = (source_sha256(), sys.implementation.cache_tag, version("numba"), version("llvmlite"),
-                get_host_cpu_name())
-    digest = hashlib.sha256(repr(made_for).encode())
     roots = (Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"), Path(tempfile.gettempdir()))
     for root in roots:  # the home of a service or a container may be read-only
-        folder = root / "planner" / digest.hexdigest()[:16]
+        folder = root / "planner" / _made_for()
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError:
@@ -113,11 +120,22 @@ def jit(function: F) -> F:
     helper = numba.njit(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, error_model="numpy",
                         pipeline_class=helper_compiler())
     if not numba.config.DISABLE_JIT:
-        resolve = helper.get_call_template
-        helper.get_call_template = lambda args, kws: resolve(
-            tuple(_widen(a) for a in args), {name: _widen(a) for name, a in kws.items()})
+        helper._cache = helper_cache()(helper)
+        helper.get_call_template = functools.partial(_resolve, helper, helper.get_call_template)
     compiled: F = helper
     return compiled
+
+
+def _resolve(helper: Any, resolve: Callable[..., Any], args: Any, kws: Any) -> Any:
+    """Return Numba's template of a call of a helper: for 64-bit integers, and with the one signature that is called.
+
+    Numba would compare each signature with all of the helper, and warn of records with the same fields.
+    """
+    template, pysig, types, kws = resolve(tuple(_widen(a) for a in args), {name: _widen(a) for name, a in kws.items()})
+    called = helper.overloads.get(tuple(types))
+    if called is not None:
+        template.cases = [called.signature]
+    return template, pysig, types, kws
 
 
 def uncompiled(function: F) -> F:
@@ -134,7 +152,8 @@ def _widen(argument: Any) -> Any:
     return numba.int64 if is_narrow else argument
 
 
-def compile_with_signature(function: F, signature: Any, *, what: str | None = None, cache: bool = True) -> F:
+def compile_with_signature(function: F, signature: Any, *, what: str | None = None, cache: bool = True,
+                           shares_helpers: bool = False) -> F:
     """Compile a function once for one signature, and keep the machine code between processes.
 
     The machine code runs without Python's global lock, so that a display and other threads go on beside it. A second
@@ -144,13 +163,14 @@ def compile_with_signature(function: F, signature: Any, *, what: str | None = No
     ----------
     what : the function in a user's words, for the display of progress; its name where none are given.
     cache : whether the code is kept; a function that stands in no file has nowhere to be found again.
+    shares_helpers : whether its helpers are kept for other functions, and theirs are taken.
     """
     words = what or function.__name__
     was_collecting = gc.isenabled()
     gc.disable()  # a third of the compile time would go into looking for garbage
     try:
         with (_in_one_place(), _alone(function, words) if cache else ExitStack(), _announced(function, words),
-              linked_once(function)):
+              linked_once(function), _kept_helpers() if shares_helpers else ExitStack()):
             compiled: F = numba.njit(signature, cache=cache, nogil=True)(function)
     finally:
         if was_collecting:
@@ -168,6 +188,10 @@ def _in_one_place() -> Iterator[None]:
         yield
     finally:
         numba.config.CACHE_LOCATOR_CLASSES = before
+
+
+def _kept_helpers() -> AbstractContextManager[None]:
+    return helpers_kept(Path(numba.config.CACHE_DIR) / f"helpers-{_made_for()}.pickle")
 
 
 def _alone(function: Callable[..., Any], what: str) -> Any:

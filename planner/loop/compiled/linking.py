@@ -31,7 +31,7 @@ def linked_once(function: Callable[..., Any]) -> Iterator[None]:
     outermost = function.__qualname__
 
     def finish(own: Any) -> None:
-        own._finalized, own._linking_libraries = False, _all_below(own)
+        own._finalized, own._linking_libraries = False, all_below(own._linking_libraries)
         public, optimize = _functions(own), own._optimize_final_module
 
         def optimize_together() -> None:
@@ -69,9 +69,19 @@ def linked_once(function: Callable[..., Any]) -> Iterator[None]:
 
     with _one_at_a_time:
         _start_runtime()
-        with (replaced(library, finalize=finalize_outermost, get_pointer_to_function=pointer),
-              replaced(context, get_executable=executable), answered_once()):
+        with (replaced(library, finalize=finalize_outermost, get_pointer_to_function=pointer,
+                       _optimize_functions=_optimize_alone), replaced(context, get_executable=executable),
+              answered_once()):
             yield
+
+
+def _optimize_alone(library: Any, module: Any) -> None:
+    """Run LLVM's passes over each function of a helper by itself: Numba makes new passes for each, and declarations."""
+    module.data_layout = library._codegen._data_layout
+    passes, builder = library._codegen._function_pass_manager()
+    for function in module.functions:
+        if not function.is_declaration:
+            passes.run(function, builder)
 
 
 def _start_runtime() -> None:
@@ -85,10 +95,10 @@ def _functions(library: Any) -> set[str]:
     return {function.name for function in library._final_module.functions if not function.is_declaration}
 
 
-def _all_below(library: Any) -> list[Any]:
-    """Return each library that a library needs, directly or through others, once."""
+def all_below(libraries: list[Any]) -> list[Any]:
+    """Return each of the libraries, and each that they need, directly or through others, once."""
     found: dict[int, Any] = {}
-    left = list(library._linking_libraries)
+    left = list(libraries)
     while left:
         below = left.pop()
         if id(below) not in found:

@@ -9,9 +9,11 @@ LLVM is told that fields of one type are never in the memory of another, and tha
 do not change: else it would read all of them again after each store.
 """
 
+import hashlib
 import importlib
 import operator
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -36,15 +38,27 @@ _FIXED = [numba_record(each) for each in FIXED]
 
 
 class _Short(types.Type):  # type: ignore[misc]
-    """A type that stands in functions' names by its number: its name has kilobytes, and each name is often read."""
+    """A type that stands in LLVM's names by a hash: its name has kilobytes, and each name is often read.
+
+    Numba numbers its records in the order of their making. Helpers that another process has compiled need its names.
+    """
+
+    @cached_property
+    def short(self) -> str:
+        """Return a name that is the same in all processes."""
+        return hashlib.sha256(self.name.encode()).hexdigest()[:16]
 
     @property
-    def mangling_args(self) -> tuple[str, tuple[int]]:
-        """Return what LLVM's name of a function says of an argument of this type, as Numba's records do."""
-        return type(self).__name__, (self._code,)
+    def mangling_args(self) -> tuple[str, tuple[str]]:
+        """Return the words for an argument of this type in LLVM's name of a function."""
+        return type(self).__name__, (self.short,)
+
+    def __repr__(self) -> str:
+        """Return the short name: Numba writes it into errors that it catches."""
+        return f"{type(self).__name__}({self.short})"
 
 
-class _Row(types.Record):  # type: ignore[misc]
+class _Row(_Short, types.Record):  # type: ignore[misc]
     """Numba's type of a record of the memory."""
 
     def __init__(self, record: Any) -> None:
@@ -143,7 +157,7 @@ def _marked(builder: Any, access: Any, kind: Any, is_fixed: bool = False) -> Any
     """Return a load or a store that LLVM knows the kind of memory of, and that this never changes if it is fixed."""
     module, start = builder.module, ir.Constant(_INT, 0)
     root = module.add_metadata(["memory of the loop"])
-    node = module.add_metadata([f"{type(kind).__name__} {kind._code}", root, start])
+    node = module.add_metadata([repr(kind), root, start])
     access.set_metadata("tbaa", module.add_metadata([node, node, start]))
     if is_fixed:
         access.set_metadata("invariant.load", module.add_metadata([]))

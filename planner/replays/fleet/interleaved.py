@@ -236,7 +236,7 @@ def _laid_out(trace: Trace, pool: Pool, recording: Recording, requests: RequestM
 @functools.cache
 def compiled_fleet_loop() -> Callable[[Any, Any], int]:
     """Return the fleet loop's machine code, compiled once and kept between processes."""
-    return compile_with_signature(advance_fleet, FLEET_SIGNATURE, what="fleet's replay loop")
+    return compile_with_signature(advance_fleet, FLEET_SIGNATURE, what="fleet's replay loop", shares_helpers=True)
 
 
 @functools.cache
