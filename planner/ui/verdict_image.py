@@ -11,7 +11,7 @@ WIDTH, HEIGHT, MARGIN, GAP = 1200, 630, 60, 24  # of the picture [px]; as link p
 INK, QUIET, PAPER, LINE = "#0d1117", "#57606a", "#ffffff", "#d8dee4"
 KEPT, MISSED = "#0072B2", "#D55E00"  # as the page's bars
 CARD_TOP, CARD_BOTTOM = 290, 520
-MOST_LINES = 3  # of the sentence
+MOST_LINES = 3  # of the sentence, and of the note
 SPELT = str.maketrans({"×": "x", "—": "-", "–": "-", "÷": "/", "±": "+/-", "−": "-"})  # Pillow's font has ASCII alone
 
 
@@ -34,7 +34,8 @@ def verdict_png(name: str, sentence: str, cards: Sequence[Card], note: str) -> b
     width = (WIDTH - 2 * MARGIN - GAP * (len(cards) - 1)) / max(1, len(cards))
     for place, card in enumerate(cards):
         _draw_card(draw, card, MARGIN + place * (width + GAP), width)
-    _write(draw, MARGIN, HEIGHT - MARGIN - 12, note, QUIET, 22)
+    for place, line in enumerate(_lines(spelt(note), 20)[:MOST_LINES]):
+        _write(draw, MARGIN, CARD_BOTTOM + 26 + 26 * place, line, QUIET, 20)
     content = io.BytesIO()
     image.save(content, "PNG", optimize=True)
     return content.getvalue()
