@@ -11,8 +11,8 @@ _EXPERTS = {  # keys of the number of experts and of one expert's width -> model
         "sarvam_moe", "sarvam_mla"),
     ("n_routed_experts", "moe_intermediate_size"): (
         "deepseek", "deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa",
-        "dots1", "solar_open", "mistral4", "axk1", "mimo_v2_flash", "step3p5", "nemotron_h", "deepseek_v4", "longcat_flash",
-        "hy_v4", "glm5_next_text"),
+        "dots1", "solar_open", "mistral4", "axk1", "mimo_v2_flash", "step3p5", "nemotron_h", "deepseek_v4",
+        "longcat_flash", "hy_v4", "glm5_next_text"),
 }
 MOE_KEYS = {model_type: keys for keys, model_types in _EXPERTS.items() for model_type in model_types}
 _QWEN = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ OTHER_IMAGE = re.compile(r"(?:\S*/)?\S*(?:vllm|sglang|tensorrt-?llm)[\w.-]*(?:/r
 CACHED = re.compile(r"(?:.*/)?models--([^/]+?)--([^/]+?)(?:/snapshots/[^/]+)?/?")  # a folder of Hugging Face's cache
 VARIABLE = re.compile(r"%\w+%")  # of Windows' shell
 NEWEST = re.compile(r"latest|nightly|main|dev|edge", re.IGNORECASE)
+IMAGES_FLAG = "--limit-mm-per-prompt"
 ROUTED = "deals requests to the replicas; --router has the rule, and prefix-aware is near to its default"
 
 
@@ -137,9 +138,29 @@ def _of_words(source: Described, role: str, reads_files: bool) -> Taken:
     _refuse_abbreviations(beginning)
     if taken.dialect.with_router in beginning.before:
         taken.unmodelled.append((str(taken.dialect.with_router), ROUTED))
-    for flag, value in _settings(beginning.engine, beginning.arguments, source.files, reads_files):
+    settings = _settings(beginning.engine, beginning.arguments, source.files, reads_files)
+    for flag, value in _whole_tables(settings, (*taken.dialect.connectors, IMAGES_FLAG)):
         take_flag(taken, flag, value)
     return taken
+
+
+def _whole_tables(settings: Iterable[tuple[str, Any]], names: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """Yield settings, with the keys of a table that stand in flags of their own as the table, for flags of these names.
+
+    vLLM reads `--kv-transfer-config.kv_role kv_both` so.
+    """
+    tables: dict[str, dict[str, Any]] = {}
+    for flag, value in settings:
+        head, dot, path = flag.partition(".")
+        if not dot or normal(head) not in names:
+            yield flag, value
+            continue
+        place = tables.setdefault(normal(head), {})
+        *parents, key = path.split(".")
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[key] = int(value) if str(value).isdigit() else value
+    yield from tables.items()
 
 
 def _refuse_abbreviations(beginning: Beginning) -> None:
@@ -196,6 +217,9 @@ def _check_model(taken: Taken) -> None:
     if model is None:
         raise UsageError(f"--from-command: names no model, as {' '.join(taken.dialect.launch)} MODEL does; give it "
                          f"there, or with --model")
+    if " -" in model:
+        raise UsageError(f"--from-command: the model is {model!r}, one word with spaces; write each of its words as a "
+                         f"word of its own")
     if "$" in model or "{{" in model or VARIABLE.search(model):
         raise UsageError(f"--from-command: the model is {model}, a variable without a single value; put its value "
                          f"in its place, or give --model")
