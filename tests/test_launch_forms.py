@@ -282,6 +282,15 @@ def test_units_of_systemd_podman_and_supervisord_are_read(name: str, text: str, 
     assert read_launch(str(tmp_path / name)).options == expected
 
 
+@pytest.mark.parametrize(("name", "text"), [
+    ("llm.service", "[Service]\nEnvironment=\"A=b\nExecStart=/bin/vllm serve m/m\n"),
+    ("Dockerfile", f"FROM {IMAGE}\nENV A='b\nCMD vllm serve m/m\n")])
+def test_an_open_quote_is_refused(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UsageError, match="No closing quotation"):
+        read_launch(str(tmp_path / name))
+
+
 def test_a_units_file_of_variables_is_noted(tmp_path: Path) -> None:
     (tmp_path / "llm.service").write_text("[Service]\nEnvironmentFile=/etc/llm.env\nExecStart=/bin/vllm serve m/m\n")
     assert "takes variables from /etc/llm.env, which is not read" in read_launch(str(tmp_path / "llm.service")).notes[0]

@@ -113,6 +113,8 @@ def test_python_is_read_as_it_runs(text: str, expected: dict[str, Any]) -> None:
      "${torch.cuda.device_count()}: must be a whole number; put the variable's value in its place"),
     ("import yaml\nfrom vllm import LLM\nLLM(**yaml.safe_load(open('llm.yaml')))",
      "line 3 starts an engine with **yaml.safe_load(open('llm.yaml')), which the text does not say; write the"),
+    ("from ray.serve.llm import LLMConfig\nLLMConfig(model_loading_config={'model_id': 'm/m'}, engine_kwargs=load())",
+     "line 2 has engine_kwargs = ${load()}, which the text does not say as a table"),
     ("import sys\nfrom vllm import LLM\nLLM(model=sys.argv[1])", "the model is ${sys.argv[1]}, a variable without"),
     ("import argparse\nfrom vllm import LLM\nparser = argparse.ArgumentParser()\n"
      "parser.add_argument('--model', required=True)\nargs = parser.parse_args()\nLLM(model=args.model)",

@@ -1,6 +1,7 @@
 """Engines that a Python text starts: its statements, read in their order with the values that stand in it."""
 
 import ast
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,7 +25,9 @@ def python_launches(text: str) -> list[Described]:
     UsageError : the arguments of an engine do not stand in the text.
     """
     try:
-        tree = ast.parse(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)
+            tree = ast.parse(text)
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return []
     reader = Reader()
