@@ -305,6 +305,15 @@ def test_a_manifest_that_a_script_applies_is_read(script: str) -> None:
     assert read_launch(script).options == SEATS | {"engine_version": "0.11.0"}
 
 
+def test_a_path_that_names_no_model_is_refused_with_the_name_that_it_is_served_by() -> None:
+    command = "vllm serve /mnt/models --served-model-name chat Qwen/Qwen3-8B"
+    with pytest.raises(UsageError, match=r"served as Qwen/Qwen3-8B; if it is that model, give --model Qwen/Qwen3-8B"):
+        read_launch(command)
+    assert read_launch(command, model="qwen3-8b").options["model"] == "qwen3-8b"
+    assert read_launch("vllm serve /mnt/Qwen3-8B --served-model-name Qwen/Qwen3-4B").options["model"] == "/mnt/Qwen3-8B"
+    assert read_launch("vllm serve /mnt/models --served-model-name chat").options["model"] == "/mnt/models"
+
+
 def test_lines_that_a_script_shows_are_no_launch() -> None:
     assert read_launch("cat <<EOF\nUsage: vllm serve o/o\nEOF\nvllm serve m/m --max-num-seqs 64\n").options == SEATS
 

@@ -97,6 +97,15 @@ app = build_openai_app({"llm_configs": [config]})
     ("import os\nTP = int(os.getenv('TP', '2'))\nMODEL = os.environ.get('MODEL', 'm/m')\n"
      "os.system(f'''vllm serve {MODEL} \\\\\n  --tensor-parallel-size {TP}''')",
      {"engine": "vllm", "tensor_parallel_size": 2}),
+    ("import asyncio\nfrom vllm import AsyncEngineArgs\nfrom vllm.v1.engine.async_llm import AsyncLLM\n"
+     "async def main():\n    engine = AsyncLLM.from_engine_args(AsyncEngineArgs(model='m/m', max_num_seqs=9))\n"
+     "asyncio.run(main())", {"engine": "vllm", "usage_context": "engine_context", "max_num_seqs": 9}),
+    ("from vllm import LLM\nclass Worker:\n    def __init__(self, name, tp=1):\n"
+     "        self.llm = LLM(model=name, tensor_parallel_size=tp)\nworker = Worker('m/m', tp=2)",
+     {"engine": "vllm", "usage_context": "llm_class", "tensor_parallel_size": 2}),
+    ("import os\nos.system('vllm serve {} -tp {tp}'.format('m/m', tp=2))",
+     {"engine": "vllm", "tensor_parallel_size": 2}),
+    ("import os\nos.system('vllm serve %s -tp %d' % ('m/m', 2))", {"engine": "vllm", "tensor_parallel_size": 2}),
     ("import subprocess\nfor i in range(4):\n    subprocess.Popen(['vllm', 'serve', 'm/m', '--port', str(8000 + i)])",
      {"engine": "vllm", "data_parallel_size": 4}),
     ("import argparse\nfrom vllm import LLM\nparser = argparse.ArgumentParser()\n"

@@ -9,9 +9,10 @@ from typing import Any
 
 import yaml
 
+from planner.catalog.catalog_files import load_model
 from planner.engines import ENGINES
 from planner.engines.releases import stated_release
-from planner.errors import UsageError
+from planner.errors import PlannerError, UsageError
 from planner.launch.beginnings import Beginning, image_release, launched
 from planner.launch.checkpoint_format import missing_checkpoint
 from planner.launch.described import Described
@@ -30,6 +31,7 @@ CACHED = re.compile(r"(?:.*/)?models--([^/]+?)--([^/]+?)(?:/snapshots/[^/]+)?/?"
 VARIABLE = re.compile(r"%\w+%")  # of Windows' shell
 NEWEST = re.compile(r"latest|nightly|main|dev|edge", re.IGNORECASE)
 IMAGES_FLAG = "--limit-mm-per-prompt"
+PATH = re.compile(r"\.{0,2}/|\w+://")
 ROUTED = "deals requests to the replicas; --router has the rule, and prefix-aware is near to its default"
 
 
@@ -88,6 +90,7 @@ def read_launch(command: str, *, reads_files: bool = True, model: str | None = N
     if model is not None:
         taken.found["model"] = model
     _check_model(taken)
+    _check_path(taken)
     if not isinstance(source, Logged):  # a server with a log has started
         check_longer_context(taken)
     if taken.found.get("performance_mode") == "interactivity":
@@ -223,6 +226,26 @@ def _check_model(taken: Taken) -> None:
     if "$" in model or "{{" in model or VARIABLE.search(model):
         raise UsageError(f"--from-command: the model is {model}, a variable without a single value; put its value "
                          f"in its place, or give --model")
+
+
+def _check_path(taken: Taken) -> None:
+    """Raise UsageError if the model is a path that says nothing, and the name that it is served by is a known model's.
+    """
+    model, served = str(taken.found["model"]), "--served-model-name "
+    if not PATH.match(model) or _is_known(model):
+        return
+    names = (name for flag in taken.no_effect if flag.startswith(served) for name in flag.removeprefix(served).split())
+    if (name := next(filter(_is_known, names), None)) is not None:
+        raise UsageError(f"--from-command: the model is {model}, a path that names none, and it is served as {name}; "
+                         f"if it is that model, give --model {name}")
+
+
+def _is_known(name: str) -> bool:
+    try:
+        load_model(name)
+    except PlannerError:
+        return False
+    return True
 
 
 def _around(source: Described, found: Mapping[str, Any]) -> list[str]:
