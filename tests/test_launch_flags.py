@@ -99,6 +99,9 @@ def test_a_flag_is_in_one_class_only(engine: str) -> None:
      "\"num_speculative_tokens_per_batch_size\": [[1, 32, 3], [33, 128, 1]]}'", {
          "speculative_method": "mtp", "num_speculative_tokens": 3, "data_parallel_size": 2, "router": "vllm-dp"}),
     ("trtllm-serve m/m --backend _autodeploy", {}),
+    ("vllm serve m/m --limit-mm-per-prompt.image 0 --limit-mm-per-prompt.video=0", {"language_model_only": True}),
+    ("vllm serve m/m --kv-transfer-config.kv_connector OffloadingConnector --kv-transfer-config.kv_role kv_both "
+     "--kv_transfer_config.kv_connector_extra_config.cpu_bytes_to_use 10737418240", {"kv_offloading_size": 10.0}),
     ("vllm serve m/m-speculator.eagle3 --spec-tokens 5", {"speculative_method": "eagle3", "num_speculative_tokens": 5}),
     ("vllm serve m/m --speculative-config '{\"method\": \"suffix\"}'", {
         "speculative_method": "suffix", "num_speculative_tokens": 24}),

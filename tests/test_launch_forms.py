@@ -282,6 +282,51 @@ def test_units_of_systemd_podman_and_supervisord_are_read(name: str, text: str, 
     assert read_launch(str(tmp_path / name)).options == expected
 
 
+@pytest.mark.parametrize(("name", "text"), [
+    ("llm.service", "[Service]\nEnvironment=\"A=b\nExecStart=/bin/vllm serve m/m\n"),
+    ("Dockerfile", f"FROM {IMAGE}\nENV A='b\nCMD vllm serve m/m\n")])
+def test_an_open_quote_is_refused(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UsageError, match="No closing quotation"):
+        read_launch(str(tmp_path / name))
+
+
 def test_a_units_file_of_variables_is_noted(tmp_path: Path) -> None:
     (tmp_path / "llm.service").write_text("[Service]\nEnvironmentFile=/etc/llm.env\nExecStart=/bin/vllm serve m/m\n")
     assert "takes variables from /etc/llm.env, which is not read" in read_launch(str(tmp_path / "llm.service")).notes[0]
+
+
+MANIFEST = f"kind: Pod\nspec:\n  containers:\n  - {{image: '{IMAGE}', args: [--model, m/m, --max-num-seqs, '64']}}\n"
+
+
+@pytest.mark.parametrize("script", [f"cat <<EOF | kubectl apply -n llm -f -\n{MANIFEST}EOF\n",
+                                    f"set -e\nkubectl apply -f - <<'EOF'\n{MANIFEST}EOF\n"])
+def test_a_manifest_that_a_script_applies_is_read(script: str) -> None:
+    assert read_launch(script).options == SEATS | {"engine_version": "0.11.0"}
+
+
+def test_a_path_that_names_no_model_is_refused_with_the_name_that_it_is_served_by() -> None:
+    command = "vllm serve /mnt/models --served-model-name chat Qwen/Qwen3-8B"
+    with pytest.raises(UsageError, match=r"served as Qwen/Qwen3-8B; if it is that model, give --model Qwen/Qwen3-8B"):
+        read_launch(command)
+    assert read_launch(command, model="qwen3-8b").options["model"] == "qwen3-8b"
+    assert read_launch("vllm serve /mnt/Qwen3-8B --served-model-name Qwen/Qwen3-4B").options["model"] == "/mnt/Qwen3-8B"
+    assert read_launch("vllm serve /mnt/models --served-model-name chat").options["model"] == "/mnt/models"
+
+
+def test_lines_that_a_script_shows_are_no_launch() -> None:
+    assert read_launch("cat <<EOF\nUsage: vllm serve o/o\nEOF\nvllm serve m/m --max-num-seqs 64\n").options == SEATS
+
+
+def test_members_of_enumerations_in_a_log_are_their_names(tmp_path: Path) -> None:
+    (tmp_path / "server.log").write_text(
+        "INFO [utils.py:233] non-default args: {'model': 'm/m', 'max_num_seqs': 64, 'compilation_config': {'level': "
+        "None, 'cudagraph_mode': <CUDAGraphMode.FULL_DECODE_ONLY: (2, 0)>, 'max_cudagraph_capture_size': None}}\n")
+    assert read_launch(str(tmp_path / "server.log")).options == SEATS | {"cudagraph_mode": "full_decode_only"}
+
+
+def test_arguments_in_one_word_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "pod.yaml").write_text(MANIFEST.replace("[--model, m/m, --max-num-seqs, '64']",
+                                                        "['--model=m/m --max-num-seqs=64']"))
+    with pytest.raises(UsageError, match="one word with spaces; write each of its words as a word of its own"):
+        read_launch(str(tmp_path / "pod.yaml"))

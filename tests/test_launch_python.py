@@ -97,6 +97,15 @@ app = build_openai_app({"llm_configs": [config]})
     ("import os\nTP = int(os.getenv('TP', '2'))\nMODEL = os.environ.get('MODEL', 'm/m')\n"
      "os.system(f'''vllm serve {MODEL} \\\\\n  --tensor-parallel-size {TP}''')",
      {"engine": "vllm", "tensor_parallel_size": 2}),
+    ("import asyncio\nfrom vllm import AsyncEngineArgs\nfrom vllm.v1.engine.async_llm import AsyncLLM\n"
+     "async def main():\n    engine = AsyncLLM.from_engine_args(AsyncEngineArgs(model='m/m', max_num_seqs=9))\n"
+     "asyncio.run(main())", {"engine": "vllm", "usage_context": "engine_context", "max_num_seqs": 9}),
+    ("from vllm import LLM\nclass Worker:\n    def __init__(self, name, tp=1):\n"
+     "        self.llm = LLM(model=name, tensor_parallel_size=tp)\nworker = Worker('m/m', tp=2)",
+     {"engine": "vllm", "usage_context": "llm_class", "tensor_parallel_size": 2}),
+    ("import os\nos.system('vllm serve {} -tp {tp}'.format('m/m', tp=2))",
+     {"engine": "vllm", "tensor_parallel_size": 2}),
+    ("import os\nos.system('vllm serve %s -tp %d' % ('m/m', 2))", {"engine": "vllm", "tensor_parallel_size": 2}),
     ("import subprocess\nfor i in range(4):\n    subprocess.Popen(['vllm', 'serve', 'm/m', '--port', str(8000 + i)])",
      {"engine": "vllm", "data_parallel_size": 4}),
     ("import argparse\nfrom vllm import LLM\nparser = argparse.ArgumentParser()\n"
@@ -113,6 +122,8 @@ def test_python_is_read_as_it_runs(text: str, expected: dict[str, Any]) -> None:
      "${torch.cuda.device_count()}: must be a whole number; put the variable's value in its place"),
     ("import yaml\nfrom vllm import LLM\nLLM(**yaml.safe_load(open('llm.yaml')))",
      "line 3 starts an engine with **yaml.safe_load(open('llm.yaml')), which the text does not say; write the"),
+    ("from ray.serve.llm import LLMConfig\nLLMConfig(model_loading_config={'model_id': 'm/m'}, engine_kwargs=load())",
+     "line 2 has engine_kwargs = ${load()}, which the text does not say as a table"),
     ("import sys\nfrom vllm import LLM\nLLM(model=sys.argv[1])", "the model is ${sys.argv[1]}, a variable without"),
     ("import argparse\nfrom vllm import LLM\nparser = argparse.ArgumentParser()\n"
      "parser.add_argument('--model', required=True)\nargs = parser.parse_args()\nLLM(model=args.model)",

@@ -34,7 +34,7 @@ from planner.engines.dialect import (
 from planner.engines.engine import Activations, Engine, EngineDefaults, Occupied, Size
 from planner.engines.log_lines import Found, Lines, LogReader, Look, between
 from planner.engines.sglang_flags import FLAGS, OTHER_CONFIG, VARIABLES
-from planner.engines.values import largest, number, one_of, text
+from planner.engines.values import largest, number, one_of, positive, text
 
 # chunked_prefill_size on GPUs with less memory than so many GiB, and cuda_graph_max_bs at a tp_size below four and from
 # there on (`_handle_gpu_memory_settings` in sglang/srt/server_args.py).
@@ -232,7 +232,7 @@ DIALECT = Dialect(  # sglang/srt/server_args.py
         Switch(names=("--schedule-low-priority-values-first",), option="schedule_low_priority_values_first"),
         Flag(names=("--priority-scheduling-preemption-threshold",), option="priority_scheduling_preemption_threshold"),
         Flag(names=("--prefill-decode-interval",), option="prefill_decode_interval"),
-        Flag(names=("--max-running-requests",), option=SEQS, write=limit),
+        Flag(names=("--max-running-requests",), option=SEQS, read=positive, write=limit),
         Flag(names=("--chunked-prefill-size",), option=TOKENS, write=limit),
         Flag(names=("--chunked-prefill-size",), option="enable_chunked_prefill", write=never_chunked),
         Flag(names=("--max-prefill-tokens",), option="max_prefill_tokens"),

@@ -26,7 +26,7 @@ from planner.engines.engine import Activations, Engine, EngineDefaults, Occupied
 from planner.engines.log_lines import NO_CONTEXT, NOTHING, WITH_PROMPTS, Found, Lines, LogReader, Window
 from planner.engines.trtllm_flags import FLAGS
 from planner.engines.trtllm_values import as_draft_schedule, draft_schedule, expert_slots
-from planner.engines.values import largest, number, text
+from planner.engines.values import largest, number, positive, text
 
 DECODER_BYTES_PER_LOGIT = 27  # 8.5 in runtime buffers, 18.5 in the decoder (see activation_bytes)
 GRAPH_SEQS = 128  # `CudaGraphConfig` in tensorrt_llm/llmapi/llm_args.py
@@ -100,8 +100,8 @@ DIALECT = Dialect(  # tensorrt_llm/commands/serve.py and llmapi/llm_args.py
     entries=(
         Flag(names=("--tp-size", "--tensor-parallel-size"), option=TENSOR),
         Flag(names=("--pp-size", "--pipeline-parallel-size"), option=PIPELINE),
-        Flag(names=("--max-batch-size",), option=SEQS, write=limit),
-        Flag(names=("--max-num-tokens",), option=TOKENS, write=limit),
+        Flag(names=("--max-batch-size",), option=SEQS, read=positive, write=limit),
+        Flag(names=("--max-num-tokens",), option=TOKENS, read=positive, write=limit),
         Flag(names=("--max-seq-len",), option=CONTEXT),
         Flag(names=("--kv-cache-free-gpu-memory-fraction", "--free-gpu-memory-fraction",
                     "--kv-cache-config.free-gpu-memory-fraction"), option="gpu_memory_utilization", read=number),

@@ -27,6 +27,14 @@ def whole(flag: str, value: Any) -> int:
     raise _refused(flag, value, "a whole number")
 
 
+def positive(flag: str, value: Any) -> int:
+    """Return a whole number from 1 on: a limit below, with which an engine does not start, is none of its own."""
+    found = whole(flag, value)
+    if found < 1:
+        raise _refused(flag, value, "a whole number from 1 on")
+    return found
+
+
 def whole_or_auto(flag: str, value: Any) -> int:
     """Return a whole number; "auto" is -1, as in vLLM."""
     return -1 if str(value).lower() == "auto" else whole(flag, value)

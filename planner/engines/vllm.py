@@ -35,7 +35,7 @@ from planner.engines.engine import Activations, Engine, EngineDefaults, Occupied
 from planner.engines.kv_groups import logs_pool, reserved_blocks, tokens_in_flight, window_pages
 from planner.engines.log_lines import TOGETHER, Found, Lines, LogReader, Look, between
 from planner.engines.releases import Default, is_before
-from planner.engines.values import largest, limits, listed_json, number, text, whole_or_auto
+from planner.engines.values import largest, limits, listed_json, number, positive, text, whole_or_auto
 from planner.engines.vllm_defaults import BY_GPU, sized_defaults
 from planner.engines.vllm_flags import FLAGS, OTHER_CONFIG, VARIABLES
 
@@ -220,8 +220,8 @@ DIALECT = Dialect(  # vllm/engine/arg_utils.py
         Flag(names=("--dbo-decode-token-threshold",), option="dbo_decode_token_threshold"),
         Flag(names=("--dbo-prefill-token-threshold",), option="dbo_prefill_token_threshold"),
         choice(("--scheduling-policy",), "policy", {"fcfs": "fcfs", "priority": "priority"}),
-        Flag(names=("--max-num-seqs",), option=SEQS, write=limit),
-        Flag(names=("--max-num-batched-tokens",), option=TOKENS, write=limit),
+        Flag(names=("--max-num-seqs",), option=SEQS, read=positive, write=limit),
+        Flag(names=("--max-num-batched-tokens",), option=TOKENS, read=positive, write=limit),
         Flag(names=("--long-prefill-token-threshold",), option="long_prefill_token_threshold"),
         Switch(names=("--long-prefill-token-threshold-adaptive",), option="long_prefill_token_threshold_adaptive",
                otherwise=False),

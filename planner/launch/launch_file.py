@@ -14,19 +14,20 @@ from planner.launch.connectors import ROLES
 from planner.launch.described import Described
 from planner.launch.flag_names import flags_in, normal
 from planner.launch.manifests.dockerfile import is_dockerfile, of_dockerfile
-from planner.launch.manifests.manifest_kinds import read_manifest
+from planner.launch.manifests.manifest_kinds import manifest_engines, read_manifest
 from planner.launch.manifests.unit_file import is_unit_file, of_unit_file
 from planner.launch.roles import REMEDY
 from planner.launch.scripts.makefile import recipes_of
 from planner.launch.scripts.notebook_code import code_of
 from planner.launch.scripts.python_script import python_launches
-from planner.launch.scripts.shell_script import ScriptLaunch, script_launches
+from planner.launch.scripts.shell_script import ScriptLaunch, applied_manifests, script_launches
 from planner.traces.source import text_lines
 
 OF_A_REPLICA = ("--port", "--host", "--node-rank", "--data-parallel-rank", "--base-gpu-id", "--dist-init-addr",
                 "--served-model-name", "--nccl-port")
 MOST_LINES = 100_000  # of a script; a log may have more
 SUFFIXES = (".yaml", ".yml", ".json", ".sh", ".log", ".txt")  # of files that launch an engine
+MEMBER = re.compile(r"<\w+\.(\w+): [^<>]*>")  # of an enumeration, as Python writes it
 QUOTES, OPEN, CLOSED = "'\"", "([{<", ")]}>"
 
 
@@ -139,7 +140,9 @@ def _of_text(text: str, folder: Path | None = None) -> list[Described]:
     ----------
     folder : of the file; None reads no file that the text names.
     """
-    if is_dockerfile(text):
+    if manifests := list(applied_manifests(text)):
+        found = [engine for each in manifests for engine in manifest_engines(each, folder or Path(), "the text")]
+    elif is_dockerfile(text):
         found = list(of_dockerfile(text, folder))
     elif is_unit_file(text):
         found = list(of_unit_file(text, folder))
@@ -247,8 +250,17 @@ def _parts(text: str) -> Iterator[str]:
 
 
 def _value(text: str) -> Any:
-    """Return what Python reads of a text, or the text."""
+    """Return what Python reads of a text, or the text; members of an enumeration are their names.
+
+    >>> _value("{'level': None, 'cudagraph_mode': <CUDAGraphMode.FULL: 2>}")
+    {'cudagraph_mode': 'FULL'}
+    """
     try:
-        return ast.literal_eval(text)
+        return _given(ast.literal_eval(MEMBER.sub(r"'\1'", text)))
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return text
+
+
+def _given(value: Any) -> Any:
+    """Return a value without the keys that are None, which are the defaults."""
+    return {key: _given(each) for key, each in value.items() if each is not None} if isinstance(value, dict) else value

@@ -2,16 +2,17 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from planner.catalog.catalog_files import load_model
 from planner.engines import ENGINES
 from planner.engines.releases import stated_release
-from planner.errors import UsageError
+from planner.errors import PlannerError, UsageError
 from planner.launch.beginnings import Beginning, image_release, launched
 from planner.launch.checkpoint_format import missing_checkpoint
 from planner.launch.described import Described
@@ -29,6 +30,8 @@ OTHER_IMAGE = re.compile(r"(?:\S*/)?\S*(?:vllm|sglang|tensorrt-?llm)[\w.-]*(?:/r
 CACHED = re.compile(r"(?:.*/)?models--([^/]+?)--([^/]+?)(?:/snapshots/[^/]+)?/?")  # a folder of Hugging Face's cache
 VARIABLE = re.compile(r"%\w+%")  # of Windows' shell
 NEWEST = re.compile(r"latest|nightly|main|dev|edge", re.IGNORECASE)
+IMAGES_FLAG = "--limit-mm-per-prompt"
+PATH = re.compile(r"\.{0,2}/|\w+://")
 ROUTED = "deals requests to the replicas; --router has the rule, and prefix-aware is near to its default"
 
 
@@ -87,6 +90,7 @@ def read_launch(command: str, *, reads_files: bool = True, model: str | None = N
     if model is not None:
         taken.found["model"] = model
     _check_model(taken)
+    _check_path(taken)
     if not isinstance(source, Logged):  # a server with a log has started
         check_longer_context(taken)
     if taken.found.get("performance_mode") == "interactivity":
@@ -137,9 +141,29 @@ def _of_words(source: Described, role: str, reads_files: bool) -> Taken:
     _refuse_abbreviations(beginning)
     if taken.dialect.with_router in beginning.before:
         taken.unmodelled.append((str(taken.dialect.with_router), ROUTED))
-    for flag, value in _settings(beginning.engine, beginning.arguments, source.files, reads_files):
+    settings = _settings(beginning.engine, beginning.arguments, source.files, reads_files)
+    for flag, value in _whole_tables(settings, (*taken.dialect.connectors, IMAGES_FLAG)):
         take_flag(taken, flag, value)
     return taken
+
+
+def _whole_tables(settings: Iterable[tuple[str, Any]], names: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """Yield settings, with the keys of a table that stand in flags of their own as the table, for flags of these names.
+
+    vLLM reads `--kv-transfer-config.kv_role kv_both` so.
+    """
+    tables: dict[str, dict[str, Any]] = {}
+    for flag, value in settings:
+        head, dot, path = flag.partition(".")
+        if not dot or normal(head) not in names:
+            yield flag, value
+            continue
+        place = tables.setdefault(normal(head), {})
+        *parents, key = path.split(".")
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[key] = int(value) if str(value).isdigit() else value
+    yield from tables.items()
 
 
 def _refuse_abbreviations(beginning: Beginning) -> None:
@@ -196,9 +220,32 @@ def _check_model(taken: Taken) -> None:
     if model is None:
         raise UsageError(f"--from-command: names no model, as {' '.join(taken.dialect.launch)} MODEL does; give it "
                          f"there, or with --model")
+    if " -" in model:
+        raise UsageError(f"--from-command: the model is {model!r}, one word with spaces; write each of its words as a "
+                         f"word of its own")
     if "$" in model or "{{" in model or VARIABLE.search(model):
         raise UsageError(f"--from-command: the model is {model}, a variable without a single value; put its value "
                          f"in its place, or give --model")
+
+
+def _check_path(taken: Taken) -> None:
+    """Raise UsageError if the model is a path that says nothing, and the name that it is served by is a known model's.
+    """
+    model, served = str(taken.found["model"]), "--served-model-name "
+    if not PATH.match(model) or _is_known(model):
+        return
+    names = (name for flag in taken.no_effect if flag.startswith(served) for name in flag.removeprefix(served).split())
+    if (name := next(filter(_is_known, names), None)) is not None:
+        raise UsageError(f"--from-command: the model is {model}, a path that names none, and it is served as {name}; "
+                         f"if it is that model, give --model {name}")
+
+
+def _is_known(name: str) -> bool:
+    try:
+        load_model(name)
+    except PlannerError:
+        return False
+    return True
 
 
 def _around(source: Described, found: Mapping[str, Any]) -> list[str]:

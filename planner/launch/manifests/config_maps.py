@@ -11,10 +11,15 @@ def with_config_maps(documents: Sequence[Mapping[str, Any]]) -> list[Mapping[str
 
     `envFrom` and `configMapKeyRef` name the variables.
     """
-    maps = {str((document.get("metadata") or {}).get("name")): {str(key): str(value) for key, value in data.items()}
+    maps = {str(_name(document)): {str(key): str(value) for key, value in data.items()}
             for document in documents
             if document.get("kind") == "ConfigMap" and isinstance(data := document.get("data"), Mapping)}
     return [_put_in(document, maps) for document in documents] if maps else list(documents)
+
+
+def _name(document: Mapping[str, Any]) -> Any:
+    metadata = document.get("metadata")
+    return metadata.get("name") if isinstance(metadata, Mapping) else None
 
 
 def missing_sources(container: Mapping[str, Any]) -> list[str]:

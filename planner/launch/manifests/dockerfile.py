@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from planner.launch.beginnings import bare_words
+from planner.launch.beginnings import split_words
 from planner.launch.described import Described
 from planner.launch.manifests.containers import Around, engines_of
 from planner.launch.scripts.named_script import of_named_script
@@ -87,7 +87,7 @@ def _last_stage(text: str) -> Stage | None:
             stage = stages.get(words[0].lower(), Stage(image=words[0]))
             label = words[2].lower() if len(words) > 2 else str(len(stages))
         elif name == "ARG":
-            for word in bare_words(rest):
+            for word in split_words(rest):
                 key, _, value = word.partition("=")
                 arguments.setdefault(key, _put_in(value, values))
             continue
@@ -135,7 +135,7 @@ def _words(rest: str) -> list[str]:
 
 def _variables(rest: str, values: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of an ENV: NAME=value …, or NAME and one value."""
-    words = bare_words(rest)
+    words = split_words(rest)
     if words and "=" not in words[0]:
         return {words[0]: _put_in(rest.partition(words[0])[2].strip(), values)}
     pairs = (word.partition("=") for word in words)

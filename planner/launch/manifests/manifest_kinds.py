@@ -55,7 +55,26 @@ def read_manifest(path: Path) -> list[Described]:
     ------
     UsageError : the file is no YAML, is of no kind that is known, or launches no engine.
     """
-    documents = with_config_maps([part for document in _documents(path) for part in _parts(document)])
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--from-command {path}: cannot be read: {error}") from error
+    return manifest_engines(text, path, str(path))
+
+
+def manifest_engines(text: str, path: Path, where: str) -> list[Described]:
+    """Return the engines that the text of a deployment file launches.
+
+    Parameters
+    ----------
+    path : of the file, beside which others may be.
+    where : it is called so in messages.
+
+    Raises
+    ------
+    UsageError : as `read_manifest`.
+    """
+    documents = with_config_maps([part for document in _documents(text, where) for part in _parts(document)])
     found, is_known = [], False
     for document in documents:
         try:
@@ -63,23 +82,23 @@ def read_manifest(path: Path) -> list[Described]:
             is_known |= reader is not None
             found += [] if reader is None else list(reader(document, path))
         except (AttributeError, LookupError, TypeError, ValueError, yaml.YAMLError) as error:
-            raise UsageError(f"--from-command {path}: {_title(document)} has a key of another form than its kind has "
+            raise UsageError(f"--from-command {where}: {_title(document)} has a key of another form than its kind has "
                              f"({error}); give the engine's command") from error
     if found:
         return found
     titles = ", ".join(dict.fromkeys(map(_title, documents))) or "nothing"
     why = "none launches an engine that is known" if is_known else "no kind of deployment file that is known"
-    raise UsageError(f"--from-command {path}: has {titles}: {why}; give the engine's command, or a file of "
+    raise UsageError(f"--from-command {where}: has {titles}: {why}; give the engine's command, or a file of "
                      f"Kubernetes, KServe, Dynamo, Ray Serve LLM, docker compose, SkyPilot, the production stack's or "
                      f"llm-d's Helm values, TensorRT-LLM's disaggregated servers, or an engine's own options")
 
 
-def _documents(path: Path) -> list[Any]:
+def _documents(text: str, where: str) -> list[Any]:
     try:
-        return list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        return list(yaml.safe_load_all(text))
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
         said = " ".join(str(error).split())
-        raise UsageError(f"--from-command {path}: cannot be read as YAML: {said}; of a Helm chart give the values, or "
+        raise UsageError(f"--from-command {where}: cannot be read as YAML: {said}; of a Helm chart give the values, or "
                          f"what helm template writes") from error
 
 

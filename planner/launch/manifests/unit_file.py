@@ -1,12 +1,11 @@
 """Files of sections with a command: systemd's services, Podman's containers, and supervisord's programs."""
 
 import re
-import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from planner.launch.beginnings import bare_words
+from planner.launch.beginnings import split_words
 from planner.launch.described import Described
 from planner.launch.manifests.containers import Around, count_of, engines_of
 from planner.launch.scripts.named_script import of_named_script
@@ -31,14 +30,14 @@ def of_unit_file(text: str, folder: Path | None) -> Iterator[Described]:
         if kind not in COMMANDS or not (command or "Image" in keys):
             continue
         variables = dict(_variables(kind, keys))
-        words = [_put_in(word, variables) for word in bare_words(command)]
+        words = [_put_in(word, variables) for word in split_words(command)]
         image = keys.get("Image", [None])[-1]
         around = Around(place=f"section {title}", replicas=count_of(keys.get("numprocs", ["1"])[-1]))
         container = {"image": image, "env": variables}
         files = ", ".join(keys.get("EnvironmentFile", []))
         notes = (f"takes variables from {files}, which is not read; variables that change the engine are then missing",
                  ) if files else ()
-        entry = [word for text in keys.get("Entrypoint", []) for word in bare_words(text)]
+        entry = [word for text in keys.get("Entrypoint", []) for word in split_words(text)]
         found = list(engines_of(container, around, command=[*entry, *words], has_entrypoint=bool(entry))) or list(
             of_named_script(words, folder, variables, around.place))
         yield from (replace(each, notes=(*each.notes, *notes)) for each in found)
@@ -62,7 +61,7 @@ def _sections(text: str) -> Iterator[tuple[str, Mapping[str, list[str]]]]:
 def _variables(kind: str, keys: Mapping[str, list[str]]) -> Iterator[tuple[str, str]]:
     """Yield the variables of a section: systemd's words NAME=value, supervisord's list of them."""
     for text in keys.get("Environment", []):
-        for word in shlex.split(text):
+        for word in split_words(text):
             name, _, value = word.partition("=")
             yield name, value
     if kind == "program":

@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from planner.engines import ENGINES
+from planner.engines.releases import stated_release
 from planner.errors import UsageError
 from planner.launch.beginnings import IMAGE_NAME, OF_A_SHELL, find_launch, image_release, launched
 from planner.launch.described import Described
@@ -18,6 +19,7 @@ from planner.launch.scripts.shell_script import script_launches
 VLLM_CLASSES = {"LLM": "llm_class", "EngineArgs": "engine_context", "AsyncEngineArgs": "engine_context"}
 SGLANG_CLASSES = ("Engine", "ServerArgs", "Runtime")
 RAY_SERVE, RAY_DATA = "LLMConfig", "vLLMEngineProcessorConfig"
+TABLES = ("model_loading_config", "deployment_config", "engine_kwargs", "runtime_env")  # arguments of Ray's classes
 # Functions that run a command: of subprocess, os, asyncio, modal's images, and SGLang's documents.
 RUN = ("run", "Popen", "call", "check_call", "check_output", "system", "popen", "execv", "execvp", "getoutput",
        "create_subprocess_exec", "create_subprocess_shell", "launch_server_cmd", "execute_shell_command", "entrypoint",
@@ -47,8 +49,11 @@ def stated(constants: Iterable[Any]) -> dict[str, Any]:
     for text in constants:
         if not isinstance(text, str):
             continue
-        release = pinned[1] if (pinned := PINNED.search(text)) else image_release(text) if IMAGE_NAME.fullmatch(
-            text) else None
+        pinned = PINNED.search(text)
+        if pinned is not None:
+            release = stated_release(pinned[1])
+        else:
+            release = image_release(text) if IMAGE_NAME.fullmatch(text) else None
         if release is not None:
             return {"engine_version": release}
     return {}
@@ -90,7 +95,16 @@ def described_class(made: Made, place: str, gpus: int | None, variables: Mapping
 
 
 def _of_ray(last: str, arguments: dict[str, Any], place: str) -> Iterator[Described]:
-    """Yield the engines of a class of Ray: Serve's configuration, or Data's processor, whose engines are replicas."""
+    """Yield the engines of a class of Ray: Serve's configuration, or Data's processor, whose engines are replicas.
+
+    Raises
+    ------
+    UsageError : a table among its arguments does not stand in the text.
+    """
+    unknown = next((key for key in TABLES if not isinstance(arguments.get(key) or {}, Mapping)), None)
+    if unknown is not None:
+        raise UsageError(f"--from-command: {place} has {unknown} = {arguments[unknown]}, which the text does not say "
+                         f"as a table; write it out")
     if last == RAY_SERVE:
         yield from of_ray({"llm_configs": [arguments]})
         return

@@ -1,6 +1,7 @@
 """Engines that a Python text starts: its statements, read in their order with the values that stand in it."""
 
 import ast
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,7 +25,9 @@ def python_launches(text: str) -> list[Described]:
     UsageError : the arguments of an engine do not stand in the text.
     """
     try:
-        tree = ast.parse(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)
+            tree = ast.parse(text)
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return []
     reader = Reader()
@@ -80,7 +83,7 @@ class Reader:
             self.gpus = self.asked(node)
             methods = [each for each in node.body if isinstance(each, Function)]
             for method in methods:
-                if method.name not in self.called:
+                if not {method.name, f"{node.name}.{method.name}"} & self.called:
                     self.enter(method, {})
                 self.functions.pop(method.name, None)
         for name, function in self.functions.items():
@@ -184,10 +187,12 @@ class Reader:
     def value(self, node: ast.expr | None) -> Any:
         """Return the value of an expression, and list the engines that its calls start."""
         self.values.made.clear()
+        outer, self.values.seen = self.values.seen, {}
         found = self.values.of(node)
         made = [(call.lineno, each) for call, each in self.values.made if is_engine(each.name)]
         for call in (each for each in ast.walk(node) if isinstance(each, ast.Call)) if node is not None else ():
             self.noticed(call)
+        self.values.seen = outer
         consumed = self.values.consumed
         self.found = [each for each in self.found if not any(each[1] is one for one in consumed)]
         self.found += [(line, each, self.gpus) for line, each in made if not any(each is one for one in consumed)]
@@ -200,20 +205,20 @@ class Reader:
         if last == "add_argument":
             self.option(call)
         elif last == "set_defaults":
-            self.values.defaults |= {str(each.arg): self.values.of(each.value) for each in call.keywords}
+            self.values.defaults |= {str(each.arg): self.values.again(each.value) for each in call.keywords}
         elif last in ("env", "update") or any(keyword.arg in ("env", "envs") for keyword in call.keywords):
             self.environment(call, is_env=last == "env" or self.values.is_environment(call.func))
         if last in RUN:
-            arguments = [self.values.of(each) for each in call.args] + [
-                self.values.of(each.value) for each in call.keywords if each.arg == "args"]
+            arguments = [self.values.again(each) for each in call.args] + [
+                self.values.again(each.value) for each in call.keywords if each.arg == "args"]
             words = [word for each in arguments for word in ([each] if isinstance(each, Computed) else texts_in(each))]
             if words:
                 self.found.append((call.lineno, [str(word) for word in words], self.gpus))
 
     def option(self, call: ast.Call) -> None:
         """Take the default of one of the script's own options over."""
-        names = [name for each in call.args if isinstance(name := self.values.of(each), str)]
-        keywords = {each.arg: self.values.of(each.value) for each in call.keywords}
+        names = [name for each in call.args if isinstance(name := self.values.again(each), str)]
+        keywords = {each.arg: self.values.again(each.value) for each in call.keywords}
         whole = keywords.get("dest") or next((name for name in names if name.startswith("--")), "".join(names[:1]))
         default = keywords.get("default", False if keywords.get("action") == "store_true" else None)
         name, is_missing = str(whole).lstrip("-").replace("-", "_"), default is None and bool(keywords.get("required"))
@@ -221,8 +226,8 @@ class Reader:
 
     def environment(self, call: ast.Call, *, is_env: bool) -> None:
         """Take the variables over that a call sets: `os.environ.update({…})`, modal's `.env({…})`, `env={…}`."""
-        tables = [self.values.of(each) for each in call.args] if is_env else []
-        tables += [self.values.of(each.value) for each in call.keywords if each.arg in ("env", "envs")]
+        tables = [self.values.again(each) for each in call.args] if is_env else []
+        tables += [self.values.again(each.value) for each in call.keywords if each.arg in ("env", "envs")]
         for table in tables:
             if isinstance(table, Mapping):
                 self.values.variables |= {str(name): value for name, value in table.items()}
@@ -236,6 +241,11 @@ class Reader:
             made.arguments["usage_context"] = str(arguments["usage_context"]).lower()
         if name in self.classes:
             given = self.of_class(self.classes[name])
+            start = next((each for each in self.classes[name].body if isinstance(each, Function)
+                          and each.name == "__init__"), None)
+            if start is not None and self.depth < MOST_DEPTH:
+                self.called.add(f"{name}.__init__")
+                self.enter(start, arguments)
             return Made(name, given | {key: value for key, value in arguments.items() if not key.isdigit()})
         if own not in self.functions or self.depth >= MOST_DEPTH:
             return Computed(ast.unparse(node))

@@ -23,6 +23,8 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "list": list, "tuple": tuple, "sorted": sorted, "range": range, "shlex.split": shlex.split,
     "shlex.join": shlex.join, "shlex.quote": shlex.quote, "json.dumps": json.dumps, "os.path.join": posixpath.join,
     "Path": str, "pathlib.Path": str}
+PLAIN = re.compile(r"(?:[^%]|%[sd%])*")  # of a text before %
+FIELDS = re.compile(r"(?:[^{}]|\{\w*\})*")  # of a text with places of format()
 CLASS = re.compile(r"[A-Z]|vLLM")
 CASTS = ("str", "int", "float", "Path", "pathlib.Path")
 VARIABLE_OF = ("os.environ.get", "os.getenv", "environ.get", "getenv")
@@ -68,6 +70,7 @@ class Values:
     defaults : of the script's own options on its command line, by name.
     variables : of the environment that the text sets.
     made : instances of packages' classes since it was emptied, each with its call.
+    seen : values of the parts of the statement that is read, by the identity of each.
     consumed : instances that are arguments of others, as the EngineArgs of an LLM.
     """
 
@@ -78,6 +81,7 @@ class Values:
     variables: dict[str, Any] = field(default_factory=dict)
     made: list[tuple[ast.Call, Made]] = field(default_factory=list)
     consumed: list[Made] = field(default_factory=list)
+    seen: dict[int, Any] = field(default_factory=dict)
 
     def is_environment(self, node: ast.expr) -> bool:
         """Tell whether an expression is the environment's variables, or a method of them."""
@@ -94,9 +98,15 @@ class Values:
         if node is None:
             return None
         try:
-            return self._of(node)
+            found = self._of(node)
         except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError):
-            return Computed(ast.unparse(node))
+            found = Computed(ast.unparse(node))
+        self.seen[id(node)] = found
+        return found
+
+    def again(self, node: ast.expr) -> Any:
+        """Return the value of a part of the statement that is read, without running its calls once more."""
+        return self.seen[id(node)] if id(node) in self.seen else self.of(node)
 
     def _of(self, node: ast.expr) -> Any:
         match node:
@@ -198,7 +208,8 @@ class Values:
         if isinstance(op, ast.Mult) and any(_size(each) > MOST_ITEMS for each in (one, other)):
             return Computed(ast.unparse(node))
         if isinstance(op, ast.Mod) and isinstance(one, str):
-            return Computed(ast.unparse(node))
+            values = tuple(other) if isinstance(other, list) else other
+            return one % values if PLAIN.fullmatch(one) else Computed(ast.unparse(node))
         if isinstance(op, ast.Div) and isinstance(one, str):  # Path("/models") / name
             return posixpath.join(one, str(other))
         value = OPERATORS[type(op)](one, other)
@@ -256,6 +267,10 @@ class Values:
             return self._built_in(node, name, arguments)
         if isinstance(node.func, ast.Attribute):
             holder, method = self.of(node.func.value), node.func.attr
+            if method == "format" and isinstance(holder, str) and FIELDS.fullmatch(holder):
+                places = {key: value for key, value in arguments.items() if key.isdigit()}
+                return holder.format(*places.values(), **{key: value for key, value in arguments.items()
+                                                          if key not in places})
             if any(isinstance(holder, kind) and method in methods for kind, methods in METHODS.items()):
                 return self._method(node, holder, method, list(arguments.values()))
         return self.call(node, arguments)

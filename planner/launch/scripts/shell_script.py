@@ -34,6 +34,10 @@ SUMS = set("0123456789 +-*/%()")
 # A file that the script writes: cat > engine.yaml <<'EOF'; the lines up to EOF are its text.
 HEREDOC = re.compile(r"""^cat\s+(?:>{1,2}\s*(\S+)\s+<<-?\s*(['"]?)(\w+)\2|<<-?\s*(['"]?)(\w+)\4\s*>{1,2}\s*(\S+))""")
 GOES_ON = ("\\", " `", " ^")  # of a shell, PowerShell and Windows' shell
+# Lines for a command that runs none of them: the text of a message, of a file, or of a manifest that kubectl applies.
+SHOWN = re.compile(r"""^(?:cat|tee|kubectl|oc|echo|printf|read)\b[^\n]*<<-?\s*(['"]?)(\w+)\1""")
+APPLIED = re.compile(r"""^(?=[^\n]*\b(?:kubectl|oc)\b)(?=[^\n]*-f\s*-)[^\n]*<<-?\s*(['"]?)(\w+)\1[^\n]*\n"""
+                     r"""(.*?)^\s*\2\s*$""", re.MULTILINE | re.DOTALL)
 MOST_LETTERS = 100_000  # of a variable, which a script may double again and again
 OPENS, CLOSES = ("if", "case", "for", "while", "until", "select"), ("fi", "esac", "done")
 
@@ -96,6 +100,11 @@ class Variables:
                 self.values[name] = [found]
             return found
         return values[0]
+
+
+def applied_manifests(text: str) -> Iterator[str]:
+    """Yield the manifests that a script gives to kubectl: `kubectl apply -f - <<EOF`, `cat <<EOF | kubectl …`."""
+    yield from (match[3] for match in APPLIED.finditer(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,8 +262,8 @@ def _lines(text: str) -> Iterator[tuple[int, str, str]]:
             whole += "\n"
             continue
         if whole.strip():
-            written = HEREDOC.match(whole.strip())
-            end = written and (written[3] or written[5])
+            written, shown = HEREDOC.match(whole.strip()), SHOWN.match(whole.strip())
+            end = (written[3] or written[5]) if written else shown and shown[2]
             body = takewhile(lambda each: each[1].strip() != end, lines) if end else ()  # noqa: B023
             yield begin, whole.strip(), "".join(f"{text_line}\n" for _, text_line in body)
         whole, begin = "", 0
