@@ -1,6 +1,7 @@
 """A grid of what-ifs over one trace: replayed in parallel, kept as they come, and their Pareto front."""
 
 import json
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -32,7 +33,8 @@ from planner.traces.shaping.client_load import NAME, client_load, refuse_client_
 
 ABOUT = "planner.sweep"  # of the Parquet file's metadata: the axes, and what the front is over
 NOTES = 8  # that are told of a whole sweep
-ROUND = 32  # configurations for each process, after which results are kept
+ROUND = 32  # configurations for each process, after which results are kept; at first
+LEAST_ROUND_S = 2.0  # of a round: between two rounds the processes wait
 
 
 def sweep(plan: Sweep, output: Path, *, jobs: int = -1, backend: str = "processes", address: str | None = None,
@@ -143,9 +145,14 @@ def _key(trace: Trace, plan: Sweep, point: Point) -> str:
 
 
 def _rounds(todo: Sequence[int], jobs: int) -> Iterator[Sequence[int]]:
-    size = ROUND * joblib.effective_n_jobs(jobs)
-    for start in range(0, len(todo), size):
+    """Divide configurations into rounds, which get longer while the caller is through with one in no time."""
+    start, size = 0, ROUND * joblib.effective_n_jobs(jobs)
+    while start < len(todo):
+        begin_s = time.monotonic()
         yield todo[start : start + size]
+        start += size
+        if time.monotonic() - begin_s < LEAST_ROUND_S:
+            size *= 2
 
 
 def _row(trace: Trace, point: Point, objectives: Objectives | None) -> dict[str, Any]:

@@ -200,6 +200,7 @@ def test_targets_are_one_form_for_all_pages(browser: Any, address: str) -> None:
     page.get_by_text("Targets as text").click()
     text = page.get_by_role("textbox", name="Targets")
     text.wait_for()
+    settle(page)
     assert text.input_value() == "ttft:500 tpot:50 e2el:20000"
     text.fill("ttft:500 mean_tpot:40")
     page.keyboard.press("Enter")
