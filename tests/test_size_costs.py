@@ -255,7 +255,7 @@ def test_pruned_layouts_change_no_answer() -> None:
         size(trace, scenario, objectives, replace(choices, prune_layouts=True, power_price=0.2))
     num_left_out = len(whole.alternatives) - len(pruned.alternatives)
     assert num_left_out > 0
-    (note,) = [note for note in pruned.notes if note.startswith("layouts that cannot cost less")]
+    (note,) = [note for note in pruned.notes if note.startswith("Not sized, because another layout")]
     assert note.count("×") == num_left_out
 
 

@@ -102,7 +102,7 @@ def test_an_attainment_keeps_others_off_the_front(plan: Path) -> None:
     assert (table["slo_attainment"] < 0.9).any()
 
 
-@pytest.mark.parametrize("num_lines", [1, 70, 130])
+@pytest.mark.parametrize("num_lines", [1, 70])  # in the first round, and in the second, which is longer
 def test_a_killed_sweep_goes_on_where_it_was(plan: Path, num_lines: int) -> None:
     """The same parquet, byte for byte, as of a sweep that nobody killed."""
     plan.write_text(PLAN.replace("[8, 64]", str(list(range(8, 56)))))

@@ -7,7 +7,7 @@ MAGICS = ("%%bash", "%%sh", "%%script")
 
 
 def code_of(text: str) -> str:
-    """Return the Python of a notebook; if its cells have lines of a shell that launch something, these.
+    r"""Return the Python of a notebook; if its cells have lines of a shell that launch something, these.
 
     >>> code_of('{"cells": [{"cell_type": "code", "source": ["%pip install vllm\\n", "import vllm"]}]}')
     'import vllm'
