@@ -1,8 +1,8 @@
 """Times and memory of the dashboard in a real browser, against targets: `python -m benchmarks.dashboard_speed`.
 
-Each time is from a user's action to the answer on the screen. The server has its loop loaded. The memory is of the
-server and all of its processes together (proportional set size: pages that processes share count once). It needs
-Chromium and playwright. Another load on the machine lengthens the times, so the mean load is printed with them.
+A time begins with the user's action and ends when the answer is on the screen. The server has loaded the compiled
+loop. The memory is the sum over the server and all its processes (proportional set size: shared pages count once).
+The benchmark needs Chromium and playwright. Other work on the machine lengthens the times, so the load is printed.
 """
 
 import os

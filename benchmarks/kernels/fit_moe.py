@@ -59,8 +59,9 @@ def fit_shaped() -> None:
             report(rows[-1])
     write_fits(ROOT / "hardware_db/kernels/shaped_moe.toml",
                "Constants of steptime/operators/moe.py for experts of one shape, where GPUs hold whole experts;\n"
-               "written by benchmarks/kernels/fit_moe.py. ratios: measured time over the formula's, medians of an\n"
-               "octave around `at_tokens`. Fractions are of the peaks in hardware_db/gpus.", rows)
+               "written by benchmarks/kernels/fit_moe.py. `ratios` divides the measured time by the formula's time:\n"
+               "the median over an octave around `at_tokens`. A fraction is a share of the peak in hardware_db/gpus.",
+               rows)
 
 
 def of_shape(system: str, engine: str, dtype: str, kernel: str,
@@ -75,7 +76,7 @@ def of_shape(system: str, engine: str, dtype: str, kernel: str,
 
 
 def ratios(table: pl.DataFrame, formula_s: Floats) -> Row:
-    """Return what a table takes over the formula's time, by octaves of tokens."""
+    """Return the ratio of measured to calculated time, the median of each octave of tokens."""
     found = table.with_columns(ratio=pl.col("latency") * 1e-3 / pl.Series(formula_s),
                              octave=pl.col("num_tokens").log(2).round().cast(pl.Int64))
     medians = found.group_by("octave").agg(pl.col("ratio").log().median().exp()).sort("octave")

@@ -54,7 +54,7 @@ def of_dockerfile(text: str, folder: Path | None, command: Sequence[str] = (),
     ----------
     folder : with the scripts that it copies; None reads none.
     command : in place of the Dockerfile's own.
-    variables : over those of the Dockerfile.
+    variables : replace the Dockerfile's variables of the same name.
     """
     stage = _last_stage(text)
     if stage is None:

@@ -199,7 +199,7 @@ class Reader:
         return found
 
     def noticed(self, call: ast.Call) -> None:
-        """Take over what a call does beside its value: a command, an option of the script, variables."""
+        """Record the effects of a call: a command, an option of the script, variables."""
         name = self.values.named(call.func)
         last = name.rpartition(".")[2]
         if last == "add_argument":
