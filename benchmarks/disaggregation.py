@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmarks.replay_speed import ROOT
-from planner.deployment.deploy import shape_load
+from planner.deployment.shaped_load import shape_load
 from planner.planning.search_options import Choices
 from planner.planning.size_answer import Fleet, UnableFleet
 from planner.planning.sizing import size

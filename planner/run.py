@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from planner.deployment.deploy import resolve, shape_load
+from planner.deployment.deploy import resolve
+from planner.deployment.shaped_load import shape_load
 from planner.errors import UsageError
 from planner.loop.state.engine_settings import Recording
 from planner.replays.fleet.replicas import NOTHING, serve

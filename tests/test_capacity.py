@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 from test_trace_recorded import recorded
 
-from planner.deployment.deploy import resolve, shape_load
+from planner.deployment.deploy import resolve
+from planner.deployment.shaped_load import shape_load
 from planner.errors import UnknownNameError, UsageError
 from planner.loop.state.engine_settings import Recording
 from planner.planning.bracket import UnlimitedError, find_bracket

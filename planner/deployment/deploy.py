@@ -1,6 +1,5 @@
 """A scenario made concrete: profiles loaded, memory planned, step time folded, settings filled in."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -40,13 +39,11 @@ from planner.steptime.collective_time import is_staged
 from planner.steptime.engine_constants import EngineConstants
 from planner.steptime.fused_norms import fuses_norms
 from planner.steptime.lora import adapter_bytes, adapter_settings
+from planner.steptime.prefill_workers import Slowdown, slowdown_of, slowed
 from planner.steptime.roofline import roofline
 from planner.steptime.step_context import StepContext
 from planner.steptime.vision_time import image_settings
 from planner.traces import Trace
-from planner.traces.shaping.client_load import NAME, at_client_rate
-from planner.traces.shaping.session_start import check_sessions, parse_fractions, under_way
-from planner.traces.shaping.window_and_rate import at_request_rate, limit, scale_rate, slice_time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,44 +119,23 @@ def pools_of(deployment: Deployment, num_replicas: int) -> tuple[Pool, ...]:
     prefill = deployment.scenario.prefill_replicas
     counts: dict[Role, int] = {"prefill": prefill, "decode": num_replicas - prefill} if prefill else {
         "both": num_replicas}
-    return tuple(Pool(name=role, role=role, weight=1, num_replicas=count, deployment=deployment)
+    return tuple(Pool(name=role, role=role, weight=1, num_replicas=count, deployment=in_role(deployment, role))
                  for role, count in counts.items())
 
 
-def shape_load(scenario: Scenario, trace: Trace) -> Trace:
-    """Cut and scale a trace: window, number of requests, then rate."""
-    if scenario.start_at > 0 or scenario.duration is not None:
-        kept_s = math.inf if scenario.duration is None else scenario.duration
-        trace = slice_time(trace, scenario.start_at, kept_s)
-    if scenario.limit is not None:
-        trace = limit(trace, scenario.limit)
-    if scenario.rate_scale is not None and scenario.request_rate is not None:
-        raise UsageError("--rate-scale and --request-rate exclude each other; give one of them")
-    if scenario.rate_scale is not None:
-        trace = scale_rate(trace, scenario.rate_scale)
-    if trace.arrivals == "absent" and scenario.request_rate is None and not scenario.is_closed_loop:
-        raise UsageError(f"{trace.source}: has no arrival times; give --request-rate for Poisson "
-                         f"arrivals, or --max-concurrency for a closed loop (capacity: --scaling poisson)")
-    if scenario.request_rate is not None and (trace.format == NAME or trace.arrivals == "absent"):
-        trace = at_client_rate(trace, scenario.request_rate, seed=scenario.seed or 0)
-    elif scenario.request_rate is not None:
-        trace = at_request_rate(trace, scenario.request_rate)
-    return _with_sessions(scenario, trace)
+def in_role(deployment: Deployment, role: Role) -> Deployment:
+    """Return a deployment whose replicas have a role; those that only prefill take longer for a step.
 
-
-def _with_sessions(scenario: Scenario, trace: Trace) -> Trace:
-    """Return a trace whose first sessions are under way, where that is asked for; check the limit of sessions."""
-    most, fractions = scenario.max_sessions, scenario.session_start_fraction
-    if most is None:
-        if fractions is not None:
-            raise UsageError(f"--session-start-fraction {fractions}: needs --max-sessions, the number of sessions that "
-                             f"are open at the start")
-        return trace
-    check_sessions(trace, most)
-    if not scenario.wait_for_parents:
-        raise UsageError(f"--max-sessions {most}: without --wait-for-parents no request waits for another; leave one "
-                         f"of them out")
-    return trace if fractions is None else under_way(trace, most, parse_fractions(fractions), scenario.seed or 0)
+    A step time that the user has measured stays as it is.
+    """
+    scenario = deployment.scenario
+    if role != "prefill" or deployment.stack is None:
+        return deployment
+    ratio, token_us = scenario.prefill_worker_ratio, scenario.prefill_worker_token_time
+    bundled = slowdown_of(scenario.engine)
+    return replace(deployment, step_time=slowed(deployment.step_time, Slowdown(
+        ratio=bundled.ratio if ratio is None else ratio,
+        s_per_token=bundled.s_per_token if token_us is None else token_us * 1e-6)))
 
 
 def resolve(scenario: Scenario, trace: Trace) -> Deployment:
@@ -194,7 +170,7 @@ def resolve_pools(scenario: Scenario, specs: Sequence[PoolSpec], trace: Trace, w
     for spec in specs:
         own = spec.scenario
         try:
-            deployment = _resolve(own, trace)
+            deployment = in_role(_resolve(own, trace), spec.role)
             autoscale = None if own.autoscale is None else read_autoscale(Path(own.autoscale))
         except PlannerError as error:
             raise FleetError(f"{where}: pool {spec.name!r}: {error}") from error
@@ -307,7 +283,7 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
         num_gpu_blocks=_num_gpu_blocks(scenario, memory),
         max_model_len=_context(scenario, policy, architecture, longest_request, memory, state_blocks),
         enable_prefix_caching=enable_prefix_caching, state_blocks=state_blocks,
-        **ENGINES[scenario.engine].rules_before(scenario.engine_version),
+        **ENGINES[scenario.engine].rules(scenario.engine_version),
         **window_settings(None if memory is None else memory.windows), attention_dp_size=layout.data_parallel_size,
         attention_dp_timeout_iters=layout.attention_dp_timeout_iters,
         stage_transfer_s_per_token=stage_transfer[0], stage_transfer_latency_s=stage_transfer[1],

@@ -8,8 +8,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.deployment.deploy import Deployment, pools_of, resolve, shape_load
+from planner.deployment.deploy import Deployment, pools_of, resolve
 from planner.deployment.pools import read_fleet
+from planner.deployment.shaped_load import shape_load
 from planner.errors import UsageError
 from planner.planning.alternatives import COMPARED, matters
 from planner.planning.bracket import RATE, UNKNOWNS, Unknown, UnreachableLoadError

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from planner.deployment.deploy import shape_load
+from planner.deployment.shaped_load import shape_load
 from planner.errors import UsageError
 from planner.planning.user_loads import load_of, think_time, with_pauses
 from planner.settings.load_options import MEASURING

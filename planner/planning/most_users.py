@@ -3,7 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from planner.deployment.deploy import Deployment, resolve, shape_load
+from planner.deployment.deploy import Deployment, resolve
+from planner.deployment.shaped_load import shape_load
 from planner.errors import UsageError
 from planner.planning.bracket import UNKNOWNS, Unknown, UnreachableLoadError
 from planner.planning.capacity_search import Settled, confidence_of, largest_from, search_notes, settled

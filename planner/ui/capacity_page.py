@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 import streamlit as st
 
-from planner.deployment.deploy import shape_load
+from planner.deployment.shaped_load import shape_load
 from planner.errors import UsageError
 from planner.files.keys import asdict
 from planner.planning.bracket import UNKNOWNS

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from planner.deployment.deploy import shape_load
+from planner.deployment.shaped_load import shape_load
 from planner.errors import UsageError
 from planner.loop.state.engine_settings import Recording
 from planner.planning.study import Study, without_load

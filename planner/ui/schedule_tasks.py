@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from planner.deployment.deploy import shape_load
+from planner.deployment.shaped_load import shape_load
 from planner.errors import UsageError
 from planner.loop.state.engine_settings import Recording
 from planner.replays.result_tables import ReplayResult

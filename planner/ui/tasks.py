@@ -10,7 +10,7 @@ from typing import Any
 import joblib
 import polars as pl
 
-from planner.deployment.deploy import shape_load
+from planner.deployment.shaped_load import shape_load
 from planner.errors import UsageError
 from planner.planning.grid import Sweep
 from planner.planning.sweeping import Grid

@@ -17,7 +17,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from helpers import trace_of
 
 import planner
-from planner.deployment.deploy import resolve, shape_load
+from planner.deployment.deploy import resolve
+from planner.deployment.shaped_load import shape_load
 from planner.loop.state.engine_settings import Recording
 from planner.replays.fleet.replicas import serve
 from planner.settings.scenario import Scenario

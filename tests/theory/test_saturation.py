@@ -9,7 +9,8 @@ import pytest
 from helpers import play, scenario_of, trace_of
 from test_trace_recorded import recorded
 
-from planner.deployment.deploy import resolve, shape_load
+from planner.deployment.deploy import resolve
+from planner.deployment.shaped_load import shape_load
 from planner.planning.highest_rate import capacity
 from planner.planning.search_options import Search
 from planner.replays.fleet.replicas import serve

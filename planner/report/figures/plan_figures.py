@@ -5,7 +5,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from planner.deployment.deploy import shape_load
+from planner.deployment.shaped_load import shape_load
 from planner.report.figures.rate_figures import binned_rate
 from planner.report.figures.style import (
     BLUE,
