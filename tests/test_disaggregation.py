@@ -44,6 +44,35 @@ def test_a_transfer_in_flight() -> None:
     assert int(result.records.gaps.counts.sum()) == 3 + 3 + 0 + 2
 
 
+@pytest.mark.parametrize(("engine", "first_s", "gaps_s"), [
+    ("vllm", 2.5, [0.0, 1.0, 1.0]), ("sglang", 1.5, [1.0, 1.0, 1.0]), ("trtllm", 1.5, [1.0, 1.0, 1.0])])
+def test_the_first_token_is_sampled_anew_or_sent_on(engine: str, first_s: float, gaps_s: list[float]) -> None:
+    """The KV is there at 1.5, and the decoder steps until 2.5, 3.5 and 4.5."""
+    result = play([(0.0, 10, 4)], **SECONDS, kv_transfer_latency=0.5, engine=engine)
+    assert column(result, "first_token_at_s") == [first_s]
+    assert column(result, "finished_at_s") == [4.5]
+    gaps = result.records.gaps
+    assert sorted(np.repeat(gaps.values_s, gaps.counts).tolist()) == gaps_s
+
+
+@pytest.mark.parametrize(("engine", "gaps_s"), [("sglang", [1.0, 2.0]), ("trtllm", [1.0, 2.0])])
+def test_a_token_that_is_sent_on_begins_the_groups_of_a_stream(engine: str, gaps_s: list[float]) -> None:
+    """Tokens 1, 3 and 4, at 1.5, 3.5 and 4.5."""
+    result = play([(0.0, 10, 4)], **SECONDS, kv_transfer_latency=0.5, engine=engine, stream_interval=2)
+    gaps = result.records.gaps
+    assert sorted(np.repeat(gaps.values_s, gaps.counts).tolist()) == gaps_s
+
+
+@pytest.mark.parametrize(("engine", "reads"), [("vllm", 1), ("sglang", 0), ("trtllm", 0)])
+def test_the_decoder_reads_a_prompts_text_where_a_proxy_sends_it_on(engine: str, reads: int) -> None:
+    """The time of 4,000 tokens more in the decoder's API server, with a link that takes none."""
+    apart = model(step_time="roofline", engine=engine, kv_transfer_bandwidth=1e9)
+    short, long = (column(replay(trace_of([(0.0, tokens, 2)]), apart).result, "handover_s")[0]
+                   for tokens in (1, 4_001))
+    terms = resolve(apart, trace_of([(0.0, 1, 2)])).step_time.terms
+    assert long - short == pytest.approx(reads * 4_000 * terms.frontend_s_per_token, abs=1e-6)
+
+
 def test_four_thousand_tokens_of_a_seventy_billion_model_take_25_ms() -> None:
     """1.25 GiB over 50 GiB/s."""
     scenario = model(model="llama-3.1-70b", tensor_parallel_size=4, kv_transfer_bandwidth=50 * 2**30 / 1e9)
@@ -103,6 +132,9 @@ def test_what_the_decoder_can_never_hold_fails_there() -> None:
     ({"kv_transfer_bandwidth": 0.0}, "must be above 0"),
     ({"kv_transfer_latency": -1.0}, "must not be negative"),
     ({"local_prefill_below": -1}, "must not be negative"),
+    ({"prefill_worker_ratio": 0.0}, "must be a number from 0.5 to 4.0"),
+    ({"prefill_worker_ratio": 9.0}, "must be a number from 0.5 to 4.0"),
+    ({"prefill_worker_token_time": -1.0}, "must be a number from 0.0 to 100.0"),
 ])
 def test_pools_and_links_that_cannot_be(options: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
@@ -129,6 +161,7 @@ def loads(draw: Any) -> dict[str, Any]:
                "max_num_seqs": draw(some.sampled_from((1, 2, 5))), "max_model_len": 60,
                "max_num_batched_tokens": draw(some.sampled_from((5, 16, 64))),
                "async_scheduling": draw(some.booleans()),
+               "engine": draw(some.sampled_from(("vllm", "sglang", "trtllm"))),
                "router_report_interval": draw(some.sampled_from((0.0, 0.1))),
                "policy": draw(some.sampled_from(("fcfs", "prefill-first", "decode-first", "vllm-v0", "sglang")))}
     options["num_gpu_blocks"] = draw(some.integers(1, max(2, 200 // options["block_size"])))
@@ -153,7 +186,12 @@ def test_nothing_is_lost_between_the_pools(load: dict[str, Any], recording: Reco
     assert (away["replica"] < prefill).all()
     assert (away["decode_replica"] >= prefill).all()
     assert (away["handover_s"] >= load["options"]["kv_transfer_latency"] - 1e-9).all()
+    assert (away["first_token_at_s"] >= away["prefilled_at_s"] + away["handover_s"] - 1e-9).all()
+    assert (away["first_token_at_s"] < away["finished_at_s"]).all()
     assert int(result.records.gaps.counts.sum()) >= int((done["output_tokens"] - 1).sum())
+    if (table["status"] == "completed").all() and not table["num_preemptions"].sum():
+        gaps_s = (result.records.gaps.values_s * result.records.gaps.counts).sum()
+        assert gaps_s == pytest.approx((done["finished_at_s"] - done["first_token_at_s"]).sum())
     if recording.steps:
         total = done.select(PHASES).fill_null(0.0).sum_horizontal()
         assert np.allclose(total.to_numpy(), done["e2e_s"].to_numpy(), atol=1e-9)

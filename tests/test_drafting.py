@@ -157,6 +157,17 @@ def test_groups_of_a_stream_are_filled_by_several_tokens() -> None:
     assert sorted(np.repeat(gaps.values_s, gaps.counts).tolist()) == [pytest.approx(0.0104), pytest.approx(0.0208)]
 
 
+def test_groups_of_tensorrt_llm_are_filled_by_steps() -> None:
+    """Four tokens a step, groups of two steps: the client sees the 1st token, and more with the 9th and the last."""
+    result = play([(0.0, 4, 14)], engine="trtllm", num_speculative_tokens=3, speculative_acceptance="1",
+                  stream_interval=2)
+    gaps = result.records.gaps
+    step_s = result.steps_table()["duration_s"].to_list()
+    assert len(step_s) == 5
+    assert sorted(np.repeat(gaps.values_s, gaps.counts).tolist()) == pytest.approx(
+        sorted([step_s[1] + step_s[2], step_s[3] + step_s[4]]))
+
+
 @given(rates=some.lists(some.floats(0, 1), min_size=1, max_size=4).map(lambda found: sorted(found, reverse=True)))
 def test_the_mean_acceptance_length_is_what_was_asked_for(rates: list[float]) -> None:
     """Of n steps with a chance c the count has a deviation of √(c (1 − c) / n), here of at most 0.008 a position."""

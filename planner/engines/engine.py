@@ -217,6 +217,13 @@ class Engine:
     fused_shared_experts : model types whose shared expert runs in the kernel of the routed ones.
     has_worker_processes : whether a scheduler process feeds one worker process per GPU.
 
+    Streams and prefill apart
+    -------------------------
+    streams_by_step : whether `stream_interval` counts the steps of a request; else it counts tokens.
+    rereads_prompts : whether the engine that decodes reads the text of a prompt after another has prefilled it.
+    sends_token_on : whether it sends the first token, which comes with the KV, before its first step of the request;
+        else the client has it with the second.
+
     Launch and logs
     ---------------
     dialect : launch commands and flags. log : lines of the engine's log.
@@ -282,6 +289,10 @@ class Engine:
     fused_shared_experts: tuple[str, ...] = ()
     has_worker_processes: bool = False
 
+    streams_by_step: bool = False
+    rereads_prompts: bool = False
+    sends_token_on: bool = False
+
     dialect: Dialect
     log: LogReader
 
@@ -293,9 +304,10 @@ class Engine:
         """Yield the defaults that a release does not have yet."""
         yield from (default for default in self.defaults_since if is_before(version, default.since))
 
-    def rules_before(self, version: str | None) -> dict[str, bool]:
-        """Return which of the older rules a release has."""
-        return {name: is_before(version, release) for name, release in self.older_rules.items()}
+    def rules(self, version: str | None) -> dict[str, bool]:
+        """Return which of the loop's rules a release follows, by their names in its settings."""
+        older = {name: is_before(version, release) for name, release in self.older_rules.items()}
+        return older | {name: getattr(self, name) for name in ("streams_by_step", "rereads_prompts", "sends_token_on")}
 
     def options_before(self, version: str | None, scenario: Any) -> dict[str, Any]:
         """Return a release's values of the options that a scenario leaves to the engine (None or "auto")."""

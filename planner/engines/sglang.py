@@ -346,5 +346,6 @@ SGLANG = Engine(
     fused_shared_experts=("deepseek_v3", "glm_moe_dsa", "glm4_moe"),
     drops_scales_since="0.5.12",
     converts_to=lambda _: ("fp8", "bnb-4bit"),  # layers/quantization: fp8.py, bitsandbytes.py
+    sends_token_on=True,  # `stream_output` of a prebuilt batch in disaggregation/decode.py
     dialect=DIALECT,
     log=LogReader(mark=" batch", line=BATCH, read=read_log, kv_tokens=None))

@@ -199,6 +199,8 @@ TRTLLM = Engine(
     rotates_in_attention=True,  # `rope_fusion` of its Attention
     widens_weights=False, index_share=0.5, compressed_kernels="trtllm",
     fuses_allreduce=fuses_allreduce, largest_fused_bytes=largest_fused_bytes,
+    streams_by_step=True,  # `py_decoding_iter` in `_handle_responses` of its py_executor.py
+    sends_token_on=True,  # `_handle_first_token_response`, before `_forward_step`
     dialect=DIALECT,
     log=LogReader(mark="host_step_time", line=ITERATION, read=read_log, names_drafts=False,
                   kv_tokens=re.compile(r"max tokens in paged KV cache \(([\d,]+)\)")))

@@ -339,6 +339,7 @@ VLLM = Engine(
     flashinfer_generations=("blackwell",),
     fuses_allreduce=fuses_allreduce, largest_fused_bytes=largest_fused_bytes,
     has_worker_processes=True,  # MultiprocExecutor
+    rereads_prompts=True,  # toy_proxy_server.py, llm-d's sidecar and vllm-router send the text on
     dialect=DIALECT,
     log=LogReader(mark="Avg generation throughput", line=STATISTICS, read=read_log,
                   kv_tokens=re.compile(r"GPU KV cache size: ([\d,]+) tokens")))

@@ -77,8 +77,13 @@ def next_sent_s(s: State) -> float:
 
 @jit
 def frontend_s(s: State) -> float:
-    """Return how long the API server is busy with the next request: parsing, tokenising, handing over [s]."""
-    tokens = s.requests[s.engine.next_request].input_tokens
+    """Return how long the API server is busy with the next request: parsing, tokenising, handing over [s].
+
+    A request that was prefilled elsewhere may come with its tokens.
+    """
+    i = s.engine.next_request
+    has_tokens = s.settings.pulls_kv and s.pulls[i].tokens > 0 and not s.settings.rereads_prompts
+    tokens = 0 if has_tokens else s.requests[i].input_tokens
     return float(s.step_time.frontend_s + tokens * s.step_time.frontend_s_per_token)
 
 

@@ -33,7 +33,10 @@ def emit_tokens(s: State, i: int, n: int) -> bool:
         request.num_output_tokens += 1
         return bool(request.num_output_tokens == request.output_tokens)
     if request.num_output_tokens == 0:
-        request.first_token_s = s.engine.now_s
+        is_sent = is_sent_on(s, i)
+        request.first_token_s = s.engine.last_start_s if is_sent else s.engine.now_s
+        if is_sent and s.settings.stream_interval == 1:
+            add_group(s, s.engine.now_s - request.first_token_s)
         if s.settings.records_steps:
             s.phases[i].prefill_s = s.engine.now_s - request.first_scheduled_s - request.preempted_s
             if s.settings.has_tiers:
@@ -48,6 +51,12 @@ def emit_tokens(s: State, i: int, n: int) -> bool:
     request.last_token_s = s.engine.now_s
     see_tokens(s, i, int(request.num_output_tokens), n)
     return bool(request.num_output_tokens == request.output_tokens)
+
+
+@jit
+def is_sent_on(s: State, i: int) -> bool:
+    """Tell whether the client has the token that came with a request's KV before the first step here."""
+    return bool(s.settings.pulls_kv and s.settings.sends_token_on and s.pulls[i].tokens > 0)
 
 
 @jit
@@ -81,12 +90,22 @@ def see_decodes(s: State) -> None:
 
 @jit
 def see_tokens(s: State, i: int, count: int, n: int) -> None:
-    """Send the last `n` of `count` tokens, or keep them until `stream_interval` wait; first and last go at once."""
+    """Send the last `n` of `count` tokens, or keep them until `stream_interval` wait; first and last go at once.
+
+    TensorRT-LLM counts the steps of a request and not its tokens.
+    """
     interval = s.settings.stream_interval
     if interval == 1:
         return
-    if count > 1:
-        fills_group = (count - 1) // interval > (count - 1 - n) // interval
+    sent_on = int(is_sent_on(s, i))
+    if sent_on and count == n:
+        s.seen_s[i] = s.requests[i].first_token_s
+    if count + sent_on > 1:
+        later, new = count - 1 + sent_on, n
+        if s.settings.streams_by_step:
+            s.seen_steps[i] += 1
+            later, new = s.seen_steps[i], 1
+        fills_group = later // interval > (later - new) // interval
         if not fills_group and count < s.requests[i].output_tokens:
             return
         add_group(s, s.engine.now_s - s.seen_s[i])

@@ -220,10 +220,10 @@ def hidden_s(t: Any, prompts: int, looked_at: int, as_graph: bool) -> float:
 
 
 @jit
-def overhead_s(t: Any, looked_at: int) -> float:
+def overhead_s(t: Any, looked_at: int, prompt_tokens: int = 0) -> float:
     """Return what comes on top of the GPU's work: the host's too where it does not work beside it [s]."""
     host = 0.0 if t.is_overlapped else host_s(t, looked_at)
-    return float(t.overhead_s + looked_at * t.overhead_s_per_seq + host)
+    return float(t.overhead_s + looked_at * t.overhead_s_per_seq + prompt_tokens * t.overhead_s_per_token + host)
 
 
 @jit
@@ -340,4 +340,4 @@ def step_s(s: State, run: int, shared: int, as_graph: bool) -> float:
         gpu_s += waited_s(t, s.curve, prompts, decodes, context, longest_context(s))
     looked_at = prompts + decodes + drafted
     busy_s = max(gpu_s, hidden_s(t, prompts, looked_at, as_graph))
-    return float(busy_s + overhead_s(t, looked_at))
+    return float(busy_s + overhead_s(t, looked_at, rows.prompt_tokens))

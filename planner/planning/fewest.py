@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from planner.deployment.deploy import Deployment, Pool
+from planner.deployment.deploy import Deployment, Pool, in_role
 from planner.deployment.pools import Role
 from planner.planning.missed import UnreachableError, missed_objectives, unreachable
 from planner.replays.fleet.replicas import serve
@@ -54,8 +54,9 @@ def apart(trace: Trace, deployment: Deployment, objectives: Objectives, count: i
 def of_two_kinds(prefill: Deployment, decode: Deployment) -> Deployment:
     """Return a fleet that `apart` divides, whose replicas that prefill and that decode are not of the same kind."""
     kinds: dict[Role, Deployment] = {"prefill": prefill, "decode": decode}
-    return replace(prefill, pools=tuple(Pool(name=role, role=role, weight=1, num_replicas=1, deployment=own)
-                                        for role, own in kinds.items()))
+    return replace(prefill, pools=tuple(
+        Pool(name=role, role=role, weight=1, num_replicas=1, deployment=in_role(own, role))
+        for role, own in kinds.items()))
 
 
 def divided_into(deployment: Deployment, first: int, second: int) -> Deployment:

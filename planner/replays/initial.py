@@ -76,6 +76,7 @@ def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_t
         pulled=np.empty(0, np.int64),
         left_before=np.empty(0, np.int64),
         seen_s=np.zeros(n if settings.stream_interval > 1 else 0),
+        seen_steps=np.zeros(n if settings.stream_interval > 1 and settings.streams_by_step else 0, np.int64),
         token_before_s=np.full(n if record.drops_tokens else 0, math.nan),
         acceptance=np.array(settings.acceptance, np.float64),
         draft_lengths=np.array(settings.draft_lengths, np.int64),

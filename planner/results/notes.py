@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.catalog.families import COMPRESSED
-from planner.deployment.deploy import Deployment, pools_of
+from planner.deployment.deploy import Deployment, Pool, pools_of
 from planner.engines import ENGINES
 from planner.engines.engine import Engine
 from planner.engines.releases import is_before
@@ -16,6 +16,7 @@ from planner.settings.default_router import ROUTER
 from planner.settings.deployment_options import FITTED_LENGTH
 from planner.settings.scenario import Scenario, given_options
 from planner.steptime.engine_constants import read_table
+from planner.steptime.prefill_workers import has_runs, slowdown_of
 from planner.steptime.roofline import priors
 from planner.traces import Trace
 
@@ -24,7 +25,8 @@ SWITCHES = {  # options that do nothing while this one is off
                                "num_speculative_tokens_per_batch_size"),
     "max_loras": ("max_cpu_loras", "max_lora_rank", "lora_disk_bandwidth"),
     "kv_remote_size": ("kv_remote_bandwidth", "kv_remote_latency"),
-    "prefill_replicas": ("kv_transfer_bandwidth", "kv_transfer_latency", "kv_transfer", "local_prefill_below"),
+    "prefill_replicas": ("prefill_worker_ratio", "prefill_worker_token_time", "kv_transfer_bandwidth",
+                         "kv_transfer_latency", "kv_transfer", "local_prefill_below"),
     "batch_wait_timeout_iters": ("batch_wait_max_tokens_ratio",),
     "batch_wait_max_tokens_ratio": ("batch_wait_timeout_iters",),
 }
@@ -41,7 +43,7 @@ def notes(deployment: Deployment, trace: Trace, *, num_followers: int = 0,
     """
     lines = []
     for pool in pools_of(deployment, 1):
-        own = [*pool.notes, *_engines(pool.deployment, trace)]
+        own = [*pool.notes, *_engines(pool.deployment, trace), *_prefill_worker(pool)]
         lines += [f"{pool.name}: {note}" for note in own] if deployment.pools else own
     if num_followers:
         lines.append(f"{num_followers:,} requests wait until the requests before them finish; "
@@ -107,6 +109,17 @@ def _engines(deployment: Deployment, trace: Trace) -> list[str]:
     lines += window_memory(deployment, trace) + memory_notes(deployment)
     lines += _kv_cache(deployment) + _encoders(deployment) + _kernels(deployment)
     return lines + _context(deployment) + _release(deployment) + _calibration(deployment)
+
+
+def _prefill_worker(pool: Pool) -> list[str]:
+    """Say that nobody measured how much longer steps of this engine take on a replica that only prefills."""
+    scenario = pool.deployment.scenario
+    if pool.role != "prefill" or pool.deployment.stack is None or scenario.prefill_worker_ratio is not None or (
+            has_runs(scenario.engine)):
+        return []
+    return [f"a step takes {slowdown_of(scenario.engine).ratio:g} times its kernels on a replica that only prefills: "
+            f"the mean of the other engines, since no published run shows {ENGINES[scenario.engine].title}'s; "
+            f"--prefill-worker-ratio sets the number"]
 
 
 def _kv_cache(deployment: Deployment) -> list[str]:

@@ -7,6 +7,8 @@ from planner.errors import UsageError
 from planner.settings.panel import in_panel
 
 option = in_panel("Fleet")
+SLOWDOWN = 0.5, 4.0  # the physical range of prefill_worker_ratio
+TOKEN_TIME_US = 0.0, 100.0  # and of prefill_worker_token_time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +29,12 @@ class FleetOptions:
     prefill_replicas: int = option(
         0, "Number of replicas, out of --data-parallel-size, that only prefill. The other replicas only decode. 0: "
            "every replica does both.")
+    prefill_worker_ratio: float | None = option(
+        None, "Time of the GPU for a step on a replica that only prefills / time of its kernels. [the engine's, from "
+              "published runs]")
+    prefill_worker_token_time: float | None = option(
+        None, "Additional time of a step on a replica that only prefills, per prompt token [us]. [the engine's, from "
+              "published runs]")
     kv_transfer_bandwidth: float = option(
         50.0, "Bandwidth of a replica's link for KV transfers from prefill to decode, per direction [GB/s].")
     kv_transfer_latency: float = option(0.0, "Latency of each KV transfer from prefill to decode [s].")
@@ -53,6 +61,10 @@ def check_fleet(options: FleetOptions) -> None:
         raise UsageError(f"data_parallel_size = {options.data_parallel_size}, prefill_replicas = "
                          f"{options.prefill_replicas} beside fleet = {options.fleet}: its pools have replicas and "
                          f"roles; leave them out")
+    for name, (low, high) in (("prefill_worker_ratio", SLOWDOWN), ("prefill_worker_token_time", TOKEN_TIME_US)):
+        value = getattr(options, name)
+        if value is not None and not low <= value <= high:
+            raise UsageError(f"{name} = {value}: must be a number from {low} to {high}")
     if not options.kv_transfer_bandwidth > 0:
         raise UsageError(f"kv_transfer_bandwidth = {options.kv_transfer_bandwidth}: must be above 0 [GB/s]")
     if not options.kv_transfer_latency >= 0 or options.local_prefill_below < 0:

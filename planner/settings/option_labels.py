@@ -106,6 +106,8 @@ LABELS = {
     "autoscale": Label("autoscaler file"),
     "router_report_interval": Label("interval of load reports to the router", "s"),
     "prefill_replicas": Label("replicas that only prefill", "replicas"),
+    "prefill_worker_ratio": Label("time of a step on a prefill replica, relative", "× its kernels'"),
+    "prefill_worker_token_time": Label("additional time of a step on a prefill replica", "µs per prompt token"),
     "kv_transfer_bandwidth": Label("KV transfer bandwidth", "GB/s"),
     "kv_transfer_latency": Label("KV transfer latency", "s"),
     "kv_transfer": Label("KV transfer"),

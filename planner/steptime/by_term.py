@@ -83,7 +83,7 @@ def _terms(t: Any, curve: Any, steps: Any, swap_s_per_token: float, out: Any) ->
             looked_at = step.num_prompts + step.num_decodes + step.num_drafted_tokens
             hidden_s = timing.hidden_s(t, step.num_prompts, looked_at,
                                        timing.is_graph(t, step.num_prompts, total, step.num_decodes))
-            extra_s = timing.overhead_s(t, looked_at)
+            extra_s = timing.overhead_s(t, looked_at, step.num_prompt_tokens)
             out[7, i] = extra_s + max(hidden_s - gpu_s, 0.0)
         out[8, i] = swap_s
         out[11, i] = step.rank_wait_s

@@ -112,6 +112,9 @@ class EngineSettings:
     image_tile_tokens: int = 0
     num_lookahead_tokens: int = 0
     hashes_next_token: bool = False
+    streams_by_step: bool = False
+    rereads_prompts: bool = False
+    sends_token_on: bool = False
     ends_wait: bool = False
     strict_prefill: bool = False
     seed: int = 0

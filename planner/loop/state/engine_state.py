@@ -334,6 +334,7 @@ class State(NamedTuple):
     pulled: Annotated[Any, INTS]  # requests whose transfers began since the fleet was told last; each has a seat
     left_before: Annotated[Any, INTS]  # the last to leave the engine before each, [num_requests]; empty without router
     seen_s: Annotated[Any, FLOATS]  # when the client last saw tokens, [num_requests]; empty if it sees each at once
+    seen_steps: Annotated[Any, INTS]  # steps after the first token, the same; empty unless they fill groups
     token_before_s: Annotated[Any, FLOATS]  # emission before the last if that was uneven, [num_requests], or empty
     acceptance: Annotated[Any, FLOATS]  # chance that at least so many drafts are accepted, [num_speculative_tokens]
     draft_lengths: Annotated[Any, INTS]  # tokens drafted after a step of so many requests; empty if always as many

@@ -34,6 +34,7 @@ STEP_TIME = np.dtype(
         ("graph_tokens", "i8"),
         ("overhead_s", "f8"),  # what neither hides
         ("overhead_s_per_seq", "f8"),
+        ("overhead_s_per_token", "f8"),  # the same for each token of a prompt, on a replica that only prefills
         ("tokens_per_decode", "i8"),  # that a decode has checked in a step: more than 1 under speculative decoding
         ("adapters_s", "f8"),  # kernels of LoRA adapters, in a step that has some
         ("adapters_s_per_token", "f8"),

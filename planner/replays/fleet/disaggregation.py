@@ -99,10 +99,10 @@ def joined(requests: Requests, phases: Any, pulls: Any,
            replica: NDArray[np.int32]) -> tuple[Requests, Any, dict[str, Any]]:
     """Return the requests and phases of whole requests, and what only such requests have: see `ReplayResult.handover`.
 
-    A client has its answer from the replica that decodes, so its first token comes at the end of the first step there:
-    vLLM samples it anew, SGLang and TensorRT-LLM send it on with the second. Source: proxies of vLLM's NixlConnector
-    (`max_tokens` of the prefill is 1, its answer is dropped), Dynamo's handlers for a decode worker, `stream_output` of
-    SGLang's `SchedulerDisaggregationDecodeMixin`.
+    A client has its answer from the replica that decodes: at the end of the first step there, or, where the engine
+    sends the first token on, at its beginning (`Engine.sends_token_on`). Source: proxies of vLLM's NixlConnector
+    (`max_tokens` of the prefill is 1, its answer is dropped, and vLLM samples the token anew), Dynamo's handlers for a
+    decode worker.
 
     Parameters
     ----------
@@ -133,6 +133,6 @@ def joined(requests: Requests, phases: Any, pulls: Any,
 
 
 def num_handed_over(requests: Requests, pulls: Any) -> int:
-    """Return how many requests were decoded elsewhere: the second token of each comes with the first, without a gap."""
+    """Return how many requests were decoded elsewhere."""
     n = len(requests) // 2
     return int(np.count_nonzero((pulls.tokens[n:] > 0) & ~np.isnan(requests.first_token_s[n:])))

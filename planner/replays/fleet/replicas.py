@@ -188,7 +188,7 @@ def _disaggregated(trace: Trace, deployment: Deployment, fleet: Fleet, waits: De
             rows["request"] %= trace.num_requests
     pooled = _pooled(parts)
     count = num_handed_over(halves, pulls)
-    if count > 0:
+    if count > 0 and not deployment.settings.sends_token_on:  # the second token of each comes with the first
         pooled.tally.add_gaps(Gaps(values_s=np.zeros(1), counts=np.array([count]), is_exact=True))
     records = dataclasses.replace(pooled, requests=requests, phases=phases,
                                   fetches=pooled.fetches[:trace.num_requests])
