@@ -65,6 +65,19 @@ def test_drafts_are_those_of_the_recipe(tmp_path: Path) -> None:
     assert (decode.num_speculative_tokens, decode.speculative_method) == (2, "mtp")
 
 
+@pytest.mark.parametrize(("model", "isl", "budget", "drafts"), [
+    ("openai/gpt-oss-120b", 1024, 20_000, 0), ("openai/gpt-oss-120b", 8192, 20_000, 0),
+    ("deepseek-ai/DeepSeek-R1", 1024, 4608, 3), ("deepseek-ai/DeepSeek-R1", 8192, 8448, 3)])
+def test_a_layout_that_no_recipe_has_takes_what_all_layouts_have(tmp_path: Path, model: str, isl: int, budget: int,
+                                                                 drafts: int) -> None:
+    """One worker of 64 GPUs decodes; all listed layouts have these settings in common."""
+    prefill, decode = (pool.scenario for pool in read(
+        tmp_path, **DEEPSEEK | {"engine": "trtllm", "model": model, "isl": isl}, prefill_gpus=4, decode_gpus=64,
+        decode_num_workers=1, decode_dp_attention=True, spec_decoding="mtp" if drafts else "none").pools)
+    assert (prefill.max_num_batched_tokens, prefill.kv_cache_dtype, prefill.async_scheduling) == (budget, "fp8", False)
+    assert (decode.kv_cache_dtype, decode.num_speculative_tokens, decode.stream_interval) == ("fp8", drafts, 20)
+
+
 @pytest.mark.parametrize(("cells", "said"), [
     ({"prefill_gpus": 3, "prefill_num_workers": 2}, "prefill_gpus = 3 beside prefill_num_workers = 2; must be a multi"),
     ({"decode_num_workers": None}, "decode_num_workers = empty: must be a whole number from 1 on"),
