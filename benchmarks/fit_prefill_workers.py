@@ -2,13 +2,14 @@
 
     python -m benchmarks.fit_prefill_workers
 
-One number for each engine: a ratio of the GPU's time, or a time for each prompt token. Of GRID the number is taken that
-has the smallest error. The error of a deployment is the mean of |log(predicted / measured)| over its runs and
-STATISTICS, and all deployments count alike. Each deployment is left out in turn, and the number by all others is
-written beside; `benchmarks/accuracy` predicts its runs with that one.
+Each engine has one number: a ratio of the GPU's time, or a time for each prompt token. The script takes the number of
+GRID with the smallest error. The error of a deployment is the mean of |log(predicted / measured)| over its runs and
+STATISTICS. All deployments have the same weight. The script also leaves each deployment out in turn and writes the
+number of the others. `benchmarks/accuracy` predicts the deployment's runs with it.
 """
 
 import dataclasses
+import functools
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -50,10 +51,15 @@ def main() -> None:
 
 
 def held_out(run: Measurement) -> Measurement:
-    """Return a run whose prefill workers take as much longer as by the runs of all other deployments."""
-    row = read_toml(FILE)[run.groups["engine"]]
+    """Return a run whose prefill workers have the slowdown of all other deployments."""
+    row = _written()[run.groups["engine"]]
     values = row.get("held_out", {}).get(deployment_of(run), row)
     return slowed_by(run, Slowdown(ratio=values["ratio"], s_per_token=values["us_per_token"] * 1e-6))
+
+
+@functools.cache
+def _written() -> dict[str, Any]:
+    return read_toml(FILE)
 
 
 def deployment_of(run: Measurement) -> str:

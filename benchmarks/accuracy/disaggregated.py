@@ -1,4 +1,4 @@
-"""Published runs with prefill and decode apart: each deployment with what the others say of prefill workers."""
+"""Published runs with prefill and decode apart. Each deployment has the slowdown that the others were fitted to."""
 
 import polars as pl
 

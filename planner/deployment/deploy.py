@@ -124,7 +124,7 @@ def pools_of(deployment: Deployment, num_replicas: int) -> tuple[Pool, ...]:
 
 
 def in_role(deployment: Deployment, role: Role) -> Deployment:
-    """Return a deployment whose replicas have a role; those that only prefill take longer for a step.
+    """Return a deployment in a role. A step takes longer on a replica that only prefills.
 
     A step time that the user has measured stays as it is.
     """
