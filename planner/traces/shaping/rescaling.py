@@ -21,6 +21,8 @@ Rows = NDArray[np.int64]
 MOST_REQUESTS = 400_000  # of a trace that goes on with itself, or has copies on top
 MOST_COPIES = 10_000  # of a trace, on top of each other
 MOST_SHIFT_S = 3600.0  # of a copy against the trace [s]
+NUM_BINS = 10_080  # of a trace, to find its busiest part: a minute of a week
+NEAR_WINDOWS = 4  # places by which a window that is drawn anew may be off
 
 
 def rate_of(trace: Trace) -> float:
@@ -56,25 +58,73 @@ def thinned(trace: Trace, rate_per_s: float, seed: int) -> Trace:
     apart. Of the last copy as many users are drawn as the rate needs. With the same seed, all requests at one rate are
     among those at every higher rate.
 
-    Where that makes more than `MOST_REQUESTS`, and more than the trace has, the traffic ends sooner.
+    If the copies have more requests than `MOST_REQUESTS`, and more than the trace, only the `busiest_part` is kept.
     """
     growth = rate_per_s / rate_of(trace)
     if growth > MOST_COPIES:
         raise UsageError(f"{trace.source}: {rate_per_s:.4g} requests/s are {growth:,.4g} times its rate; copies of its "
                          f"users give at most {MOST_COPIES:,} times (--scaling compress or poisson give any rate)")
     offsets, period = _since_first(trace), _period_s(trace)
-    until_s = period * min(max(MOST_REQUESTS, trace.num_requests) / (growth * trace.num_requests), 1.0)
+    from_s, until_s = busiest_part(trace, rate_per_s) or (0.0, period)
     parts = []
     for copy in range(math.ceil(growth)):
         rng = np.random.default_rng((seed, copy))
         shift_s = rng.uniform(0.0, min(period, MOST_SHIFT_S)) if copy else 0.0
         drawn = None if growth - copy >= 1 else _drawn(_users(trace), growth - copy, rng)
         # Past the end of the trace the rest of a session begins anew at its start.
-        for part, late_s in enumerate((shift_s, shift_s - period)):
-            first, end = np.searchsorted(offsets, (-late_s, until_s - late_s))
+        for part, late_s in enumerate((shift_s, shift_s - period, shift_s + period)):
+            first, end = np.searchsorted(offsets, (from_s - late_s, until_s - late_s))
             rows = np.arange(first, end) if drawn is None else drawn[(first <= drawn) & (drawn < end)]
-            parts.append((rows, offsets[rows] + late_s, np.full(len(rows), max(2 * copy - 1, 0) + part)))
+            parts.append((rows, offsets[rows] + late_s, np.full(len(rows), 2 * copy + (part > 0))))
     return _arranged(trace, *(np.concatenate(each) for each in zip(*parts, strict=True)))
+
+
+def busiest_part(trace: Trace, rate_per_s: float) -> tuple[float, float] | None:
+    """Return the part of a trace that its thinned traffic keeps: begin and end [s]; None if it keeps the whole trace.
+
+    The part has about `MOST_REQUESTS` at this rate. Of all such parts it has the most work, each request counted by
+    its share of all prompt tokens plus its share of all output tokens. The trace is taken as a cycle, so a part may go
+    on past its end: a log that begins at another hour has the same part.
+    """
+    most_share = max(MOST_REQUESTS, trace.num_requests) / (rate_per_s * _period_s(trace))
+    if most_share >= 1:
+        return None
+    period = _period_s(trace)
+    place = np.minimum((_since_first(trace) / period * NUM_BINS).astype(np.int64), NUM_BINS - 1)
+    copies_s = min(period, MOST_SHIFT_S) if rate_per_s > rate_of(trace) else 0.0
+    tokens = (trace.requests["input_tokens"].to_numpy(), trace.requests["output_tokens"].to_numpy())
+    work = sum(_smoothed(np.bincount(place, counts, NUM_BINS) / max(counts.sum(), 1), copies_s / period)
+               for counts in tokens)
+    requests = _smoothed(np.bincount(place, minlength=NUM_BINS) / trace.num_requests, copies_s / period)
+    low, high = 1, NUM_BINS
+    while high - low > 1:
+        middle = (low + high) // 2
+        first = int(_sums_of(work, middle).argmax())
+        low, high = (middle, high) if _sums_of(requests, middle)[first] <= most_share else (low, middle)
+    first = int(_sums_of(work, low).argmax())
+    return first / NUM_BINS * period, (first + low) / NUM_BINS * period
+
+
+def _smoothed(shares: Floats, span: float) -> Floats:
+    """Return what copies that begin at any time within a span have in each bin of a cycle.
+
+    Parameters
+    ----------
+    shares : of the whole, in bins of equal length, shape [num_bins].
+    span : share of the cycle [1].
+    """
+    count = max(round(span * len(shares)), 1)
+    return np.roll(_sums_of(shares, count), count - 1) / count
+
+
+def _sums_of(shares: Floats, count: int) -> Floats:
+    """Return the sum of so many bins of a cycle from each bin on, shape [num_bins].
+
+    >>> _sums_of(np.array([1.0, 2.0, 4.0]), 2).tolist()
+    [3.0, 6.0, 5.0]
+    """
+    before = np.concatenate(([0.0], np.cumsum(np.concatenate((shares, shares)))))
+    return np.asarray(before[count:count + len(shares)] - before[:len(shares)])
 
 
 def resampled(trace: Trace, rate_per_s: float, seed: int) -> Trace:
@@ -110,7 +160,7 @@ def num_requests_at(trace: Trace, rate_per_s: float, scaling: str) -> int:
     """Return about how many requests a trace has at another rate: thinning keeps its time, the others its requests."""
     if scaling != "thin":
         return trace.num_requests
-    return math.ceil(rate_per_s * _period_s(trace))
+    return math.ceil(min(rate_per_s * _period_s(trace), max(MOST_REQUESTS, trace.num_requests)))
 
 
 def rates_of(trace: Trace, scaling: str) -> tuple[float, float]:
@@ -145,7 +195,10 @@ def lasting(trace: Trace, rate_per_s: float, duration_s: float, scaling: str = "
 
 
 def windows(trace: Trace, count: int, seed: int) -> Trace:
-    """Return as many windows of time as a trace is cut into, drawn with replacement: a block bootstrap of arrivals.
+    """Return as many windows of time as a trace is cut into, drawn with replacement: a local block bootstrap.
+
+    Each window is drawn from those at most `NEAR_WINDOWS` before or after it, in a cycle, so that a day keeps its
+    hours (Paparoditis and Politis 2002, "Local block bootstrap", Comptes Rendus Mathématique 335).
 
     Parameters
     ----------
@@ -154,7 +207,8 @@ def windows(trace: Trace, count: int, seed: int) -> Trace:
     offsets = _since_first(trace)
     period = _period_s(trace) / count
     place = np.minimum((offsets / period).astype(np.int64), count - 1)
-    drawn = np.random.default_rng(seed).integers(0, count, count)
+    near = min(NEAR_WINDOWS, count - 1)
+    drawn = (np.arange(count) + np.random.default_rng(seed).integers(-near, near + 1, count)) % count
     pieces = [np.flatnonzero(place == window) for window in drawn]
     rows = np.concatenate(pieces)
     shift = np.repeat((np.arange(count) - drawn) * period, [len(piece) for piece in pieces])
