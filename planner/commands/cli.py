@@ -17,7 +17,7 @@ from planner.commands.trace_cli import BadRowsOption, ColumnOption, FormatOption
 from planner.commands.trace_cli import trace as trace_app
 from planner.errors import OutputError, PlannerError
 from planner.settings.format_spec import spec_of
-from planner.settings.load_options import MEASURING, OF_SESSIONS
+from planner.settings.load_options import MEASURING, OF_SESSIONS, SEARCHED
 from planner.settings.scenario import Scenario, names_in
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich",
@@ -25,7 +25,7 @@ app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_mar
                   help="Capacity planning and what-if analysis for LLM serving, from request traces.")
 
 RECORDED_LOAD = ("start_at", "duration", "limit", "rate_scale", "request_rate", "num_prompts", "num_warmups",
-                 *OF_SESSIONS, *MEASURING)
+                 *SEARCHED, *OF_SESSIONS, *MEASURING)
 RANKS = ("data_parallel_size", "data_parallel_attention")  # which a server's log may be of
 UNMEASURED = (*RECORDED_LOAD, *(name for name in names_in("Fleet") if name not in RANKS), *names_in("Overload"),
               *names_in("Cache tiers"), "wait_for_parents")

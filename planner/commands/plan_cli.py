@@ -9,7 +9,7 @@ from planner.commands.options import shows_progress, takes, takes_scenario
 from planner.commands.trace_cli import BadRowsOption, ColumnOption, FormatOption, JsonOption, WhereOption
 from planner.planning.search_options import DEFAULT_ATTAINMENT, Choices, Search, parse_prices
 from planner.settings.format_spec import spec_of
-from planner.settings.load_options import CLOSED_LOOP, MEASURING
+from planner.settings.load_options import CLOSED_LOOP, MEASURING, SEARCHED
 from planner.settings.rate_scaling import RECOMMENDED
 from planner.settings.scenario import Scenario
 
@@ -23,7 +23,8 @@ AttainmentOption = Annotated[float, typer.Option(help="Share of requests that mu
 
 
 @shows_progress
-@takes_scenario(without=("autoscale", "rate_scale", "request_rate", *CLOSED_LOOP, "num_prompts", "num_warmups"))
+@takes_scenario(without=("autoscale", "rate_scale", "request_rate", *SEARCHED, *CLOSED_LOOP, "num_prompts",
+                         "num_warmups"))
 @takes(Search)
 def capacity(
     trace: TraceArgument,
@@ -51,7 +52,7 @@ def capacity(
 
 
 @shows_progress
-@takes_scenario(without=("autoscale", "fleet", "rate_scale", "request_rate", *CLOSED_LOOP, "num_prompts",
+@takes_scenario(without=("autoscale", "fleet", "rate_scale", "request_rate", *SEARCHED, *CLOSED_LOOP, "num_prompts",
                          "num_warmups"))
 def probe(
     trace: TraceArgument,
@@ -106,7 +107,7 @@ def share(
 
 @shows_progress
 @takes_scenario(without=("tensor_parallel_size", "autoscale", "prefill_replicas", "session_start_fraction",
-                         *MEASURING, "num_prompts", "num_warmups"))
+                         *SEARCHED, *MEASURING, "num_prompts", "num_warmups"))
 @takes(Choices)
 def size(
     trace: TraceArgument,

@@ -7,12 +7,13 @@ import typer
 
 from planner.commands.options import shows_progress, takes_scenario
 from planner.settings.format_spec import spec_of
-from planner.settings.load_options import CLOSED_LOOP
+from planner.settings.load_options import CLOSED_LOOP, SEARCHED
 from planner.settings.scenario import Scenario
 
 trace = typer.Typer(no_args_is_help=True, help="Describe, generate and convert traces.")
 
-LOAD = ("start_at", "duration", "limit", "rate_scale", "request_rate", *CLOSED_LOOP, "num_prompts", "num_warmups",
+LOAD = ("start_at", "duration", "limit", "rate_scale", "request_rate", *SEARCHED, *CLOSED_LOOP, "num_prompts",
+        "num_warmups",
         "random_input_len", "random_output_len", "random_range_ratio", "seed")
 
 SourceArgument = Annotated[str, typer.Argument(metavar="TRACE", help="Trace file, - for stdin, or a bundled sample.")]

@@ -10,7 +10,7 @@ import polars as pl
 from planner.errors import TraceError, UsageError
 from planner.measured.statistics import is_statistic
 from planner.schema import MAX_TOKENS
-from planner.settings.load_options import MEASURING, OF_SESSIONS
+from planner.settings.load_options import MEASURING, OF_SESSIONS, SEARCHED
 from planner.settings.scenario import KINDS, names_in, parse_scenario
 
 NOTE = "note_"  # a column whose name begins so is kept by the table and read by nothing
@@ -38,8 +38,8 @@ RECORDED_ONLY = ("source", "moe_quant_mode", "moe_tp", "num_warmups", "image", "
 LOAD = ("num_prompts", "random_range_ratio", "request_rate", "seed")  # options that say what a client sent
 LAYOUT = ("data_parallel_attention", "expert_parallel")  # options that say how the row's GPUs are shared
 # Options that a run of one engine under a benchmark's load cannot have, as `planner validate` has none of them.
-REFUSED = ("interval", "start_at", "duration", "limit", "rate_scale", "wait_for_parents", *OF_SESSIONS, *MEASURING,
-           *names_in("Overload"), *names_in("Cache tiers"),
+REFUSED = ("interval", "start_at", "duration", "limit", "rate_scale", "wait_for_parents", *SEARCHED, *OF_SESSIONS,
+           *MEASURING, *names_in("Overload"), *names_in("Cache tiers"),
            *(name for name in names_in("Fleet") if name not in ("data_parallel_size", "data_parallel_attention")))
 # Options that go to the scenario as they are.
 OPTIONS = tuple(name for name in KINDS

@@ -116,4 +116,6 @@ class CapacityAnswer:
     horizon: Annotated[tuple[Horizon, ...], Key("", "Capacity by length of the load")]
     confidence: Annotated[Confidence | None, Key("", "Quantiles of the capacity over the replicates. Null with "
                                                  "--replicates 0, and if not feasible")]
+    replay_command: Annotated[str | None, Key("", "Command that replays the trace at capacity_rps. Null if not "
+                                              "feasible")] = None
     sentence: Annotated[str | None, Key("", "What the lightest load misses", only="if not feasible")] = None

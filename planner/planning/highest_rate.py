@@ -27,6 +27,7 @@ from planner.planning.capacity_answer import (
 from planner.planning.capacity_search import Settled, confidence_of, largest_from, search_notes, settled
 from planner.planning.fewest import apart_in_time
 from planner.planning.missed import missed_objectives
+from planner.planning.replay_line import replay_line
 from planner.planning.search_options import Search
 from planner.progress import in_parallel, later
 from planner.replays.fleet.replicas import serve
@@ -152,7 +153,7 @@ def capacity(trace: Trace, scenario: Scenario, objectives: Objectives, search: S
     bracket, longest = found.bracket, load.longer(found.times)
     scalings, routers = _compared(longest, bracket.lower, is_drawn)
     return replace(
-        _feasible(longest, asked, found, recorded), scalings=scalings, routers=routers,
+        _feasible(longest, asked, found, recorded, scenario), scalings=scalings, routers=routers,
         confidence=Confidence(**confidence_of(load, bracket.lower)) if search.replicates else None,
         notes=(*asked.notes, *search_notes(bracket, found, RATE), *_rests_on(scalings, routers)))
 
@@ -232,12 +233,21 @@ def _infeasible(load: Load, asked: CapacityAnswer, verdict: Verdict, times_s: Ma
                    sentence=f"{who}: {verdict.shortfall}")
 
 
-def _feasible(load: Load, asked: CapacityAnswer, found: Settled, recorded: float) -> CapacityAnswer:
-    """Return the highest rate, and what every tried rate came to."""
+def _feasible(load: Load, asked: CapacityAnswer, found: Settled, recorded: float,
+              scenario: Scenario) -> CapacityAnswer:
+    """Return the highest rate, and what every tried rate came to.
+
+    Parameters
+    ----------
+    scenario : as it was given.
+    """
     bracket = found.bracket
     probes = dict(bracket.probes)
+    replayed = replace(scenario, request_rate=bracket.lower, scaling=load.search.scaling, trace_copies=found.times,
+                       seed=load.search.seed or None)
     return replace(
-        asked, feasible=True, capacity_rps=bracket.lower, capacity_rps_per_gpu=bracket.lower / load.deployment.num_gpus,
+        asked, feasible=True, replay_command=replay_line(load.trace, replayed, load.objectives),
+        capacity_rps=bracket.lower, capacity_rps_per_gpu=bracket.lower / load.deployment.num_gpus,
         rate_scale=bracket.lower / recorded, attainment_at_capacity=probes[bracket.lower].attainment,
         limiting_metric=probes[bracket.upper].limiting_metric,
         bracket=RateBracket(lower_rps=bracket.lower, upper_rps=bracket.upper), is_monotone=bracket.is_monotone,

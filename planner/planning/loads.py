@@ -4,16 +4,17 @@ from dataclasses import dataclass, replace
 
 from planner.deployment.shaped_load import shape_load
 from planner.errors import UsageError
-from planner.planning.user_loads import load_of, think_time, with_pauses
+from planner.planning.user_loads import of_users, think_time
 from planner.settings.load_options import MEASURING
 from planner.settings.scenario import Scenario
 from planner.traces import Trace
 from planner.traces.shaping.client_load import NAME
-from planner.traces.shaping.closed_load import in_turn
+from planner.traces.shaping.closed_load import in_turn, load_of, with_pauses
 from planner.traces.shaping.rate_series import RateSeries
 from planner.traces.shaping.rescaling import (
     MOST_REQUESTS,
     at_rate,
+    copies_lasting,
     lasting,
     num_requests_at,
     rate_of,
@@ -92,6 +93,14 @@ class Traffic:
             return self.lasting(rate_rps, self.duration_s)
         return at_rate(repeated(self.trace, times), rate_rps, self._growing, self.seed)
 
+    def replayed(self, scenario: Scenario, times: int) -> Scenario | None:
+        """Return a scenario that replays the load of `load(times)` from the trace as read; None if no options do."""
+        if self.rate_rps is None or self.is_drawn:
+            return replace(scenario, trace_copies=times)
+        if self.duration_s is not None:
+            times = copies_lasting(self.trace, self.rate_rps, self.duration_s, self.scaling)
+        return replace(scenario, rate_scale=None, request_rate=self.rate_rps, scaling=self.scaling, trace_copies=times)
+
     @property
     def limits_rps(self) -> tuple[float, float]:
         """The lowest and the highest rate that the traffic can be had at [1/s]."""
@@ -147,6 +156,10 @@ class StrataTraffic(Traffic):
         """Return the load."""
         return self.grown(1.0, times)
 
+    def replayed(self, scenario: Scenario, times: int) -> Scenario | None:
+        """Return None: no options of a replay give several rates one after the other."""
+        return None
+
     def at(self, rate_rps: float) -> Trace:
         """Return the traffic at another mean rate: all rates of the series grow alike."""
         return self.grown(rate_rps / self.mean_rps, 1)
@@ -197,6 +210,10 @@ class UsersLoad(Traffic):
     def load(self, times: int = 1) -> Trace:
         """Return the load, of a trace that goes on with itself so many times."""
         return self.with_users(self.users, times)
+
+    def replayed(self, scenario: Scenario, times: int) -> Scenario | None:
+        """Return a scenario that replays the load of `load(times)` from the trace as read."""
+        return of_users(scenario, self.of, self.users, self.think_time_s, times)
 
     def with_users(self, users: int, times: int = 1) -> Trace:
         """Return the load of another number of users."""

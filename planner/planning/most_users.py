@@ -17,8 +17,9 @@ from planner.planning.highest_rate import (
     tenants_of,
 )
 from planner.planning.missed import missed_objectives
+from planner.planning.replay_line import replay_line
 from planner.planning.search_options import Search
-from planner.planning.user_loads import limited, load_of, think_time, with_pauses
+from planner.planning.user_loads import limited, of_users, think_time
 from planner.planning.users_answer import (
     RouterUsers,
     UserBracket,
@@ -38,7 +39,7 @@ from planner.settings.objectives import Objectives, Verdict, judge, required_of
 from planner.settings.scenario import Scenario
 from planner.settings.statistic import statistics_ms
 from planner.traces import Trace
-from planner.traces.shaping.closed_load import in_turn, pausing
+from planner.traces.shaping.closed_load import in_turn, load_of, pausing, with_pauses
 from planner.traces.shaping.rescaling import repeated, windows
 
 START = 16  # users of a replica that are tried first
@@ -154,7 +155,7 @@ def most_users(trace: Trace, scenario: Scenario, objectives: Objectives, search:
     longest = users.longer(found.times)
     routers = _behind_routers(longest, found.bracket.lower)
     sure = UserConfidence(**confidence_of(users, found.bracket.lower)) if search.replicates else None
-    return replace(_feasible(longest, asked, found), routers=routers, confidence=sure,
+    return replace(_feasible(longest, asked, found, scenario), routers=routers, confidence=sure,
                    notes=(*asked.notes, *search_notes(found.bracket, found, users.unknown)))
 
 
@@ -182,12 +183,15 @@ def _asked(users: Users, trace: Trace, shaped: Trace) -> UsersAnswer:
         routers=(), stationary=None, horizon=(), confidence=None)
 
 
-def _feasible(users: Users, asked: UsersAnswer, found: Settled) -> UsersAnswer:
-    """Return the most users, and what every tried number came to."""
+def _feasible(users: Users, asked: UsersAnswer, found: Settled, scenario: Scenario) -> UsersAnswer:
+    """Return the most users, and what every tried number came to; `scenario` is as it was given."""
     bracket, probes = found.bracket, dict(found.bracket.probes)
     most = round(bracket.lower)
+    replayed = of_users(replace(scenario, seed=users.search.seed or None), users.search.of, most,
+                        users.search.think_time, found.times)
     return replace(
-        asked, feasible=True, capacity_per_gpu=most / users.deployment.num_gpus, **_capacity(users.search, most),
+        asked, feasible=True, replay_command=replay_line(users.trace, replayed, users.objectives),
+        capacity_per_gpu=most / users.deployment.num_gpus, **_capacity(users.search, most),
         request_throughput=summarize(users.served(most), None)["request_throughput"],
         attainment_at_capacity=probes[bracket.lower].attainment, limiting_metric=probes[bracket.upper].limiting_metric,
         bracket=UserBracket(lower=most, upper=round(bracket.upper)), is_monotone=bracket.is_monotone,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from planner.errors import UsageError
 from planner.files.finite import number_in
+from planner.settings.load_options import SCALING
 from planner.settings.rate_scaling import RECOMMENDED
 
 if TYPE_CHECKING:  # the command line makes its options of this file, and loads no tables for that
@@ -33,10 +34,7 @@ def _option(default: Any, meaning: str, *, name: str = "", kind: Any = None, rea
 
 
 def _scaling() -> Any:
-    return _option(RECOMMENDED, "Method of changing the request rate. thin: leave out users or add copies of users, "
-                                "like planner trace synth --grow. compress: shorten or lengthen the time between "
-                                "requests, like planner replay --rate-scale. resample: draw requests and gaps at "
-                                "random from the trace. poisson: draw Poisson arrivals.")
+    return _option(RECOMMENDED, SCALING)
 
 
 def _compare_assumptions() -> Any:

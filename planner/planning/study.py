@@ -13,8 +13,9 @@ from planner.deployment.named_files import beside, trace_beside
 from planner.errors import StudyError, UsageError, told_as
 from planner.files.finite import is_number
 from planner.launch import launch_options
+from planner.settings.load_options import CLOSED_LOOP, SEARCHED
 from planner.settings.objectives import Objectives, given_objectives, objectives_text
-from planner.settings.scenario import Scenario, given_options, parse_scenario
+from planner.settings.scenario import OPTION_DEFAULTS, Scenario, given_options, parse_scenario
 
 OWN_KEYS = ("trace", "format", "slo", "attainment", "from_command")  # besides the options of `Scenario`
 
@@ -82,8 +83,7 @@ def without_load(scenario: Scenario) -> Scenario:
 
 def without_rate(scenario: Scenario) -> Scenario:
     """Return a scenario without a rate or a number in flight, for those that look for one."""
-    return replace(scenario, rate_scale=None, request_rate=None, max_concurrency=None, max_sessions=None,
-                   session_start_fraction=None, warmup_s=None, measure_s=None, recycle_sessions=False)
+    return replace(scenario, **{name: OPTION_DEFAULTS[name] for name in ("rate_scale", "request_rate", *SEARCHED, *CLOSED_LOOP)})
 
 
 def times_rate(scenario: Scenario, factor: float) -> Scenario:
@@ -127,7 +127,7 @@ def _objective_words(objectives: Objectives | None) -> list[str]:
     """Return the options that give objectives."""
     slo = objectives_text(objectives)
     words = [] if slo is None else ["--slo", slo]
-    if objectives is None or objectives.attainment is None:
+    if objectives is None or objectives.attainment is None or not objectives.slo.limits_s:
         return words
     return [*words, "--attainment", f"{objectives.attainment:g}"]
 

@@ -107,6 +107,7 @@ class UsersAnswer:
     horizon: Annotated[tuple[UserHorizon, ...], Key("", "Most users by length of the load")]
     confidence: Annotated[UserConfidence | None, Key("", "Quantiles of the most users over the replicates. Null with "
                                                      "--replicates 0, and if not feasible")]
+    replay_command: Annotated[str | None, Key("", "Command that replays these users. Null if not feasible")] = None
     sentence: Annotated[str | None, Key("", "What one user misses", only="if not feasible")] = None
     capacity_concurrency: Annotated[int | None, Key(UNIT, "Most requests in flight within the objectives. 0 if not "
                                                     "feasible", only="with --of concurrency")] = None

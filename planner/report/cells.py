@@ -24,3 +24,8 @@ def launch_line(command: str, lacking: Sequence[str]) -> str:
     """Return the command that launches what was found, and what it lacks."""
     without = f"  (lacks {', '.join(lacking)})" if lacking else ""
     return f"launch: {command}{without}"
+
+
+def replay_lines(command: str | None) -> list[str]:
+    """Return the command that replays an answer, for a user who checks it; nothing if there is none."""
+    return [] if command is None else [f"to check: {command}"]

@@ -8,7 +8,7 @@ from planner.planning.capacity_answer import CapacityAnswer, Probe
 from planner.planning.missed import Missed
 from planner.planning.size_answer import ClosestKind, Fleet, KindNames, SizeAnswer, UnableFleet
 from planner.planning.users_answer import UserProbe, UsersAnswer
-from planner.report.cells import launch_line
+from planner.report.cells import launch_line, replay_lines
 from planner.report.offer_tables import growth_rows, offer_rows, sensitivity_rows
 from planner.report.split_tables import ms_text, split_rows, split_words
 from planner.settings.judged import digits_apart
@@ -44,7 +44,7 @@ def capacity_words(result: CapacityAnswer | UsersAnswer) -> list[str]:
                        ("router", [(row.router, row.capacity_rps) for row in result.routers])):
         if len(rows) > 1:
             lines.append(f"requests/s by {what}: {', '.join(f'{name} {_rate(rate)}' for name, rate in rows)}")
-    return lines
+    return [*lines, *replay_lines(result.replay_command)]
 
 
 def _users_words(result: UsersAnswer) -> list[str]:
@@ -59,7 +59,8 @@ def _users_words(result: UsersAnswer) -> list[str]:
         lines.append(f"confidence: at least {result.confidence.p10:.4g} {unit} with 90 %, "
                      f"{result.confidence.p50:.4g} with 50 %, {result.confidence.p90:.4g} with 10 %")
     by_router = ", ".join(f"{row.router} {_rate(row.users)}" for row in result.routers)
-    return [*lines, assumed, *([f"{unit} by router: {by_router}"] if len(result.routers) > 1 else [])]
+    routers = [f"{unit} by router: {by_router}"] if len(result.routers) > 1 else []
+    return [*lines, assumed, *routers, *replay_lines(result.replay_command)]
 
 
 def _reached(result: CapacityAnswer | UsersAnswer) -> str:
@@ -178,6 +179,7 @@ def _closing_words(result: SizeAnswer) -> list[str]:
         lines.append(f"growth of {result.growth.growth}: {result.growth.sentence}")
     if best is not None:
         lines.append(launch_line(best.command, best.command_lacks))
+        lines += replay_lines(best.replay_command)
     if best is not None and best.decode_command is not None:
         lines.append(f"launch of decode replicas: {best.decode_command}")
     if best is not None and best.schedule is not None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from planner.planning.share_answer import ShareAnswer
+from planner.report.cells import replay_lines
 
 
 def share_table(answer: ShareAnswer) -> str:
@@ -17,7 +18,8 @@ def share_table(answer: ShareAnswer) -> str:
     gpus = [("gpu", "cluster", "used", "to add"),
             *((each.gpu, f"{each.available:,}", f"{each.used:,}", f"{each.lacking:,}" if each.lacking else "")
               for each in answer.gpus)]
-    commands = [f"{each.deployment}: {each.fleet.command}" for each in answer.deployments]
+    commands = [f"{each.deployment}: {line}" for each in answer.deployments
+                for line in (each.fleet.command, *replay_lines(each.fleet.replay_command))]
     return "\n".join([_verdict(answer), *(aligned(rows) if answer.deployments else []), *aligned(gpus), *commands])
 
 

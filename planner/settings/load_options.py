@@ -1,14 +1,19 @@
 """Options of the load: which requests are sent, and when."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from planner.settings.panel import in_panel
 
 option = in_panel("Load")
+SCALING = ("Method of changing the request rate. thin: leave out users or add copies of users, like planner trace "
+           "synth --grow. compress: shorten or lengthen the time between requests. resample: draw requests and gaps at "
+           "random from the trace. poisson: draw Poisson arrivals. [replay: compress; capacity, size and share: thin]")
 OF_SESSIONS = ("max_sessions", "session_start_fraction")
 MEASURING = ("warmup_s", "measure_s", "recycle_sessions")  # which requests of a replay count
 # Options that let requests wait for the end of others, and those that say which of such requests count.
-CLOSED_LOOP = ("max_concurrency", *OF_SESSIONS, *MEASURING)
+CLOSED_LOOP = ("max_concurrency", "ready_at_start", "think_time", *OF_SESSIONS, *MEASURING)
+SEARCHED = ("scaling", "trace_copies", "ready_at_start", "think_time")  # options whose values a search sets itself
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,12 +25,14 @@ class LoadOptions:
         None, "Length of the part of the trace that is kept, from --start-at on [s].")
     limit: int | None = option(None, "Keep only the first N requests.")
     rate_scale: float | None = option(
-        None, "Factor on the trace's request rate. Time is compressed; `planner size` uses the method of --scaling "
-              "instead.")
+        None, "Factor on the trace's request rate, by the method of --scaling.")
     request_rate: float | None = option(
-        None, "Mean request rate [1/s]. Time is compressed or stretched; `planner size` uses the method of --scaling "
-              "instead. For TRACE random, and for a trace without arrival times, arrivals are Poisson. inf: all "
-              "requests at once.")
+        None, "Mean request rate [1/s], by the method of --scaling. For TRACE random, and for a trace without arrival "
+              "times, arrivals are Poisson. inf: all requests at once.")
+    scaling: Literal["thin", "compress", "resample", "poisson"] | None = option(None, SCALING)
+    trace_copies: int = option(
+        1, "Replay the trace N times, one copy after the other. Each copy has prompts of its own, which the cache does "
+           "not hold.")
     wait_for_parents: bool = option(
         True, "Send a request only after its parents have finished, and a session's next turn only after the previous "
               "turn and the think time. Off: send all requests at their recorded times.")
@@ -33,6 +40,12 @@ class LoadOptions:
     max_sessions: int | None = option(
         None, "Closed loop of conversations: maximum number of sessions open at once, with their sub-agents. The next "
         "session starts when one has ended. [no limit]")
+    ready_at_start: bool = option(
+        False, "Closed loop: all requests, or all sessions, are ready at time 0, and the limit alone decides when each "
+               "begins, as in planner capacity --of. Needs --max-concurrency or --max-sessions.")
+    think_time: float | None = option(
+        None, "Closed loop: pause of a user between an answer and the next request [s]. Needs --ready-at-start. "
+              "[the trace's]")
     session_start_fraction: str | None = option(
         None, "LOW,HIGH: each session that is open at the start leaves out its first requests, a share drawn from this "
         "range. Needs --max-sessions. [0,0]")

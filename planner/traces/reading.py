@@ -1,5 +1,6 @@
 """Reading a trace: the source's blocks through the format's reader and the shared checks into one sorted table."""
 
+import dataclasses
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,9 +51,13 @@ def read_trace(
     TraceError : the file cannot be read, or a row is bad; the message names file, line, column and value.
     UsageError : an argument is unknown (UnknownNameError for a format) or out of range.
     """
-    source = os.fspath(source)
     _check_arguments(on_bad_rows, limit)
     check_format(format)
+    return dataclasses.replace(_read(os.fspath(source), format, on_bad_rows, limit), spec=format)
+
+
+def _read(source: str, format: str | None, on_bad_rows: BadRows, limit: int | None) -> Trace:
+    """Read a trace; the parameters are those of `read_trace`."""
     if format is None and source.replace("-", "").isalnum() and source in _sample_names():
         return _sample(source, limit)
     if is_tabular(source):

@@ -77,6 +77,7 @@ class Trace:
     sha256 : of the file's bytes as stored (compressed, where it is).
     account : what became of the file's rows.
     arrivals : "absent" where the file does not say when requests were sent; all are at 0 s then.
+    spec : format or map of columns that the user gave to read it; None if it was detected.
     """
 
     requests: pl.DataFrame
@@ -86,6 +87,7 @@ class Trace:
     sha256: str
     account: ReadAccount
     arrivals: Arrivals = "recorded"
+    spec: str | None = None
 
     @property
     def num_requests(self) -> int:

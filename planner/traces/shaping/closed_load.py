@@ -1,6 +1,7 @@
 """Traffic without a rate: requests in order, or sessions, that begin as soon as a user is free."""
 
 import dataclasses
+import math
 
 import numpy as np
 import polars as pl
@@ -39,6 +40,41 @@ def at_once(trace: Trace) -> Trace:
     """Return users in turn as a load for a closed loop: each could begin at 0 and waits only for a user to be free."""
     since_s = trace.requests[SINCE_START]
     return _sorted(dataclasses.replace(trace, requests=trace.requests.drop(SINCE_START)), since_s.to_numpy())
+
+
+def load_of(turns: Trace, of: str, users: int, think_time_s: float | None) -> Trace:
+    """Return the requests of so many users.
+
+    Parameters
+    ----------
+    turns : as `in_turn`.
+    think_time_s : pause that is asked for; None for the trace's [s].
+    """
+    if of == "concurrency" and think_time_s is not None:
+        return taking_turns(turns, users, think_time_s)
+    return at_once(turns)
+
+
+def with_pauses(trace: Trace, of: str, think_time_s: float | None) -> Trace:
+    """Return a trace whose turns follow each other after the pause that is asked for.
+
+    Raises
+    ------
+    UsageError : the pause is none, or the requests follow each other by themselves and are not counted by session.
+    """
+    columns = trace.requests.columns
+    if think_time_s is None:
+        return trace
+    if not 0 <= think_time_s < math.inf:
+        raise UsageError(f"--think-time {think_time_s}: must be a number of at least 0 [s]")
+    if of == "concurrency" and {"session_id", "parent_id"} & set(columns):
+        raise UsageError(f"--think-time {think_time_s:g}: the requests of {trace.source} follow each other by "
+                         f"themselves; count sessions (--of sessions, --max-sessions)")
+    if of == "concurrency" or "session_id" not in columns:
+        return trace
+    first = pl.col("session_id").is_null() | pl.col("session_id").is_first_distinct()
+    pause = pl.when(~first).then(think_time_s)
+    return dataclasses.replace(trace, requests=trace.requests.with_columns(think_time_s=pause))
 
 
 def _sorted(trace: Trace, arrival_s: np.ndarray, more: pl.Series | None = None) -> Trace:

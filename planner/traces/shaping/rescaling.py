@@ -189,9 +189,13 @@ def at_rate(trace: Trace, rate_per_s: float, scaling: str, seed: int) -> Trace:
 
 def lasting(trace: Trace, rate_per_s: float, duration_s: float, scaling: str = "compress", seed: int = 0) -> Trace:
     """Return the trace's traffic at a rate for so long at least, or as long as MOST_REQUESTS last."""
+    return at_rate(repeated(trace, copies_lasting(trace, rate_per_s, duration_s, scaling)), rate_per_s, scaling, seed)
+
+
+def copies_lasting(trace: Trace, rate_per_s: float, duration_s: float, scaling: str) -> int:
+    """Return the copies of a trace that last so long at a rate, or as long as MOST_REQUESTS last."""
     asked = min(rate_per_s * duration_s, MOST_REQUESTS)
-    times = math.ceil(asked / num_requests_at(trace, rate_per_s, scaling))
-    return at_rate(repeated(trace, max(times, 1)), rate_per_s, scaling, seed)
+    return max(math.ceil(asked / num_requests_at(trace, rate_per_s, scaling)), 1)
 
 
 def windows(trace: Trace, count: int, seed: int) -> Trace:

@@ -1,0 +1,39 @@
+"""The command that replays the load of an answer, so that a user can check its numbers."""
+
+from dataclasses import replace
+
+from planner.deployment.deploy import Deployment
+from planner.planning.study import Study, command_line
+from planner.settings.objectives import Objectives
+from planner.settings.scenario import Scenario
+from planner.traces import Trace
+
+
+def replay_line(trace: Trace, scenario: Scenario, objectives: Objectives) -> str:
+    """Return the `planner replay` command of a scenario.
+
+    Parameters
+    ----------
+    trace : as read; the scenario's load options are not yet applied to it.
+    """
+    study = Study(name="replay", trace=trace.source, format=trace.spec, scenario=scenario, objectives=objectives)
+    return command_line(study, options={"on_bad_rows": "drop"} if trace.account.dropped else {})
+
+
+def of_replicas(scenario: Scenario, served: Deployment, count: int) -> Scenario | None:
+    """Return the scenario of a fleet; None if only a fleet file describes it.
+
+    Parameters
+    ----------
+    scenario : of a replica, with its load.
+    served : the fleet as it was replayed.
+    count : replicas [1].
+    """
+    if scenario.fleet is not None:
+        return scenario
+    if served.pools or (served.layout.data_parallel_size > 1 and count > 1):
+        return None
+    if served.layout.data_parallel_size > 1:
+        return scenario
+    return replace(scenario, data_parallel_size=count, prefill_replicas=served.scenario.prefill_replicas,
+                   router=scenario.router if count > 1 else None)
