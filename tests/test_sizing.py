@@ -34,7 +34,8 @@ from planner.traces.shaping.rescaling import SCALINGS, at_rate, compressed, last
 from planner.traces.shaping.window_and_rate import limit
 
 H100 = Scenario(model="llama-3.1-8b", gpu="h100-sxm", router="round-robin")
-ONE_SLOT = Scenario(step_time="linear:0.1,1e-9", num_gpu_blocks=4000, max_num_seqs=1, async_scheduling=False)
+ONE_SLOT = Scenario(step_time="linear:0.1,1e-9", num_gpu_blocks=4000, max_num_seqs=1, async_scheduling=False,
+                    router="round-robin")
 OBJECTIVES = parse_objectives("ttft:400 tpot:40", 0.95)
 PLAIN = Choices(gpus=("h100-sxm",), quantizations=(None,), ranks=(1,), prices={}, compare_assumptions=False, jobs=1)
 RELAXED = parse_objectives("ttft:800 tpot:60", 0.95)

@@ -1,6 +1,7 @@
 """A launch command written: the flags that set an engine to a scenario's options."""
 
 import shlex
+from dataclasses import replace
 from typing import Any
 
 import yaml
@@ -10,7 +11,7 @@ from planner.engines.dialect import Dialect, Flag, Switch, Tree
 from planner.launch.checkpoint_format import is_own_format, missing_checkpoint, served_name
 from planner.launch.rank_flags import written_ranks
 from planner.model.drafting import BLOCKS
-from planner.settings.default_router import ROUTER
+from planner.settings.default_router import router_of
 from planner.settings.scenario import Scenario, given_options, names_in
 from planner.settings.tier_options import has_host_tier
 
@@ -73,7 +74,7 @@ def describe_launch(scenario: Scenario) -> dict[str, Any]:
 
 def _given(scenario: Scenario) -> list[tuple[str, Any]]:
     """Return the options of the deployment and its scheduling that are not at their defaults."""
-    load, default = set(names_in("Load")), ("router", ROUTER)
+    load, default = set(names_in("Load")), ("router", router_of(replace(scenario, router=None)))
     return [option for option in given_options(scenario).items()
             if option[0] not in load | NOT_THE_SERVERS and option != default]
 

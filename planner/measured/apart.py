@@ -12,6 +12,7 @@ from planner.measured.inferencex import RANDOM_TOKENS_ACCEPTANCE, checkpoint_of,
 from planner.measured.recipes import recipe_rows
 from planner.measured.run_columns import text_of
 from planner.measured.run_row import PROMPTS_PER_CONCURRENCY, quantization_of
+from planner.settings.default_router import TURNS
 from planner.settings.scenario import parse_scenario
 
 SIDES: tuple[Role, ...] = ("prefill", "decode")
@@ -62,7 +63,8 @@ def apart_run(cells: Mapping[str, Any]) -> dict[str, Any]:
     checkpoint = checkpoint_of(model, precision)
     common: dict[str, Any] = {
         "model": checkpoint, "gpu": gpu.name, "engine": engine, "kv_cache_dtype": kv_type_of(gpu),
-        "enable_prefix_caching": False, "max_model_len": isl + osl + 200, "max_concurrency": concurrency}
+        "enable_prefix_caching": False, "max_model_len": isl + osl + 200, "max_concurrency": concurrency,
+        "router": TURNS}
     if weights := quantization_of(checkpoint, precision):
         common["quantization"] = weights
     is_mixture = load_model(checkpoint).num_moe_layers > 0

@@ -12,19 +12,19 @@ from planner.planning.size_answer import FleetSize, RouterSize, ScalingSize
 from planner.policies.builtin_routers import ROUTERS
 from planner.progress import in_parallel, later
 from planner.replays.result_tables import ReplayResult
-from planner.settings.default_router import ROUTER, SERVICE_ROUTER
+from planner.settings.default_router import SERVICE_ROUTER, TURNS
 from planner.settings.objectives import Objectives
 from planner.settings.rate_scaling import MEANINGS
 from planner.traces import Trace
 from planner.traces.shaping.rescaling import SCALINGS
 
-COMPARED = (SERVICE_ROUTER, ROUTER, "least-outstanding-requests")  # routers: of a plain deployment, and better ones
+COMPARED = (SERVICE_ROUTER, TURNS, "least-outstanding-requests")  # routers: of a plain deployment, and better ones
 MOST_TIMES = 8  # of the known number of replicas: more are not tried
 ENOUGH = 100_000  # requests of a load by another way of scaling
 ROUGHLY = 0.02  # precision of the number by another way of scaling [1]
 MATTERS = 0.1  # share of the GPUs by which another router or way of scaling is said to matter
 Task = tuple[Kind, Callable[[], Trace], float]  # fleet, load and precision
-BEHIND = {SERVICE_ROUTER: "random, as a Kubernetes Service does", ROUTER: "round-robin in one global order"}
+BEHIND = {SERVICE_ROUTER: "random, as a Kubernetes Service does", TURNS: "round-robin in one global order"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

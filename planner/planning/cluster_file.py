@@ -9,7 +9,7 @@ from planner.catalog.catalog_files import load_gpu, read_toml
 from planner.errors import ClusterError, PlannerError, UsageError, told_as
 from planner.planning.search_options import parse_ranks
 from planner.planning.study import Study, parse_study, text_of
-from planner.settings.default_router import sized_router_of
+from planner.settings.default_router import routed
 
 KEYS = ("gpus", "deployment")
 OWN_KEYS = ("gpu", "tensor_parallel_size", "quantization")  # that may be lists, as of `planner size`
@@ -113,8 +113,8 @@ def _candidate(name: str, values: Mapping[str, Any], folder: Path, gpus: Mapping
         if whole_gpu(gpu) not in gpus:
             raise UsageError(f"gpu = {gpu}: the cluster has none; [gpus] has {', '.join(gpus)}")
     ranks = _list_of(values, "tensor_parallel_size")
-    scenario = replace(study.scenario, router=sized_router_of(study.scenario))
-    return Candidate(study=replace(study, scenario=scenario), gpus=tuple(load_gpu(gpu).name for gpu in named),
+    return Candidate(study=replace(study, scenario=routed(study.scenario)),
+                     gpus=tuple(load_gpu(gpu).name for gpu in named),
                      ranks=tuple(parse_ranks(",".join(ranks))) if ranks else default_ranks,
                      quantizations=tuple(_list_of(values, "quantization")) or (None,))
 

@@ -100,8 +100,8 @@ class Fleet:
     schedule: Annotated[Schedule | None, Key("", "Replicas over time. Null without --period and --rate-series, and if "
                                              "no number of replicas serves a part")]
     schedule_reason: Annotated[str | None, Key("", "Why there is no schedule")]
-    replay_command: Annotated[str | None, Key("", "Command that replays the load on this fleet, without spares. Null if "
-                                              "no options of a replay describe it: several rates, or two kinds of "
+    replay_command: Annotated[str | None, Key("", "Command that replays the load on this fleet, without spares. Null "
+                                              "if no options of a replay describe it: several rates, or two kinds of "
                                               "replica")]
 
 

@@ -47,7 +47,7 @@ from planner.replays.fleet.replicas import serve
 from planner.replays.fleet.shares import shares
 from planner.results.notes import notes
 from planner.results.summary import summarize
-from planner.settings.default_router import SERVICE_ROUTER, sized_router_of
+from planner.settings.default_router import SERVICE_ROUTER, routed
 from planner.settings.objectives import Objectives, Verdict, judge, required_of
 from planner.settings.rate_scaling import MEANINGS
 from planner.settings.scenario import Scenario
@@ -85,7 +85,7 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
     """
     _check(scenario, choices)
     choices, forecast_notes = with_forecast(with_file(choices))
-    scenario = replace(scenario, router=sized_router_of(scenario))
+    scenario = routed(scenario)
     if not scenario.data_parallel_attention:
         scenario = replace(scenario, data_parallel_size=1, prefill_replicas=0)
     traffic = _traffic(trace, scenario, choices)

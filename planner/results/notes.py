@@ -12,7 +12,7 @@ from planner.engines.releases import is_before
 from planner.model.precision import WEIGHT_FORMATS, weight_format
 from planner.results.memory_notes import memory_notes, release_of_windows, window_memory
 from planner.results.session_notes import session_notes
-from planner.settings.default_router import ROUTER
+from planner.settings.default_router import SERVICE_ROUTER
 from planner.settings.deployment_options import FITTED_LENGTH
 from planner.settings.scenario import Scenario, given_options
 from planner.steptime.engine_constants import read_table
@@ -295,7 +295,7 @@ def idle_options(scenario: Scenario) -> list[str]:
         if idle and switch not in given:
             found.append(f"{', '.join(idle)}: no effect without --{switch.replace('_', '-')}")
     is_alone = scenario.data_parallel_size == 1 and scenario.fleet is None and scenario.autoscale is None
-    if is_alone and scenario.router not in (None, ROUTER):
+    if is_alone and scenario.router not in (None, SERVICE_ROUTER):
         found.append(f"router = {scenario.router}: no effect with one replica")
     return found
 

@@ -20,7 +20,9 @@ class FleetOptions:
         False, "Data-parallel attention: --data-parallel-size counts the ranks of one engine. They share the "
         "experts of an MoE model and step together (SGLang: --enable-dp-attention; TensorRT-LLM: enable_attention_dp).")
     fleet: str | None = option(None, "TOML file with a [[pool]] table for each kind of replica: fleet.toml.")
-    router: str | None = option(None, "Router: a name, or my_router.py:name. [round-robin; size: random]")
+    router: str | None = option(
+        None, "Router: a name, or my_router.py:name. [random, like a Kubernetes Service; round-robin for ranks and "
+              "with --fleet]")
     autoscale: str | None = option(
         None, "Autoscaler: a TOML file with bounds, start-up times and metrics. It replaces "
         "--data-parallel-size. With --fleet, it applies to pools with neither `replicas` nor `autoscale`.")
