@@ -186,29 +186,15 @@ def _kernels(deployment: Deployment) -> list[str]:
 
 
 def _context(deployment: Deployment) -> list[str]:
-    """Say the context limit where it is not the model's, and that vLLM would not start with it.
-
-    A request of the longest context must fit into vLLM's KV cache.
-
-    Layers with a state need less for it, and of models that have some nothing is said; sliding layers need windows.
-    """
-    arch, settings, memory = deployment.architecture, deployment.settings, deployment.memory
+    """Say the context limit if it is not the model's."""
+    arch, settings = deployment.architecture, deployment.settings
     engine = ENGINES[deployment.scenario.engine]
     if deployment.scenario.max_model_len == FITTED_LENGTH:
         return _fitted(deployment)
-    lines = []
-    if arch is not None and deployment.scenario.max_model_len is None and settings.max_model_len < arch.max_model_len:
-        lines = [f"{engine.title} serves {arch.name} with max_model_len = {settings.max_model_len:,}, its context "
-                 f"before LongRoPE extends it to {arch.max_model_len:,}; --max-model-len gives a longer one"]
-    room = settings.num_gpu_blocks * settings.block_size
-    is_even = arch is not None and arch.has_even_layers
-    if memory is not None and memory.windows.window_tokens:
-        is_even = True
-        room = memory.windows.logged_tokens(settings.num_gpu_blocks, settings.max_model_len, of_pool=True)
-    if not engine.needs_whole_context or not is_even or room >= settings.max_model_len:
-        return lines
-    return [*lines, f"{engine.title} would not start: its KV cache holds {room:,} tokens, less than max_model_len = "
-            f"{settings.max_model_len:,}; lower --max-model-len"]
+    if arch is None or deployment.scenario.max_model_len is not None or settings.max_model_len >= arch.max_model_len:
+        return []
+    return [f"{engine.title} serves {arch.name} with max_model_len = {settings.max_model_len:,}, its context before "
+            f"LongRoPE extends it to {arch.max_model_len:,}; --max-model-len gives a longer one"]
 
 
 def _fitted(deployment: Deployment) -> list[str]:
