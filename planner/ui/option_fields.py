@@ -2,7 +2,7 @@
 
 import typing
 from collections.abc import Sequence
-from dataclasses import Field, fields
+from dataclasses import Field, fields, replace
 from typing import Any
 
 import streamlit as st
@@ -17,7 +17,7 @@ from planner.settings.option_labels import LABELS
 from planner.settings.scenario import KINDS, OPTION_DEFAULTS, Scenario
 from planner.ui.kept_settings import Setting, bound
 from planner.ui.link import ANY, SWITCH, TRUTHS, Values, number, one_of
-from planner.ui.named import PROFILES
+from planner.ui.named import PROFILES, known_name
 from planner.ui.own_profiles import name_of, names
 
 LEFT_OUT = ("autoscale", "calibration", "fleet", "interval", "num_prompts", "num_warmups", "random_input_len",
@@ -41,7 +41,7 @@ def widget_value(option: str, value: Any) -> Any:
 
 def check_value(option: str, value: Any) -> None:
     """Raise UsageError where the field of an option cannot hold a value."""
-    known = _words(option)
+    known = _words(option, value)
     if option not in FIELDS or (known is not None and value is not None and value not in known):
         raise UsageError(f"{option} = {value!r}: the dashboard has no such value")
     if option in MOST and value > MOST[option]:
@@ -64,7 +64,7 @@ def option_field(option: str, place: Any = st, *, in_force: str | None = None, l
         place.slider(**said, min_value=RATES[0], max_value=RATES[1], step=0.1)
     elif kinds == [bool] and f.default is not None:
         place.checkbox(**said)
-    elif (words := _words(option)) is not None:
+    elif (words := _words(option, st.session_state.get(option))) is not None:
         is_open = FIRST.get(option, f.default) is None  # then no word means the value in force
         place.selectbox(**said, options=words, format_func=_shown(option),
                         **({"index": None, "placeholder": empty} if is_open else {}))
@@ -89,6 +89,8 @@ def _values(f: Field[Any]) -> Values:
         return number(*RATES, is_whole=False, may_be_empty=False)
     if kinds == [bool]:
         return SWITCH
+    if f.name in PROFILES:
+        return replace(one_of(names(PROFILES[f.name])), accepts=lambda text: text in (_words(f.name, text) or ()))
     if (words := _words(f.name)) is not None:
         return one_of(words)
     if kinds in ([int], [float]):
@@ -111,10 +113,17 @@ def _limits(f: Field[Any]) -> tuple[int | float, int | None]:
     return LEAST.get(f.name, least), MOST.get(f.name)
 
 
-def _words(option: str) -> Sequence[Any] | None:
-    """Return all values of an option where they are few: names, words, or on and off."""
+def _words(option: str, value: Any = None) -> Sequence[Any] | None:
+    """Return all values of an option if they are few: names, words, or on and off.
+
+    Parameters
+    ----------
+    value : of the option; a checkpoint of a model in the catalog is a value, too.
+    """
     if option in PROFILES:
-        return names(PROFILES[option])
+        listed = names(PROFILES[option])
+        is_other = value is not None and value not in listed and known_name(PROFILES[option], str(value)) == value
+        return [value, *listed] if is_other else listed
     if option in KNOWN:
         return list(KNOWN[option])
     kinds = KINDS.get(option, [])
