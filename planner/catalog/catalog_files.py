@@ -16,6 +16,7 @@ from planner.catalog.checkpoint_names import Checkpoint, as_published, checkpoin
 from planner.catalog.gpus import Gpu, read_gpu
 from planner.catalog.hf_config import architecture_from_config
 from planner.catalog.mig import SEPARATOR, Slice, sliced, slices_of
+from planner.catalog.model_kinds import MODELLED, named_kind
 from planner.catalog.provenance import date_of, text_of
 from planner.errors import CatalogError, OutputError, UnknownNameError
 from planner.files.nested import parse_json, parse_toml
@@ -288,6 +289,10 @@ def _find_model(name: str) -> tuple[Path, Checkpoint | None]:
     checkpoint = checkpoint_of(key, known) if unserved is None else None
     if checkpoint is not None:
         return known[checkpoint.base], checkpoint
+    kind = named_kind(key)
+    if kind is not None:
+        raise UnknownNameError("model", name, model_names(), f"its name says that it is {kind}, and {MODELLED}; if it "
+                               f"is one, give its config.json as --model")
     base = known_part(key, known)
     if unserved is not None:
         raise UnknownNameError("model", name, model_names(), f"it is in {unserved}; give the model's own checkpoint, "
