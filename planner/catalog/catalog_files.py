@@ -5,7 +5,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -160,15 +160,16 @@ def hub_name(name: str) -> str:
     >>> hub_name("llama-3.1-8b"), hub_name("llama-3.3-70b")
     ('meta-llama/Llama-3.1-8B', 'meta-llama/Llama-3.3-70B-Instruct')
     """
-    if "/" in name:
+    path, checkpoint = (None, None) if "/" in name else _find_model(name)
+    if path is None or checkpoint is not None:
         return name
-    path, checkpoint = _find_model(name)
-    if checkpoint is not None:
-        return name
-    aliases, variants = _hub_names(path)
-    same = [each for each in (*aliases, *variants) if _key(each.rpartition("/")[2]) == _key(name)]
-    chats = sorted(_longer_names(name, aliases), key=lambda each: not CHAT & {*_key(each).split("-")})
-    return next(iter((*same, *chats, *aliases)), name)
+    entry, key = _parse(path), _key(name)
+    aliases, variants = ([str(each) for each in listed if "/" in str(each)] if isinstance(listed, (list, dict)) else []
+                         for listed in (entry.get("aliases"), entry.get("variants")))
+    keys = {each: _key(each.rpartition("/")[2]) for each in (*aliases, *variants)}
+    longer = sorted((each for each in aliases if keys[each].startswith(f"{key}-")),
+                    key=lambda each: not CHAT & {*keys[each].split("-")})
+    return next(iter((*(each for each in keys if keys[each] == key), *longer, *aliases)), name)
 
 
 def other_checkpoint(name: str) -> str | None:
@@ -181,21 +182,7 @@ def other_checkpoint(name: str) -> str | None:
     if path is None or path.stem == _slug(name):
         return None
     found = hub_name(name)
-    key = _key(name)
-    return None if found == name or f"{_key(found.rpartition('/')[2])}-".startswith(f"{key}-") else found
-
-
-def _hub_names(path: Path) -> tuple[list[str], list[str]]:
-    """Return the names of checkpoints in a model's file, those of the model itself and those of its variants."""
-    entry = _parse(path)
-    aliases, variants = ([str(each) for each in listed if "/" in str(each)] if isinstance(listed, (list, dict)) else []
-                         for listed in (entry.get("aliases"), entry.get("variants")))
-    return aliases, variants
-
-
-def _longer_names(name: str, listed: Iterable[str]) -> list[str]:
-    """Return the names of checkpoints that begin with a short name, and go on with other words."""
-    return [each for each in listed if _key(each.rpartition("/")[2]).startswith(f"{_key(name)}-")]
+    return None if found == name or f"{_key(found.rpartition('/')[2])}-".startswith(f"{_key(name)}-") else found
 
 
 def add_gpu(path: Path, folder: Path | None = None) -> Path:

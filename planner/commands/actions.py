@@ -97,8 +97,8 @@ def _keeps_objectives(summary: Mapping[str, Any]) -> bool:
     return not missed
 
 
-def compare(sources: Sequence[str], choices: Mapping[str, Sequence[Any]], axes: Sequence[str], slo: str | None,
-            format: str | None, on_bad_rows: OnBadRows, explain: bool | None, json: Path | None,
+def compare(sources: Sequence[str], choices: Mapping[str, Sequence[Any]], launched: Mapping[str, Any],
+            axes: Sequence[str], slo: str | None, format: str | None, on_bad_rows: OnBadRows, explain: bool | None, json: Path | None,
             save: Path | None) -> bool:
     """Replay what-ifs, those of files or every combination of the listed options, and print them side by side.
 
@@ -116,8 +116,8 @@ def compare(sources: Sequence[str], choices: Mapping[str, Sequence[Any]], axes: 
         raise UsageError(f"{' '.join(sources)}: give one trace, or files that end in .toml alone")
     else:
         objectives = given_objectives(slo)
-        studies = [Study(name=name, trace=sources[0], format=format, scenario=what_if,
-                         objectives=objectives) for name, what_if in what_ifs(choices, axes).items()]
+        studies = [Study(name=name, trace=sources[0], format=format, scenario=what_if, objectives=objectives,
+                         notes=tuple(notes)) for name, (what_if, notes) in what_ifs(choices, axes, launched).items()]
     comparison = compare_studies(studies, lambda study: _read(study.trace, study.scenario, study.format, on_bad_rows),
                                  explain=are_files if explain is None else explain, save=save)
     _print_notes([note for summary in comparison.values() for note in summary["notes"]])

@@ -148,6 +148,7 @@ def compare(
                                                  "what-if. A file has a trace and may have slo, replicas, and any "
                                                  "option by name.")],
     choices: dict[str, list[Any]],
+    launched: dict[str, Any],
     axis: Annotated[list[str] | None, typer.Option(help="Values of an option, as in 'async_scheduling=true,false'. "
                                                    "Repeatable.")] = None,
     slo: SloOption = None,
@@ -169,7 +170,7 @@ def compare(
     """
     from planner.commands import actions
 
-    is_served = actions.compare(sources, choices, axis or [], slo, spec_of(format, column, where), on_bad_rows, explain,
+    is_served = actions.compare(sources, choices, launched, axis or [], slo, spec_of(format, column, where), on_bad_rows, explain,
                                 json, save)
     raise typer.Exit(0 if is_served else 1)
 

@@ -172,7 +172,7 @@ def _row(trace: Trace, point: Point, objectives: Objectives | None) -> dict[str,
         return {"status": str(error)}
     return {"status": "done", "num_gpus": summary["deployment"]["num_gpus"],
             "max_model_len": summary["deployment"]["max_model_len"], "bottleneck": summary["bottleneck"],
-            "notes": "\n".join(summary["notes"]), **_objective_values(summary), **numbers(summary)}
+            "notes": "\n".join((*point.notes, *summary["notes"])), **_objective_values(summary), **numbers(summary)}
 
 
 def _objective_values(summary: Mapping[str, Any]) -> dict[str, float | None]:

@@ -12,6 +12,7 @@ from planner.errors import UsageError
 from planner.model.precision import KV_BYTES_PER_ELEMENT, WEIGHT_FORMATS
 from planner.policies.builtin_policies import POLICIES
 from planner.policies.builtin_routers import ROUTERS
+from planner.settings.crossing import crossed
 from planner.settings.deployment_options import FITTED_LENGTH
 from planner.settings.option_labels import LABELS
 from planner.settings.scenario import KINDS, OPTION_DEFAULTS, Scenario
@@ -27,6 +28,7 @@ ON_SIGHT = ("model", "gpu", "tensor_parallel_size", "data_parallel_size", "rate_
 FIRST = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "rate_scale": 1.0}  # of a new page
 MOST = {"data_parallel_size": 1_024, "prefill_replicas": 1_023}
 LEAST = {"max_model_len": FITTED_LENGTH}
+OWNER, CROSSED = "engine_before", "engine_note"  # in the session's state: the engine of the values, a note on others
 RATES = (0.1, 20.0)  # least and most load, as multiples of the log's rate
 KNOWN = {"quantization": WEIGHT_FORMATS, "kv_cache_dtype": KV_BYTES_PER_ELEMENT, "policy": POLICIES, "router": ROUTERS}
 FIELDS: dict[str, Field[Any]] = {f.name: f for f in fields(Scenario) if f.name not in (*LEFT_OUT, *UPLOADED)}
@@ -58,7 +60,10 @@ def option_field(option: str, place: Any = st, *, in_force: str | None = None, l
     label : in place of the option's own.
     """
     f, kinds = FIELDS[option], KINDS[option]
-    said = {"label": label or LABELS[option].title, "help": f"`{option}`: {f.metadata['help']}", **bound(option)}
+    if option == "engine":
+        st.session_state[OWNER] = st.session_state.get("engine", f.default)
+    said = {"on_change": _cross} if option == "engine" else {}
+    said |= {"label": label or LABELS[option].title, "help": f"`{option}`: {f.metadata['help']}", **bound(option)}
     empty = in_force or _default_words(f)
     if option == "rate_scale":
         place.slider(**said, min_value=RATES[0], max_value=RATES[1], step=0.1)
@@ -68,6 +73,8 @@ def option_field(option: str, place: Any = st, *, in_force: str | None = None, l
         is_open = FIRST.get(option, f.default) is None  # then no word means the value in force
         place.selectbox(**said, options=words, format_func=_shown(option),
                         **({"index": None, "placeholder": empty} if is_open else {}))
+        if option == "engine" and st.session_state.get(CROSSED):
+            place.caption(st.session_state[CROSSED])
     elif kinds in ([int], [float]):
         least, most = _limits(f)
         place.number_input(**said, min_value=least, max_value=most,
@@ -75,6 +82,16 @@ def option_field(option: str, place: Any = st, *, in_force: str | None = None, l
                            **({"value": None, "placeholder": empty} if f.default is None else {}))
     else:
         place.text_input(**said, **({"value": None, "placeholder": empty} if f.default is None else {}))
+
+
+def _cross() -> None:
+    """Set options that belong to the engine before the change to their defaults, and keep a note on them."""
+    owner, engine = st.session_state[OWNER], st.session_state["engine"]
+    values = {name: st.session_state[name] or None for name in FIELDS if name in st.session_state}
+    kept, notes = crossed(values, dict.fromkeys(values, owner), engine)
+    for name in values.keys() - kept.keys():
+        st.session_state[name] = widget_value(name, FIELDS[name].default)
+    st.session_state[CROSSED] = "; ".join(notes)
 
 
 def _setting(f: Field[Any]) -> Setting:
