@@ -1,6 +1,7 @@
 """A deployment that its engine would refuse is no answer: the context limit is lowered, or the reason is said."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,14 @@ def log(tmp_path: Path) -> Path:
     path = tmp_path / "q.csv"
     path.write_text(CSV)
     return path
+
+
+def replayed(answer: str) -> Any:
+    """Return the run of the replay that an answer prints, which has the lowered limit."""
+    line = next(line for line in answer.splitlines() if "planner replay" in line)
+    words = shlex.split(line[line.index("planner replay"):])[1:]
+    assert words[words.index("--max-model-len") + 1] == "30720"
+    return planner(*words)
 
 
 def reasons(**options: Any) -> list[str]:
@@ -98,6 +107,7 @@ def test_size_launches_what_starts_and_leaves_out_what_does_not(log: Path, tmp_p
                   "--no-compare-assumptions", "--json", answer, "--write", f"k8s={manifest}")
     assert run.returncode == 0, run.stderr
     assert f"launch: vllm serve Qwen/Qwen3-32B --max-model-len 30720\n{LOWERED}\n" in run.stdout
+    assert replayed(run.stdout).returncode == 0
     cheapest = json.loads(answer.read_text())["alternatives"][0]
     assert (cheapest["command"], cheapest["lowered"]) == ("vllm serve Qwen/Qwen3-32B --max-model-len 30720", LOWERED)
     command = yaml.safe_load(manifest.read_text())["spec"]["template"]["spec"]["containers"][0]["command"]
@@ -134,6 +144,7 @@ def test_capacity_says_the_limit_that_it_rests_on(log: Path, tmp_path: Path) -> 
     run = planner("capacity", log, *options, "--json", tmp_path / "c.json")
     assert run.returncode == 0, run.stderr
     assert f"assumed: {LOWERED}; " in run.stdout
+    assert replayed(run.stdout).returncode == 0
     assert json.loads((tmp_path / "c.json").read_text())["deployment"]["max_model_len"] == 30_720
     run = planner("capacity", log, *options, "--max-model-len", "40960")
     assert run.returncode == 3

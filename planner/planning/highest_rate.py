@@ -155,7 +155,7 @@ def capacity(trace: Trace, scenario: Scenario, objectives: Objectives, search: S
     bracket, longest = found.bracket, load.longer(found.times)
     scalings, routers = _compared(longest, bracket.lower, is_drawn)
     return replace(
-        _feasible(longest, asked, found, recorded, scenario), scalings=scalings, routers=routers,
+        _feasible(longest, asked, found, recorded, started.scenario), scalings=scalings, routers=routers,
         confidence=Confidence(**confidence_of(load, bracket.lower)) if search.replicates else None,
         notes=(*asked.notes, *search_notes(bracket, found, RATE), *_rests_on(scalings, routers)))
 
@@ -242,7 +242,7 @@ def _feasible(load: Load, asked: CapacityAnswer, found: Settled, recorded: float
 
     Parameters
     ----------
-    scenario : as it was given.
+    scenario : as it was given, with a context limit with which the engine starts.
     """
     bracket = found.bracket
     probes = dict(bracket.probes)

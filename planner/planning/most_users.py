@@ -157,7 +157,8 @@ def most_users(trace: Trace, scenario: Scenario, objectives: Objectives, search:
     longest = users.longer(found.times)
     routers = _behind_routers(longest, found.bracket.lower)
     sure = UserConfidence(**confidence_of(users, found.bracket.lower)) if search.replicates else None
-    return replace(_feasible(longest, asked, found, scenario), routers=routers, confidence=sure,
+    given = replace(scenario, max_model_len=started.scenario.max_model_len)
+    return replace(_feasible(longest, asked, found, given), routers=routers, confidence=sure,
                    notes=(*asked.notes, *search_notes(found.bracket, found, users.unknown)))
 
 
@@ -186,7 +187,7 @@ def _asked(users: Users, trace: Trace, shaped: Trace, lowered: str | None) -> Us
 
 
 def _feasible(users: Users, asked: UsersAnswer, found: Settled, scenario: Scenario) -> UsersAnswer:
-    """Return the most users, and what every tried number came to; `scenario` is as it was given."""
+    """Return the most users, and what every tried number came to; `scenario` is as it was given, and starts."""
     bracket, probes = found.bracket, dict(found.bracket.probes)
     most = round(bracket.lower)
     replayed = of_users(replace(scenario, seed=users.search.seed or None), users.search.of, most,
