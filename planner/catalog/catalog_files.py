@@ -21,7 +21,6 @@ from planner.catalog.provenance import date_of, text_of
 from planner.errors import CatalogError, OutputError, UnknownNameError
 from planner.files.nested import parse_json, parse_toml
 
-
 CHAT = frozenset(("instruct", "it", "chat"))  # words in the names of checkpoints that answer in chats
 
 

@@ -9,7 +9,7 @@ IMAGE, VIDEO, VISION = "an image generation model", "a video generation model", 
 BOTH = "an encoder-decoder model"
 WORDS: Mapping[str, str] = {  # kind -> pattern of a word in a name
     RERANKER: r"re-?rank(er|ing)?|crossencoder|reward|prm|classifier|ms-marco",
-    EMBEDDING: r"embed(ding|dings|der)?|embeddinggemma|bge|gte|e5|minilm|mpnet|sbert|col(bert|pali|qwen)\w*|mxbai|nomic",
+    EMBEDDING: r"embed(ding|dings|der|dinggemma)?|bge|gte|e5|minilm|mpnet|sbert|col(bert|pali|qwen)\w*|mxbai|nomic",
     HEARING: r"whisper|wav2vec2?|parakeet|canary|hubert|conformer|fastconformer|moonshine|asr|voxtral-transcribe",
     SPEAKING: r"x?tts\d?|kokoro|bark|vits|parler|speecht5|fishspeech|cosyvoice\d?|styletts\d?|vibevoice",
     VIDEO: r"wan\d?|t2v|i2v|ti2v|hunyuanvideo|ltx|ltxv|cogvideox?|mochi|svd",

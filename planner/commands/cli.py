@@ -170,8 +170,8 @@ def compare(
     """
     from planner.commands import actions
 
-    is_served = actions.compare(sources, choices, launched, axis or [], slo, spec_of(format, column, where), on_bad_rows, explain,
-                                json, save)
+    is_served = actions.compare(sources, choices, launched, axis or [], slo, spec_of(format, column, where),
+                                on_bad_rows, explain, json, save)
     raise typer.Exit(0 if is_served else 1)
 
 

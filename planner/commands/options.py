@@ -59,7 +59,8 @@ def takes_scenario(without: tuple[str, ...] = (),
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own = [p for p in inspect.signature(command).parameters.values() if p.name not in ("scenario", "choices", "launched")]
+        own = [p for p in inspect.signature(command).parameters.values()
+               if p.name not in ("scenario", "choices", "launched")]
         names = [f.name for f in fields(Scenario) if f.name not in without]
 
         @functools.wraps(command)

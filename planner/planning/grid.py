@@ -13,8 +13,8 @@ from planner.files.nested import parse_toml
 from planner.planning.pareto import is_less_better
 from planner.planning.study import number_of, text_of
 from planner.planning.targets import Target, parse_target
-from planner.settings.objectives import Objectives, given_objectives
 from planner.settings.crossing import check_axes, crossed
+from planner.settings.objectives import Objectives, given_objectives
 from planner.settings.option_text import option_values
 from planner.settings.scenario import OPTION_DEFAULTS, Scenario, given_options, parse_scenario
 from planner.settings.statistic import Statistic, metric_key

@@ -68,7 +68,8 @@ def verdict_line(summary: Mapping[str, Any]) -> VerdictLine:
 
 def first_words(summary: Mapping[str, Any]) -> list[str]:
     """Return lines that stand before all numbers: the engine would not start, or no request is completed."""
-    return [*filter(None, [summary.get("would_not_start")]), *([unserved(summary)] if summary["completed"] == 0 else [])]
+    return [*filter(None, [summary.get("would_not_start")]),
+            *([unserved(summary)] if summary["completed"] == 0 else [])]
 
 
 def _targets(summary: Mapping[str, Any]) -> tuple[bool, str] | None:

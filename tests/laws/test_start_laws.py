@@ -58,8 +58,8 @@ def starts(deployment: Mapping[str, Any], policy: Mapping[str, Any]) -> str | No
     blocks = math.ceil(length / deployment["block_size"]) + memory["state_blocks"]
     windows = memory["windows"]
     if windows["window_tokens"]:
-        page = windows["window_page_size"]
-        pages = min(math.ceil(length / page), (windows["window_tokens"] + windows["window_chunk"] - 2 + page) // page + 1)
+        page, seen = windows["window_page_size"], windows["window_tokens"] + windows["window_chunk"]
+        pages = min(math.ceil(length / page), (seen - 2 + page) // page + 1)
         block_bytes = math.ceil(windows["block_size"] * windows["bytes_per_token"])
         blocks += math.ceil(pages * windows["window_page_bytes"] / block_bytes)
     tokens = policy["max_num_batched_tokens"]
