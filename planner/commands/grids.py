@@ -43,7 +43,7 @@ def what_ifs(choices: Mapping[str, Sequence[Any]], axes: Sequence[str],
     owners = {name: launched["engine"] if name in launched else engines[0] for name in order if name not in varied}
     found = {}
     for chosen in combined:
-        options, notes = crossed(chosen, owners, chosen.get("engine", engines[0]))
+        options, notes = crossed(chosen, owners, str(chosen.get("engine", engines[0])))
         scenario = parse_scenario(options)
         found[" ".join(_word(axis, chosen[axis]) for axis in varied) or _policy(scenario)] = scenario, notes
     return found

@@ -62,7 +62,7 @@ def option_field(option: str, place: Any = st, *, in_force: str | None = None, l
     f, kinds = FIELDS[option], KINDS[option]
     if option == "engine":
         st.session_state[OWNER] = st.session_state.get("engine", f.default)
-    said = {"on_change": _cross} if option == "engine" else {}
+    said: dict[str, Any] = {"on_change": _cross} if option == "engine" else {}
     said |= {"label": label or LABELS[option].title, "help": f"`{option}`: {f.metadata['help']}", **bound(option)}
     empty = in_force or _default_words(f)
     if option == "rate_scale":
