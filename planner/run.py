@@ -10,6 +10,7 @@ import polars as pl
 
 from planner.deployment.deploy import resolve
 from planner.deployment.shaped_load import shape_load
+from planner.deployment.starting import would_not_start
 from planner.errors import UsageError
 from planner.loop.state.engine_settings import Recording
 from planner.replays.fleet.replicas import NOTHING, serve
@@ -106,10 +107,13 @@ def replay(trace: Trace, scenario: Scenario, *, slo: Objectives | str | None = N
         found, about_intervals = summary_intervals(summary, fitted[0], scenario.interval)
         summary |= found
         about_intervals += [] if scenario.is_closed_loop else [OPEN_LOOP]
+    refusal = would_not_start(deployment)
     summary |= {
+        "would_not_start": refusal,
         "simulated_requests_per_s": shaped.requests.height / result.records.loop_s,
         "wall_s": time.perf_counter() - begin,
-        "notes": [*notes(deployment, shaped, num_followers=result.num_followers,
+        "notes": [*([] if refusal is None else [refusal]),
+                  *notes(deployment, shaped, num_followers=result.num_followers,
                          num_truncated=summary["num_truncated"]),
                   *rejection_notes(deployment, summary["rejected_by_reason"]), *graph_notes(result), *about_intervals,
                   *([] if window is None else [window_note(summary, window, result.duration_s)])],

@@ -24,13 +24,17 @@ from planner.catalog.catalog_files import (
     load_gpu,
     load_model,
     model_names,
+    other_checkpoint,
 )
+from planner.catalog.model_kinds import named_kind
 from planner.catalog.parameters import num_parameters
 from planner.commands.cli import app
-from planner.deployment.deploy import resolve
+from planner.deployment.deploy import deploy, resolve
 from planner.errors import CatalogError, OutputError, UnknownNameError
+from planner.launch import launch_command
 from planner.report.profile_tables import show_profile
 from planner.results.notes import notes
+from planner.results.resolved import describe_deployment
 from planner.settings.scenario import Scenario
 
 GPUS = sorted((data_dir("hardware_db") / "gpus").glob("*.toml"))
@@ -231,6 +235,61 @@ def test_another_word_behind_a_known_name_is_another_model(name: str) -> None:
 def test_a_written_command_names_the_checkpoint() -> None:
     assert [hub_name(name) for name in ("qwen3-32b", "qwen3-32b-awq", "me/x", "llama-8b", "qwen3-32b-gptq-int8")] == [
         "Qwen/Qwen3-32B", "Qwen/Qwen3-32B-AWQ", "me/x", "meta-llama/Llama-3.1-8B", "qwen3-32b-gptq-int8"]
+
+
+@pytest.mark.parametrize(("name", "checkpoint"), [
+    ("llama-3.3-70b", "meta-llama/Llama-3.3-70B-Instruct"), ("llama-3.1-70b", "meta-llama/Llama-3.1-70B"),
+    ("deepseek-r1", "deepseek-ai/DeepSeek-R1"), ("gemma-3-27b", "google/gemma-3-27b-it"),
+    ("mixtral-8x7b", "mistralai/Mixtral-8x7B-Instruct-v0.1")])
+def test_a_name_launches_its_own_checkpoint(name: str, checkpoint: str) -> None:
+    scenario = Scenario(model=name, gpu="h200-sxm", tensor_parallel_size=8)
+    deployment = deploy(scenario)
+    assert launch_command(scenario)[0] == f"vllm serve {checkpoint} --tensor-parallel-size 8"
+    assert describe_deployment(deployment, 1)["model"] == name
+    assert other_checkpoint(name) is None
+
+
+def test_an_alias_of_no_checkpoint_says_which_one_is_launched() -> None:
+    trace = trace_of([(0.0, 10, 10)])
+    deployment = resolve(Scenario(model="llama-70b", gpu="h200-sxm", tensor_parallel_size=8), trace)
+    assert ("llama-70b is the catalog's llama-3.1-70b, and a launch command names meta-llama/Llama-3.1-70B; --model "
+            "takes the name of another checkpoint") in notes(deployment, trace)
+    assert deployment.architecture is not None
+    assert (deployment.architecture.name, deployment.architecture.profile_name) == ("llama-70b", "llama-3.1-70b")
+
+
+@pytest.mark.parametrize(("name", "kind"), [
+    ("whisper-large-v3", "a speech recognition model"), ("nvidia/parakeet-tdt-0.6b-v2", "a speech recognition model"),
+    ("hexgrad/Kokoro-82M", "a speech synthesis model"), ("Qwen/Qwen3-TTS", "a speech synthesis model"),
+    ("Qwen3-Embedding-8B", "an embedding model"), ("BAAI/bge-m3", "an embedding model"),
+    ("intfloat/e5-mistral-7b-instruct", "an embedding model"), ("BAAI/bge-reranker-v2-m3", "a reranker or classifier"),
+    ("Skywork/Skywork-Reward-Llama-3.1-8B", "a reranker or classifier"),
+    ("black-forest-labs/FLUX.1-dev", "an image generation model"), ("Qwen/Qwen-Image", "an image generation model"),
+    ("stabilityai/stable-diffusion-xl-base-1.0", "an image generation model"),
+    ("Wan-AI/Wan2.2-T2V-A14B", "a video generation model"), ("openai/clip-vit-large-patch14", "an image encoder"),
+    ("bert-base-uncased", "a text encoder"), ("google/t5-v1_1-xxl", "an encoder-decoder model")])
+def test_a_name_of_another_kind_is_refused_by_its_kind(name: str, kind: str) -> None:
+    for read in (load_model, lambda asked: show_profile(asked, Scenario())):
+        with pytest.raises(UnknownNameError, match=f"its name says that it is {kind}, and the planner models text "
+                                                   "generation by decoder-only models; if it is one") as error:
+            read(name)
+        assert "did you mean" not in str(error.value)
+
+
+@pytest.mark.parametrize(("changed", "kind"), [
+    ({"model_type": "whisper"}, "a speech recognition model"), ({"model_type": "xlm-roberta"}, "a text encoder"),
+    ({"architectures": ["LlamaForSequenceClassification"]}, "a reranker or classifier")])
+def test_a_config_of_another_kind_is_refused_by_its_kind(changed: dict[str, Any], kind: str, tmp_path: Path) -> None:
+    config = tomllib.loads((data_dir("hardware_db") / "models/llama-3.1-8b.toml").read_text())["config"]
+    (tmp_path / "config.json").write_text(json.dumps(config | changed))
+    with pytest.raises(CatalogError, match=f"this is {kind}, and the planner models text generation"):
+        load_model(str(tmp_path))
+
+
+def test_no_model_of_the_catalog_has_a_name_of_another_kind() -> None:
+    for name in model_names():
+        assert load_model(name).num_layers > 0
+        assert named_kind(name.lower().replace(".", "-")) is None
 
 
 def test_unknown_names_offer_the_nearest() -> None:

@@ -70,7 +70,8 @@ def test_an_endless_rate_is_written_as_vllm_writes_it(trace: Path) -> None:
 
 def test_what_completed_nothing_is_explained_too(trace: Path) -> None:
     run = planner("replay", trace, *LINEAR, "--max-model-len", "10", "--explain")
-    assert run.returncode == 0, run.stderr
+    assert run.returncode == 1, run.stderr
+    assert run.stdout.splitlines()[1].startswith("0 of 3 requests served; 3 rejected")
     assert "no request was completed" in run.stdout
 
 

@@ -11,6 +11,7 @@ from planner.catalog.catalog_files import load_model
 from planner.deployment.deploy import deploy, resolve
 from planner.deployment.memory import MemoryPlan
 from planner.deployment.sliding_windows import Windows
+from planner.deployment.starting import would_not_start
 from planner.engines import kv_groups
 from planner.engines.kv_groups import window_pages
 from planner.errors import UsageError
@@ -224,10 +225,10 @@ def test_a_release_says_what_it_does_with_windows(model: str, release: str, word
 
 
 def test_a_longest_context_that_does_not_fit_with_its_windows_is_named() -> None:
-    """6 pages of 16 tokens for each of 321 of a window, and one for each of the context."""
+    """6 pages of 16 tokens for each of 321 of a window, one for each of the context, and one that is held back."""
     options: dict[str, Any] = {"model": "gemma-3-27b", "gpu": "h100-sxm", "max_num_batched_tokens": 2048}
-    blocks = 131_072 // 16 + 6 * 321
-    enough, lacking = (said([(0.0, 10, 10)], kv_cache_memory_bytes=blocks * 1_310_720 - less, **options)
-                       for less in (0, 1))
-    assert "would not start" not in enough
-    assert "would not start: its KV cache holds 131,05" in lacking
+    blocks, trace = 131_072 // 16 + 6 * 321 + 1, trace_of([(0.0, 10, 10)])
+    enough, lacking = (would_not_start(resolve(Scenario(kv_cache_memory_bytes=blocks * 1_310_720 - less, **options),
+                                               trace)) for less in (0, 1))
+    assert enough is None
+    assert "would not start as launched: vLLM's KV cache holds 131,05" in str(lacking)

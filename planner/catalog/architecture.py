@@ -18,7 +18,8 @@ class Architecture:
 
     Parameters
     ----------
-    name : catalog name, or the name of the user's file.
+    name : as the user asked for it, or the name of the user's file.
+    profile : catalog name, if the user asked for the model by another one; else empty.
     model_type : Hugging Face `model_type` of the text model.
     hidden_size, vocab_size : as in the config [1].
     max_model_len : longest context that the positions reach [tokens].
@@ -72,6 +73,7 @@ class Architecture:
     kv_cache_dtype: str | None
     vision: Vision | None = None
     encoders_left_out: tuple[str, ...] = ()
+    profile: str = ""
 
     def __post_init__(self) -> None:
         faults = (*(group.attention.fault(group) for group in self.layers), *(group.mlp.fault() for group in self.mlps))
@@ -82,6 +84,11 @@ class Architecture:
         if len(windows) > 1:
             raise CatalogError(f"{self.name}: layers have windows of {sorted(windows)} tokens, and only one length is "
                                "supported; check the config")
+
+    @property
+    def profile_name(self) -> str:
+        """The catalog name of the shapes, which models of several names can have."""
+        return self.profile or self.name
 
     @property
     def by_attention(self) -> tuple[tuple[Attention, tuple[LayerGroup, ...]], ...]:

@@ -16,9 +16,12 @@ from planner.catalog.checkpoint_names import Checkpoint, as_published, checkpoin
 from planner.catalog.gpus import Gpu, read_gpu
 from planner.catalog.hf_config import architecture_from_config
 from planner.catalog.mig import SEPARATOR, Slice, sliced, slices_of
+from planner.catalog.model_kinds import MODELLED, named_kind
 from planner.catalog.provenance import date_of, text_of
 from planner.errors import CatalogError, OutputError, UnknownNameError
 from planner.files.nested import parse_json, parse_toml
+
+CHAT = frozenset(("instruct", "it", "chat"))  # words in the names of checkpoints that answer in chats
 
 
 @functools.cache
@@ -129,13 +132,16 @@ def load_model(name_or_path: str) -> Architecture:
     >>> load_model("meta-llama/Llama-3.1-8B-Instruct").num_layers
     32
     """
-    given = Path(name_or_path).expanduser()
-    if os.path.isfile(given / "config.json"):
-        return _read_model(given / "config.json", "")
-    if given.suffix in (".json", ".toml"):
-        return _read_model(given, "")
+    if is_path(name_or_path):
+        given = Path(name_or_path).expanduser()
+        return _read_model(given if given.suffix in (".json", ".toml") else given / "config.json", "")
     path, checkpoint = _find_model(name_or_path)
     return _read_model(path, name_or_path if checkpoint is None else checkpoint.base, checkpoint)
+
+
+def is_path(name_or_path: str) -> bool:
+    """Tell whether a model is given as the path of a config.json, of a folder with one, or of a catalog's TOML."""
+    return name_or_path.endswith((".json", ".toml")) or os.path.isfile(Path(name_or_path).expanduser() / "config.json")
 
 
 def describe_model(name: str) -> dict[str, object]:
@@ -146,17 +152,36 @@ def describe_model(name: str) -> dict[str, object]:
 
 
 def hub_name(name: str) -> str:
-    """Return the Hugging Face name of a model that is called by a short one; the name itself if it has none."""
-    if "/" in name:
+    """Return the Hugging Face name of a model that is called by a short one; the name itself if it has none.
+
+    Of checkpoints that begin with the short name, one for chats is the first choice.
+
+    >>> hub_name("llama-3.1-8b"), hub_name("llama-3.3-70b")
+    ('meta-llama/Llama-3.1-8B', 'meta-llama/Llama-3.3-70B-Instruct')
+    """
+    path, checkpoint = (None, None) if "/" in name else _find_model(name)
+    if path is None or checkpoint is not None:
         return name
-    path, checkpoint = _find_model(name)
-    if checkpoint is not None:
-        return name
-    entry = _parse(path)
+    entry, key = _parse(path), _key(name)
     aliases, variants = ([str(each) for each in listed if "/" in str(each)] if isinstance(listed, (list, dict)) else []
                          for listed in (entry.get("aliases"), entry.get("variants")))
-    same = (each for each in (*aliases, *variants) if _key(each.rpartition("/")[2]) == _key(name))
-    return next(same, aliases[0] if aliases else name)
+    keys = {each: _key(each.rpartition("/")[2]) for each in (*aliases, *variants)}
+    longer = sorted((each for each in aliases if keys[each].startswith(f"{key}-")),
+                    key=lambda each: not CHAT & {*keys[each].split("-")})
+    return next(iter((*(each for each in keys if keys[each] == key), *longer, *aliases)), name)
+
+
+def other_checkpoint(name: str) -> str | None:
+    """Return the checkpoint that `hub_name` finds for an alias that no checkpoint's name begins with; else None.
+
+    >>> other_checkpoint("llama-70b"), other_checkpoint("llama-3.3-70b")
+    ('meta-llama/Llama-3.1-70B', None)
+    """
+    path = None if "/" in name or is_path(name) else _find("models", name)
+    if path is None or path.stem == _slug(name):
+        return None
+    found = hub_name(name)
+    return None if found == name or f"{_key(found.rpartition('/')[2])}-".startswith(f"{_key(name)}-") else found
 
 
 def add_gpu(path: Path, folder: Path | None = None) -> Path:
@@ -250,6 +275,10 @@ def _find_model(name: str) -> tuple[Path, Checkpoint | None]:
     checkpoint = checkpoint_of(key, known) if unserved is None else None
     if checkpoint is not None:
         return known[checkpoint.base], checkpoint
+    kind = named_kind(key)
+    if kind is not None:
+        raise UnknownNameError("model", name, model_names(), f"its name says that it is {kind}, and {MODELLED}; if it "
+                               f"is one, give its config.json as --model")
     base = known_part(key, known)
     if unserved is not None:
         raise UnknownNameError("model", name, model_names(), f"it is in {unserved}; give the model's own checkpoint, "

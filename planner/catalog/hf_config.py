@@ -10,6 +10,7 @@ from planner.catalog.hf_attention import layer_groups
 from planner.catalog.hf_keys import Keys, block_counts
 from planner.catalog.hf_mlps import mlps_of
 from planner.catalog.hf_quantization import formats, kv_cache_dtype
+from planner.catalog.model_kinds import MODELLED, stated_kind
 from planner.catalog.vision import left_out, vision_of
 from planner.errors import CatalogError
 
@@ -78,6 +79,9 @@ def _model_type(config: Mapping[str, object], where: str) -> str:
     value = config.get("model_type")
     if value is None:
         raise CatalogError(f"{where}: model_type is missing; copy it from the model's config.json")
+    if (kind := stated_kind(config)) is not None:
+        raise CatalogError(f"{where}: model_type = {value!r}, architectures = {config.get('architectures')}: this is "
+                           f"{kind}, and {MODELLED}")
     model_type = families.WRAPPERS.get(str(value), str(value))
     if model_type not in families.SUPPORTED:
         close = difflib.get_close_matches(model_type, families.SUPPORTED, n=1, cutoff=0.4)

@@ -22,6 +22,7 @@ from planner.report.gate_tables import gate_table
 from planner.report.measured_tables import accuracy_table, calibration_table
 from planner.report.summary_tables import comparison_table, explanation_table, summary_table
 from planner.report.sweep_tables import sweep_table
+from planner.report.verdict_line import first_words
 from planner.report.verdicts import missed_in, missed_lines
 from planner.results.saved import save_result, to_json
 from planner.results.timeline import check_timeline_path, write_timeline
@@ -46,8 +47,12 @@ OnBadRows = Literal["error", "drop"]
 
 def replay(source: str, scenario: Scenario, slo: str | None, attainment: float | None, format: str | None,
            on_bad_rows: OnBadRows, json: Path | None, tables: Mapping[str, Path | None],
-           timeline: Path | None, save: Path | None, explain: bool) -> bool:
-    """Replay one scenario, print its summary and write its tables; False where an objective was missed."""
+           timeline: Path | None, save: Path | None, explain: bool, ignore_start_refusal: bool) -> bool:
+    """Replay one scenario, print its summary and write its tables.
+
+    False if an objective is missed, if no request is completed, or if the engine would not start and this is not
+    ignored.
+    """
     objectives = given_objectives(slo, attainment, may_be_own=True)
     check_outputs([json, timeline, *tables.values()], source)
     if timeline is not None:
@@ -67,7 +72,8 @@ def replay(source: str, scenario: Scenario, slo: str | None, attainment: float |
         raise share_of_nothing(attainment)
     if explain:
         outcome.summary["explanation"] = explain_outcome(trace, scenario, outcome, slo=objectives)
-    _print_notes(outcome.summary["notes"])
+    refusal = outcome.summary["would_not_start"]
+    _print_notes(note for note in outcome.summary["notes"] if note != refusal)  # the table begins with it
     for name, path in tables.items():
         if path is not None:
             write_table(_table(outcome.result, name), path)
@@ -79,7 +85,8 @@ def replay(source: str, scenario: Scenario, slo: str | None, attainment: float |
     if explain:
         text += "\n" + explanation_table({"": outcome.summary["explanation"]})
     publish(outcome.summary, text, json)
-    return _keeps_objectives(outcome.summary)
+    starts = refusal is None or ignore_start_refusal
+    return _keeps_objectives(outcome.summary) and starts and outcome.summary["completed"] > 0
 
 
 def _keeps_objectives(summary: Mapping[str, Any]) -> bool:
@@ -90,10 +97,13 @@ def _keeps_objectives(summary: Mapping[str, Any]) -> bool:
     return not missed
 
 
-def compare(sources: Sequence[str], choices: Mapping[str, Sequence[Any]], axes: Sequence[str], slo: str | None,
-            format: str | None, on_bad_rows: OnBadRows, explain: bool | None, json: Path | None,
-            save: Path | None) -> None:
-    """Replay what-ifs, those of files or every combination of the listed options, and print them side by side."""
+def compare(sources: Sequence[str], choices: Mapping[str, Sequence[Any]], launched: Mapping[str, Any],
+            axes: Sequence[str], slo: str | None, format: str | None, on_bad_rows: OnBadRows, explain: bool | None,
+            json: Path | None, save: Path | None) -> bool:
+    """Replay what-ifs, those of files or every combination of the listed options, and print them side by side.
+
+    False if no what-if completes a request.
+    """
     from planner.commands.grids import what_ifs
 
     check_outputs([json, save])
@@ -106,16 +116,18 @@ def compare(sources: Sequence[str], choices: Mapping[str, Sequence[Any]], axes: 
         raise UsageError(f"{' '.join(sources)}: give one trace, or files that end in .toml alone")
     else:
         objectives = given_objectives(slo)
-        studies = [Study(name=name, trace=sources[0], format=format, scenario=what_if,
-                         objectives=objectives) for name, what_if in what_ifs(choices, axes).items()]
+        studies = [Study(name=name, trace=sources[0], format=format, scenario=what_if, objectives=objectives,
+                         notes=tuple(notes)) for name, (what_if, notes) in what_ifs(choices, axes, launched).items()]
     comparison = compare_studies(studies, lambda study: _read(study.trace, study.scenario, study.format, on_bad_rows),
                                  explain=are_files if explain is None else explain, save=save)
     _print_notes([note for summary in comparison.values() for note in summary["notes"]])
-    text = "\n".join([comparison_table(comparison), *missed_lines(comparison)])
+    first = [f"{name}: {line}" for name, summary in comparison.items() for line in first_words(summary)]
+    text = "\n".join([*first, comparison_table(comparison), *missed_lines(comparison)])
     explanations = {name: summary["explanation"] for name, summary in comparison.items() if "explanation" in summary}
     if explanations:
         text += "\n" + explanation_table(explanations)
     publish([{"name": name, **summary} for name, summary in comparison.items()], text, json)
+    return any(summary["completed"] for summary in comparison.values())
 
 
 def capacity(source: str, scenario: Scenario, slo: str, attainment: float, search: Search, format: str | None,

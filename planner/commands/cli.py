@@ -124,6 +124,8 @@ def replay(
     save: Annotated[Path | None, typer.Option(help="Write the whole result to a folder for planner report.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Explain the result: time per phase, the binding limits, "
                                           "and the setting to change first.")] = False,
+    ignore_start_refusal: Annotated[bool, typer.Option(
+        "--ignore-start-refusal", help="Exit code 0 also if the engine would not start with this deployment.")] = False,
 ) -> None:
     """How does this deployment serve this trace: latency, throughput, goodput, cost?
 
@@ -134,7 +136,7 @@ def replay(
     tables = {"attempts": attempts, "requests": requests, "steps": steps, "schedule": schedule,
               "preemptions": preemptions, "scale_events": scale_events}
     met = actions.replay(trace, scenario, slo, attainment, spec_of(format, column, where), on_bad_rows, json, tables,
-                          timeline, save, explain)
+                          timeline, save, explain, ignore_start_refusal)
     raise typer.Exit(0 if met else 1)
 
 
@@ -146,6 +148,7 @@ def compare(
                                                  "what-if. A file has a trace and may have slo, replicas, and any "
                                                  "option by name.")],
     choices: dict[str, list[Any]],
+    launched: dict[str, Any],
     axis: Annotated[list[str] | None, typer.Option(help="Values of an option, as in 'async_scheduling=true,false'. "
                                                    "Repeatable.")] = None,
     slo: SloOption = None,
@@ -167,7 +170,9 @@ def compare(
     """
     from planner.commands import actions
 
-    actions.compare(sources, choices, axis or [], slo, spec_of(format, column, where), on_bad_rows, explain, json, save)
+    is_served = actions.compare(sources, choices, launched, axis or [], slo, spec_of(format, column, where),
+                                on_bad_rows, explain, json, save)
+    raise typer.Exit(0 if is_served else 1)
 
 
 for question in (capacity, probe, size, share):

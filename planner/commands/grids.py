@@ -3,23 +3,28 @@
 import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from planner.engines import ENGINES
 from planner.errors import UsageError
 from planner.planning.grid import Sweep, parse_axis, parse_constraint, plan_sweep, read_sweep
-from planner.settings.scenario import Scenario, parse_scenario
+from planner.settings.crossing import check_axes, crossed
+from planner.settings.scenario import OPTION_DEFAULTS, Scenario, parse_scenario
 
 SPEAKING = ("policy", "gpu", "model", "quantization")  # options whose values name a what-if without the option's name
 
 
-def what_ifs(choices: Mapping[str, Sequence[Any]], axes: Sequence[str]) -> dict[str, Scenario]:
-    """Return every combination of values as a scenario, by a name of what differs.
+def what_ifs(choices: Mapping[str, Sequence[Any]], axes: Sequence[str],
+             launched: Mapping[str, Any] = MappingProxyType({})) -> dict[str, tuple[Scenario, list[str]]]:
+    """Return every combination of values as a scenario with notes, by a name of what differs.
 
     Parameters
     ----------
     choices : values by option.
     axes : more of them, as `--axis` has them.
+    launched : options of a launch command that are among the values. They belong to its engine, and other single
+        values to the first engine.
 
     Raises
     ------
@@ -33,9 +38,15 @@ def what_ifs(choices: Mapping[str, Sequence[Any]], axes: Sequence[str]) -> dict[
     order = [name for name in SPEAKING if name in given] + [name for name in given if name not in SPEAKING]
     varied = [name for name in order if len(given[name]) > 1]
     combined = [dict(zip(order, values, strict=True)) for values in itertools.product(*(given[name] for name in order))]
-    scenarios = [parse_scenario(chosen) for chosen in combined]
-    return {" ".join(_word(axis, chosen[axis]) for axis in varied) or _policy(scenario): scenario
-            for chosen, scenario in zip(combined, scenarios, strict=True)}
+    engines = given.get("engine", [OPTION_DEFAULTS["engine"]])
+    check_axes(given)
+    owners = {name: launched["engine"] if name in launched else engines[0] for name in order if name not in varied}
+    found = {}
+    for chosen in combined:
+        options, notes = crossed(chosen, owners, str(chosen.get("engine", engines[0])))
+        scenario = parse_scenario(options)
+        found[" ".join(_word(axis, chosen[axis]) for axis in varied) or _policy(scenario)] = scenario, notes
+    return found
 
 
 def _word(option: str, value: Any) -> str:

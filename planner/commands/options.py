@@ -55,11 +55,12 @@ def takes_scenario(without: tuple[str, ...] = (),
     """Give a command all options of `Scenario` except `without`. The command receives them as its argument `scenario`.
 
     With `lists`, an option takes several values separated by commas. The command then receives `choices`: the values
-    of each option that was given.
+    of each option that was given, and `launched`: the options of a launch command that no other option overrides.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own = [p for p in inspect.signature(command).parameters.values() if p.name not in ("scenario", "choices")]
+        own = [p for p in inspect.signature(command).parameters.values()
+               if p.name not in ("scenario", "choices", "launched")]
         names = [f.name for f in fields(Scenario) if f.name not in without]
 
         @functools.wraps(command)
@@ -68,9 +69,12 @@ def takes_scenario(without: tuple[str, ...] = (),
             launch = _one_launch(values.pop(FROM_COMMAND))
             for option in HELP_OPTIONS:
                 del values[option.name]
+            launched: dict[str, Any] = {}
             if launch is not None:
-                options = _over_launch(launch, options, context)
-            command(**values, **({"choices": _choices(options)} if lists else {"scenario": scenario_from(options)}))
+                launched, given = _over_launch(launch, options, context, lists)
+                options |= launched | given
+            command(**values, **({"choices": _choices(options), "launched": launched} if lists else {
+                "scenario": scenario_from(options)}))
 
         options = [_CONTEXT, _LAUNCH, *(_parameter(f, lists) for f in fields(Scenario) if f.name in names)]
         return _with_parameters(with_options, [*own, *options, *HELP_OPTIONS])
@@ -136,13 +140,19 @@ def _one_launch(launches: list[str] | None) -> str | None:
     return launches[0] if launches else None
 
 
-def _over_launch(launch: str, options: dict[str, Any], context: typer.Context) -> dict[str, Any]:
-    """Return the options of an engine's launch command, overridden by the options on our command line."""
+def _over_launch(launch: str, options: dict[str, Any], context: typer.Context,
+                 lists: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the options of an engine's launch command, and those on our command line, which override them.
+
+    Parameters
+    ----------
+    lists : whether our options take lists; the values of one engine are then left out later, by what-if.
+    """
     from planner.launch import launch_options
 
     sources = {name: context.get_parameter_source(name) for name in options}
     given = {name: value for name, value in options.items() if getattr(sources[name], "name", "") == "COMMANDLINE"}
-    found, notes = launch_options(launch, model=given.get("model"))
+    found, notes = launch_options(launch, model=given.get("model"), beside={} if lists else given)
     defaults = {f.name: f.default for f in fields(Scenario)}
     others = [name for name, value in found.items() if name not in options and value != defaults[name]]
     own = {parameter.name for parameter in context.command.params}  # as `planner size` tries several numbers of ranks
@@ -152,7 +162,9 @@ def _over_launch(launch: str, options: dict[str, Any], context: typer.Context) -
             notes.append(f"--from-command: its {', '.join(names)} {what}")
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
-    return options | {name: value for name, value in found.items() if name in options} | given
+    stays = ("engine",)  # whose the other values are
+    return {name: value for name, value in found.items()
+            if name in options and (name not in given or name in stays)}, given
 
 
 def _choices(options: dict[str, Any]) -> dict[str, list[Any]]:

@@ -1,6 +1,8 @@
 """The context limit of a deployment: the scenario's, the model's, the trace's, or the longest that the KV cache holds.
 """
 
+from typing import Any
+
 from planner.catalog.architecture import Architecture
 from planner.deployment.sliding_windows import Windows
 from planner.engines import ENGINES
@@ -28,19 +30,33 @@ def longest_context(scenario: Scenario, policy: Policy, architecture: Architectu
     return longest_request + (CONTEXT_KEPT_FREE if policy.promises == "share" else 0)
 
 
-def fitted_context(longest: int, *, engine: str, version: str | None, num_gpu_blocks: int, block_size: int,
-                   state_blocks: int, windows: Windows | None) -> int:
+def fitted_context(longest: int, *, num_gpu_blocks: int, **rules: Any) -> int:
     """Return the longest context of one request that the KV cache holds, at most the model's [tokens].
 
     Parameters
     ----------
-    longest : context of the model [tokens].
-    state_blocks : blocks of a sequence's recurrent states or compressed windows [1].
-    windows : of sliding layers; None if the blocks are given.
+    longest, num_gpu_blocks, rules : as of `longest_fitting`.
 
     Raises
     ------
     CapacityError : the KV cache does not hold one token.
+    """
+    found = longest_fitting(longest, num_gpu_blocks=num_gpu_blocks, **rules)
+    if found < 1:
+        raise CapacityError(f"max_model_len = {FITTED_LENGTH}: the KV cache of {num_gpu_blocks:,} blocks does not hold "
+                            f"one token; raise gpu_memory_utilization or tensor_parallel_size")
+    return found
+
+
+def longest_fitting(longest: int, *, engine: str, version: str | None, num_gpu_blocks: int, block_size: int,
+                    state_blocks: int, windows: Windows | None) -> int:
+    """Return the longest context of one request that the KV cache holds, 0 if it holds no token [tokens].
+
+    Parameters
+    ----------
+    longest : context at most [tokens].
+    state_blocks : blocks of a sequence's recurrent states or compressed windows [1].
+    windows : of sliding layers; None if the blocks are given.
 
     Notes
     -----
@@ -55,10 +71,9 @@ def fitted_context(longest: int, *, engine: str, version: str | None, num_gpu_bl
             needed += windows.window_blocks(length, windows.window_chunk)
         return needed <= usable
 
-    if not fits(1):
-        raise CapacityError(f"max_model_len = {FITTED_LENGTH}: the KV cache of {num_gpu_blocks:,} blocks does not hold "
-                            f"one token; raise gpu_memory_utilization or tensor_parallel_size")
-    least, most = 1, longest
+    if fits(longest):
+        return longest
+    least, most = 0, longest - 1
     while least < most:
         middle = (least + most + 1) // 2
         least, most = (middle, most) if fits(middle) else (least, middle - 1)

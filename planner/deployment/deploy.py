@@ -195,7 +195,7 @@ def _check_pools(path: str, pools: Sequence[Pool], trace: Trace) -> None:
     """Raise FleetError where a request that one pool takes could not be taken, or gone on with, by another."""
     first = pools[0]
     same: list[tuple[str, Callable[[Deployment], Any], str]] = [
-        ("model", lambda each: each.architecture and each.architecture.name, "a router serves one model"),
+        ("model", lambda each: each.architecture and each.architecture.profile_name, "a router serves one model"),
     ]
     if first.role != "both":
         same += [("max_model_len", lambda each: each.settings.max_model_len, "a request is prefilled and decoded"),

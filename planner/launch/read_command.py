@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -22,6 +23,7 @@ from planner.launch.longer_context import check_longer_context
 from planner.launch.settle import settle
 from planner.launch.take_flags import take_flag, take_variable
 from planner.launch.taken import Taken
+from planner.settings.crossing import crossed
 from planner.settings.deployment_options import SIZES
 from planner.settings.scenario import Scenario
 
@@ -103,16 +105,26 @@ def read_launch(command: str, *, reads_files: bool = True, model: str | None = N
                   unknown=tuple(taken.unknown), notes=tuple(notes))
 
 
-def launch_options(command: str, *, reads_files: bool = True, model: str | None = None, role: str = "both"
-                   ) -> tuple[dict[str, Any], list[str]]:
+def launch_options(command: str, *, reads_files: bool = True, model: str | None = None, role: str = "both",
+                   beside: Mapping[str, Any] = MappingProxyType({})) -> tuple[dict[str, Any], list[str]]:
     """Return the options that a launch command sets, and what a user should know of them.
+
+    Parameters
+    ----------
+    command, reads_files, model, role : as of `read_launch`.
+    beside : options that are given beside the command. With another engine, values that belong to the command's own
+        engine are left out.
 
     Raises
     ------
-    UsageError : as `read_launch`, whose parameters these are.
+    UsageError : as `read_launch`.
     """
     launch = read_launch(command, reads_files=reads_files, model=model, role=role)
-    return dict(launch.options), _notes(launch)
+    options, engine = dict(launch.options), beside.get("engine")
+    if engine not in ENGINES:
+        return options, _notes(launch)
+    options, about = crossed(options, dict.fromkeys(options.keys() - beside.keys(), options["engine"]), engine)
+    return options, [*_notes(launch), *about]
 
 
 def _notes(launch: Launch) -> list[str]:

@@ -88,7 +88,7 @@ def groups_of(scenario: Scenario, model: str, client: str) -> dict[str, str]:
 
 def model_of(deployment: Deployment) -> str:
     """Return the catalog's name of a deployment's model."""
-    return "unnamed" if deployment.architecture is None else deployment.architecture.name
+    return "unnamed" if deployment.architecture is None else deployment.architecture.profile_name
 
 
 def _table(path: Path, scenario: Scenario, client: str | None, free: Sequence[str]) -> list[Measurement]:

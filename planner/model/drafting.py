@@ -168,7 +168,7 @@ def _acceptance(scenario: Scenario, method: str, target: Architecture | None) ->
     given, tokens = scenario.speculative_acceptance, scenario.num_speculative_tokens
     if given is not None and given not in MEASURED:
         return cumulative_acceptance(given, tokens), ""
-    mode, name = given or MEASURED[0], "no model" if target is None else target.name
+    mode, name = given or MEASURED[0], "no model" if target is None else target.profile_name
     lengths = measured_lengths(name, method, mode)
     if lengths is not None:
         return acceptance_of_lengths(lengths, tokens), f"measured on SPEED-Bench coding, {mode}"

@@ -3,12 +3,14 @@
 from dataclasses import replace
 
 from planner.catalog.architecture import Architecture
-from planner.catalog.catalog_files import load_model
+from planner.catalog.catalog_files import is_path, load_model
 from planner.settings.scenario import Scenario
 
 
 def loaded_model(scenario: Scenario) -> Architecture | None:
-    """Return the scenario's model, without its vision encoder where that is not loaded; None without a model.
+    """Return the scenario's model by the name that was asked for; None without a model.
+
+    Its vision encoder is left out if the engine does not load it.
 
     Raises
     ------
@@ -17,6 +19,8 @@ def loaded_model(scenario: Scenario) -> Architecture | None:
     if scenario.model is None:
         return None
     architecture = load_model(scenario.model)
+    if not is_path(scenario.model) and scenario.model != architecture.name:
+        architecture = replace(architecture, name=scenario.model, profile=architecture.name)
     if scenario.language_model_only:
         return replace(architecture, vision=None, encoders_left_out=())
     return architecture

@@ -53,6 +53,9 @@ def advise(trace: Trace, scenario: Scenario, deployment: Deployment, summary: Ma
         except PlannerError as error:
             advice.append(row | {"reason": str(error)})
             continue
+        if other["would_not_start"] is not None:
+            advice.append(row | {"reason": other["would_not_start"]})
+            continue
         known = value is not None and other[metric] is not None
         advice.append(row | {"num_gpus": other["deployment"]["num_gpus"], "value": other[metric],
                              "gain": sign * (other[metric] - value) if known else None})

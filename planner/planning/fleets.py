@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from planner.catalog.catalog_files import load_gpu, load_model
 from planner.catalog.gpus import Gpu
 from planner.deployment.deploy import Deployment, Pool, pools_of, resolve
+from planner.deployment.starting import startable
 from planner.errors import UsageError
 from planner.planning.fewest import Divided, apart, of_two_kinds, together
 from planner.planning.price_list import ON_DEMAND, RESERVED, SPOT, TERMS
@@ -29,11 +30,13 @@ class Kind:
     scenario : of a replica, or of one that prefills.
     decode : of a replica that decodes; None where it is of the same kind.
     divided : how replicas share the work: `fewest.together` or `fewest.apart`.
+    lowered : a sentence on a context limit that is lower than the engine's default, so that the engine starts.
     """
 
     scenario: Scenario
     decode: Scenario | None
     divided: Divided
+    lowered: str | None = None
 
     @property
     def names(self) -> KindNames:
@@ -50,6 +53,24 @@ class Kind:
         """Return the same replicas behind another router."""
         decode = None if self.decode is None else replace(self.decode, router=router)
         return replace(self, scenario=replace(self.scenario, router=router), decode=decode)
+
+    def started(self, trace: Trace) -> "Kind":
+        """Return the kind with a context limit with which its engines start; replicas of two kinds have the same.
+
+        Raises
+        ------
+        CapacityError : an engine would not start, and no limit that holds the requests of the trace helps.
+        """
+        found = startable(self.scenario, trace)
+        if self.decode is None:
+            return replace(self, scenario=found.scenario, lowered=found.lowered)
+        other = startable(self.decode, trace)
+        least = min((found, other), key=lambda each: each.deployment.settings.max_model_len)
+        if least.lowered is None:
+            return self
+        limit = least.scenario.max_model_len
+        return replace(self, scenario=replace(self.scenario, max_model_len=limit),
+                       decode=replace(self.decode, max_model_len=limit), lowered=least.lowered)
 
     def deployed(self, trace: Trace) -> Deployment:
         """Return a fleet of the kind, made concrete for a trace."""

@@ -124,6 +124,8 @@ def _metrics(trace: Trace, study: Study,
     """Return the numbers of the summary and other metrics that are asked for, notes on them, and the objectives."""
     outcome = replay(trace, study.scenario, slo=study.objectives, recording=Recording())
     summary = outcome.summary
+    if summary["would_not_start"] is not None:
+        raise CapacityError(summary["would_not_start"])
     statistics = {name: statistic for name in names if (statistic := parse_statistic(name)) is not None}
     summary |= {name: _statistic(outcome.result, statistic) for name, statistic in statistics.items()
                 if name not in summary}

@@ -13,9 +13,10 @@ from planner.files.nested import parse_toml
 from planner.planning.pareto import is_less_better
 from planner.planning.study import number_of, text_of
 from planner.planning.targets import Target, parse_target
+from planner.settings.crossing import check_axes, crossed
 from planner.settings.objectives import Objectives, given_objectives
 from planner.settings.option_text import option_values
-from planner.settings.scenario import Scenario, given_options, parse_scenario
+from planner.settings.scenario import OPTION_DEFAULTS, Scenario, given_options, parse_scenario
 from planner.settings.statistic import Statistic, metric_key
 
 KEYS = ("trace", "format", "slo", "attainment", "pareto", "constraint", "scenario", "axes")
@@ -35,10 +36,11 @@ def objective_column(statistic: Statistic) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One configuration of a grid: its values by axis, and as a scenario."""
+    """One configuration of a grid: its values by axis, as a scenario, and notes on fixed values that do not hold."""
 
     values: Mapping[str, Any]
     scenario: Scenario
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +85,12 @@ class Sweep:
         ------
         UsageError : a value is not of its option's type.
         """
-        first = {axis: values[0] for axis, values in self.axes.items()}
+        check_axes(self.axes)
+        points, first = Points(self.fixed, self.axes), {axis: values[0] for axis, values in self.axes.items()}
         for axis, values in self.axes.items():
             for value in values:
-                parse_scenario({**self.fixed, **first, axis: value})
-        return Points(self.fixed, self.axes)
+                points.made({**first, axis: value})
+        return points
 
 
 class Points(Sequence[Point]):
@@ -108,8 +111,14 @@ class Points(Sequence[Point]):
     def __getitem__(self, place: int | slice) -> Point | list[Point]:
         if isinstance(place, slice):
             return [self[each] for each in range(*place.indices(len(self)))]
-        chosen = self.values(place)
-        return Point(values=chosen, scenario=parse_scenario({**self._fixed, **chosen}))
+        return self.made(self.values(place))
+
+    def made(self, chosen: dict[str, Any]) -> Point:
+        """Return the configuration of values by axis; fixed values belong to the fixed engine."""
+        owner = self._fixed.get("engine", OPTION_DEFAULTS["engine"])
+        fixed = {name: value for name, value in self._fixed.items() if name not in chosen}
+        taken, notes = crossed(fixed, dict.fromkeys(fixed, owner), chosen.get("engine", owner))
+        return Point(values=chosen, scenario=parse_scenario({**taken, **chosen}), notes=tuple(notes))
 
     def values(self, place: int) -> dict[str, Any]:
         """Return a configuration's values by axis.
@@ -143,7 +152,8 @@ def plan_sweep(trace: str, scenario: Scenario, axes: Mapping[str, Sequence[Any]]
     UsageError, UnknownNameError : something in it is wrong.
     """
     asked = {"trace": trace, "format": format, "slo": slo, "attainment": attainment, "pareto": list(front),
-             "scenario": {name: value for name, value in given_options(scenario).items() if name not in axes},
+             "scenario": {name: value for name, value in given_options(scenario).items()
+                          if name not in axes or name == "engine"},  # whose the fixed values are
              "constraint": [dict(each) for each in constraints], "axes": {name: list(axes[name]) for name in axes}}
     return parse_sweep({key: value for key, value in asked.items() if value is not None}, Path())
 

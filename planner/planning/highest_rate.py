@@ -8,9 +8,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.deployment.deploy import Deployment, pools_of, resolve
+from planner.deployment.deploy import Deployment, pools_of
 from planner.deployment.pools import read_fleet
 from planner.deployment.shaped_load import shape_load
+from planner.deployment.starting import startable
 from planner.errors import UsageError
 from planner.planning.alternatives import COMPARED, matters
 from planner.planning.bracket import RATE, UNKNOWNS, Unknown, UnreachableLoadError
@@ -140,8 +141,9 @@ def capacity(trace: Trace, scenario: Scenario, objectives: Objectives, search: S
         trace = replace(at_client_rate(trace, 1.0, seed=search.seed), arrivals="recorded")
     shaped = shape_load(scenario, trace)
     recorded = rate_of(shaped)
-    load = Load(deployment=resolve(scenario, shaped), trace=shaped, objectives=objectives, search=search)
-    asked = _asked(load, trace, recorded)
+    started = startable(scenario, shaped)
+    load = Load(deployment=started.deployment, trace=shaped, objectives=objectives, search=search)
+    asked = _asked(load, trace, recorded, started.lowered)
     verdict, times_s = load.judged(apart_in_time(shaped))
     if not verdict.is_met:  # alone they miss the objectives, so they do at any rate
         return _infeasible(load, asked, verdict, times_s, "requests that each run alone", None)
@@ -153,7 +155,7 @@ def capacity(trace: Trace, scenario: Scenario, objectives: Objectives, search: S
     bracket, longest = found.bracket, load.longer(found.times)
     scalings, routers = _compared(longest, bracket.lower, is_drawn)
     return replace(
-        _feasible(longest, asked, found, recorded, scenario), scalings=scalings, routers=routers,
+        _feasible(longest, asked, found, recorded, started.scenario), scalings=scalings, routers=routers,
         confidence=Confidence(**confidence_of(load, bracket.lower)) if search.replicates else None,
         notes=(*asked.notes, *search_notes(bracket, found, RATE), *_rests_on(scalings, routers)))
 
@@ -180,17 +182,18 @@ def check_search(scenario: Scenario, search: Search) -> None:
                              f"load; leave it out")
 
 
-def _asked(load: Load, trace: Trace, recorded: float) -> CapacityAnswer:
+def _asked(load: Load, trace: Trace, recorded: float, lowered: str | None) -> CapacityAnswer:
     """Return what was asked, what was assumed and of what, in an answer that has no rate yet.
 
     Parameters
     ----------
     trace : as it was given; `load` has it shaped.
     recorded : its rate when shaped [1/s].
+    lowered : a sentence on a context limit that is lower than the engine's default.
     """
     objectives, search, scenario = load.objectives, load.search, load.deployment.scenario
     routed = is_routed(load.deployment)
-    assumptions = [f"the rate changes by {search.scaling}: {MEANINGS[search.scaling]}"]
+    assumptions = [*filter(None, [lowered]), f"the rate changes by {search.scaling}: {MEANINGS[search.scaling]}"]
     if routed:
         assumptions.append(f"the router is {scenario.router}")
     return CapacityAnswer(
@@ -239,7 +242,7 @@ def _feasible(load: Load, asked: CapacityAnswer, found: Settled, recorded: float
 
     Parameters
     ----------
-    scenario : as it was given.
+    scenario : as it was given, with a context limit with which the engine starts.
     """
     bracket = found.bracket
     probes = dict(bracket.probes)

@@ -66,7 +66,7 @@ def pruned_notes(kinds: Sequence[Kind]) -> list[str]:
 
 def _can_be_deployed(kind: Kind, load: Trace) -> bool:
     try:
-        kind.deployed(load)
+        kind.started(load)
     except (CapacityError, CatalogError):
         return False
     return True

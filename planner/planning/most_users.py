@@ -5,6 +5,7 @@ from typing import Any
 
 from planner.deployment.deploy import Deployment, resolve
 from planner.deployment.shaped_load import shape_load
+from planner.deployment.starting import startable
 from planner.errors import UsageError
 from planner.planning.bracket import UNKNOWNS, Unknown, UnreachableLoadError
 from planner.planning.capacity_search import Settled, confidence_of, largest_from, search_notes, settled
@@ -140,8 +141,9 @@ def most_users(trace: Trace, scenario: Scenario, objectives: Objectives, search:
     shaped = with_pauses(shaped, search.of, search.think_time)
     turns = in_turn(shaped, search.of)
     known = limited(scenario, search.of, 1, None) if search.of == "sessions" else scenario  # for the notes
-    users = Users(deployment=resolve(known, turns), trace=turns, objectives=objectives, search=search)
-    asked = _asked(users, trace, shaped)
+    started = startable(known, turns)
+    users = Users(deployment=started.deployment, trace=turns, objectives=objectives, search=search)
+    asked = _asked(users, trace, shaped, started.lowered)
     replicas = max(scenario.data_parallel_size, 1)
     try:
         found = settled(users, START * replicas)
@@ -155,7 +157,8 @@ def most_users(trace: Trace, scenario: Scenario, objectives: Objectives, search:
     longest = users.longer(found.times)
     routers = _behind_routers(longest, found.bracket.lower)
     sure = UserConfidence(**confidence_of(users, found.bracket.lower)) if search.replicates else None
-    return replace(_feasible(longest, asked, found, scenario), routers=routers, confidence=sure,
+    given = replace(scenario, max_model_len=started.scenario.max_model_len)
+    return replace(_feasible(longest, asked, found, given), routers=routers, confidence=sure,
                    notes=(*asked.notes, *search_notes(found.bracket, found, users.unknown)))
 
 
@@ -164,12 +167,12 @@ def _capacity(search: Search, most: int) -> dict[str, Any]:
     return {f"capacity_{search.of}": most}
 
 
-def _asked(users: Users, trace: Trace, shaped: Trace) -> UsersAnswer:
+def _asked(users: Users, trace: Trace, shaped: Trace, lowered: str | None) -> UsersAnswer:
     """Return what was asked, what was assumed and of what, in an answer that has no number yet."""
     objectives, search, scenario = users.objectives, users.search, users.deployment.scenario
     think_s, assumption = think_time(shaped, search.of, search.think_time)
     routed = is_routed(users.deployment)
-    assumptions = [assumption, *([f"the router is {scenario.router}"] if routed else [])]
+    assumptions = [*filter(None, [lowered]), assumption, *([f"the router is {scenario.router}"] if routed else [])]
     return UsersAnswer(
         of=search.of, feasible=False, missed=(), capacity_per_gpu=0.0, **_capacity(search, 0), request_throughput=None,
         attainment_at_capacity=None, limiting_metric="none", bracket=UserBracket(lower=0, upper=None),
@@ -184,7 +187,7 @@ def _asked(users: Users, trace: Trace, shaped: Trace) -> UsersAnswer:
 
 
 def _feasible(users: Users, asked: UsersAnswer, found: Settled, scenario: Scenario) -> UsersAnswer:
-    """Return the most users, and what every tried number came to; `scenario` is as it was given."""
+    """Return the most users, and what every tried number came to; `scenario` is as it was given, and starts."""
     bracket, probes = found.bracket, dict(found.bracket.probes)
     most = round(bracket.lower)
     replayed = of_users(replace(scenario, seed=users.search.seed or None), users.search.of, most,

@@ -10,6 +10,8 @@ from planner.planning.sensitivity_answer import Sensitivity
 from planner.settings.objectives import Required
 
 PerMonth = Annotated[float, Key("USD", "Price of the GPUs over 730 hours")]
+Lowered = Annotated[str | None, Key("", "Why the command has a lower context limit than the engine's default. Null if "
+                                    "it has not")]
 PerYear = Annotated[float, Key("USD", "Price of the GPUs over 8,760 hours")]
 
 
@@ -70,6 +72,7 @@ class Fleet:
     """A fleet that meets the objectives, with the fewest replicas of its kind."""
 
     kind: Annotated[KindNames, Spread()]
+    lowered: Lowered = None
     command: Annotated[str, Key("", "Command that launches a replica")]
     command_lacks: Annotated[tuple[str, ...], Key(
         "", "Options that the engine's command has no flag for, and weights that it needs")]
@@ -195,6 +198,7 @@ class SplitPool:
     num_gpus: Annotated[int, Key("1", "GPUs, with spares")]
     cost_usd_per_hour: Annotated[float, Key("USD/h", "Price of the GPUs")]
     command: Annotated[str, Key("", "Command that launches a replica")]
+    lowered: Lowered = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

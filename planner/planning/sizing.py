@@ -129,8 +129,7 @@ def _sized(traffic: Traffic, kinds: Sequence[Kind], objectives: Objectives,
         longest_first = sorted(range(len(tried)), key=lambda place: replica_cost(tried[place], choices))
         calls = [later(_fleet)(traffic, tried[place], objectives, choices) for place in longest_first]
         found = in_parallel("sizing fleets", calls, len(calls), choices.jobs)
-        return [(tried[place], fleet) for place, fleet in sorted(zip(longest_first, found, strict=True),
-                                                                 key=lambda each: each[0])]
+        return [sized for _, sized in sorted(zip(longest_first, found, strict=True), key=lambda each: each[0])]
 
     if not choices.prune_layouts:
         return fleets_of(kinds), []
@@ -249,18 +248,20 @@ def _distance(fleet: UnableFleet) -> float:
     return max(math.inf if each.missed_by is None else each.missed_by for each in fleet.missed)
 
 
-def _fleet(traffic: Traffic, kind: Kind, objectives: Objectives, choices: Choices) -> Fleet | UnableFleet:
-    """Return the fewest replicas of one kind, or of one that prefills and another that decodes; or why there are none.
+def _fleet(traffic: Traffic, kind: Kind, objectives: Objectives,
+           choices: Choices) -> tuple[Kind, Fleet | UnableFleet]:
+    """Return a kind whose engines start with its fewest replicas, also of one that prefills and another that decodes.
 
-    Of two kinds the cheapest that `cheapest_split` finds.
+    Of two kinds the cheapest that `cheapest_split` finds. A kind that cannot serve the load comes with the reason.
     """
     load = traffic.load()
     try:
+        kind = kind.started(traffic.trace)
         deployment = kind.deployed(load)
         sized = _settled(traffic, load, deployment, objectives, kind)
     except (CapacityError, CatalogError, UnreachableError) as error:
         missed = error.missed if isinstance(error, UnreachableError) else ()
-        return UnableFleet(kind=kind.names, reason=str(error), missed=missed)
+        return kind, UnableFleet(kind=kind.names, reason=str(error), missed=missed)
     sized = traded(kind, sized, objectives, choices)
     served = sized.served
     deployment, summary = served.deployment, summarize(served, None)
@@ -271,8 +272,8 @@ def _fleet(traffic: Traffic, kind: Kind, objectives: Objectives, choices: Choice
     mean_rps = _mean_rps(traffic, choices, summary["request_throughput"])
     command, lacking = launch_command(replace(kind.scenario, router=None))
     schedule, schedule_reason = _schedule(traffic, load, deployment, objectives, choices, num_gpus, kind)
-    return Fleet(
-        kind=kind.names, command=command, command_lacks=tuple(lacking),
+    return kind, Fleet(
+        kind=kind.names, lowered=kind.lowered, command=command, command_lacks=tuple(lacking),
         decode_command=None if kind.decode is None else launch_command(replace(kind.decode, router=None))[0],
         num_replicas=sized.count + spare_replicas(choices, kind.divided),
         prefill_replicas=sum(part.pool.num_groups for part in parts if part.pool.role == "prefill"),

@@ -68,7 +68,7 @@ def parse_study(name: str, values: Mapping[str, Any], folder: Path) -> Study:
     notes: list[str] = []
     if launch is not None:
         launch = beside(folder, "from_command", launch)
-        found, notes = launch_options(launch, model=text_of(options, "model"))
+        found, notes = launch_options(launch, model=text_of(options, "model"), beside=options)
         options = found | options
     return Study(name=name, trace=trace_beside(folder, trace), format=text_of(values, "format"),
                  scenario=parse_scenario(options),

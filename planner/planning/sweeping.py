@@ -11,6 +11,8 @@ import joblib
 import numpy as np
 import polars as pl
 
+from planner.deployment.shaped_load import shape_load
+from planner.deployment.starting import startable
 from planner.errors import PlannerError, UnknownNameError, UsageError
 from planner.files.nested import parse_json
 from planner.files.table_file import DAMAGE
@@ -160,12 +162,17 @@ def _row(trace: Trace, point: Point, objectives: Objectives | None) -> dict[str,
     keep_freed_memory()
     try:
         summary = replay(trace, point.scenario, slo=objectives, recording=Recording()).summary
+        if summary["would_not_start"] is not None:
+            started = startable(point.scenario, shape_load(point.scenario, trace))
+            summary = replay(trace, started.scenario, slo=objectives, recording=Recording()).summary
+            summary["notes"].insert(0, started.lowered)
     except UnknownNameError:
         raise
     except PlannerError as error:
         return {"status": str(error)}
-    return {"status": "done", "num_gpus": summary["deployment"]["num_gpus"], "bottleneck": summary["bottleneck"],
-            "notes": "\n".join(summary["notes"]), **_objective_values(summary), **numbers(summary)}
+    return {"status": "done", "num_gpus": summary["deployment"]["num_gpus"],
+            "max_model_len": summary["deployment"]["max_model_len"], "bottleneck": summary["bottleneck"],
+            "notes": "\n".join((*point.notes, *summary["notes"])), **_objective_values(summary), **numbers(summary)}
 
 
 def _objective_values(summary: Mapping[str, Any]) -> dict[str, float | None]:

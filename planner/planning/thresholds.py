@@ -10,7 +10,8 @@ import numpy as np
 from planner.deployment.conditions import accepted, described, is_open, routes_of, with_threshold
 from planner.deployment.deploy import Deployment, Pool, resolve_pools
 from planner.deployment.pools import PoolSpec, read_fleet
-from planner.errors import FleetError, UsageError
+from planner.deployment.starting import Startable, startable
+from planner.errors import CapacityError, FleetError, UsageError
 from planner.launch import launch_command
 from planner.planning.alternatives import MOST_TIMES
 from planner.planning.fewest import divided_into, fewest_replicas, together
@@ -70,7 +71,28 @@ class OpenFleet:
         ------
         FleetError : both pools accept some request, or none does; a pool is impossible.
         """
-        specs = [replace(spec, accepts=with_threshold(spec.accepts, threshold)) for spec in self.specs]
+        return self._resolved(threshold, self._at(threshold), load)
+
+    def started(self, threshold: int, load: Trace) -> tuple[Deployment, list[Startable]]:
+        """Return `deployed`, and its pools with context limits with which their engines start.
+
+        Raises
+        ------
+        FleetError : as of `deployed`.
+        CapacityError : an engine would not start, and no limit that holds the requests of its pool helps.
+        """
+        specs = self._at(threshold)
+        pools = [startable(replace(spec.scenario, fleet=None), load.take(np.flatnonzero(accepted(spec.accepts, load))))
+                 for spec in specs]
+        limited = [replace(spec, scenario=replace(spec.scenario, max_model_len=pool.scenario.max_model_len))
+                   for spec, pool in zip(specs, pools, strict=True)]
+        return self._resolved(threshold, limited, load), pools
+
+    def _at(self, threshold: int) -> list[PoolSpec]:
+        return [replace(spec, accepts=with_threshold(spec.accepts, threshold)) for spec in self.specs]
+
+    def _resolved(self, threshold: int, specs: Sequence[PoolSpec], load: Trace) -> Deployment:
+        """Make pools with a threshold concrete."""
         where = str(self.scenario.fleet)
         routes = routes_of([spec.accepts for spec in specs], [spec.name for spec in specs], load, where)
         if len(routes.pools) < 2 and len(routes.pools[0]) < 2:
@@ -155,12 +177,12 @@ def _at(fleet: OpenFleet, threshold: int, load: Trace, objectives: Objectives,
         choices: Choices) -> SplitFleet | str:
     """Return the cheapest fleet with a threshold, or why there is none."""
     try:
-        deployment = fleet.deployed(threshold, load)
+        deployment, pools = fleet.started(threshold, load)
         served = fewest_of_both(load, deployment, objectives, [replica_price(pool, choices)
                                                                for pool in deployment.pools])
-    except UnreachableError as error:
+    except (CapacityError, UnreachableError) as error:
         return str(error)
-    return _answer(threshold, fleet.specs, served, objectives, choices)
+    return _answer(threshold, pools, served, objectives, choices)
 
 
 def fewest_of_both(load: Trace, deployment: Deployment, objectives: Objectives,
@@ -278,20 +300,20 @@ def _beside(load: Trace, deployment: Deployment, objectives: Objectives, first: 
     return counts_of(fewest_replicas(load, deployment, objectives, divided=divided)[0])
 
 
-def _answer(threshold: int, specs: Sequence[PoolSpec], served: ReplayResult, objectives: Objectives,
+def _answer(threshold: int, started: Sequence[Startable], served: ReplayResult, objectives: Objectives,
             choices: Choices) -> SplitFleet:
     """Return a fleet of two pools as an answer, with spares."""
     summary, pools = summarize(served, None), served.deployment.pools
     cost = fleet_cost(served, choices)
     return SplitFleet(
         threshold_tokens=threshold, num_gpus=count_gpus(served) + spare_gpus(served.deployment, choices, together),
-        pools=tuple(_pool(pool, spec.scenario, served.trace, choices) for pool, spec in zip(pools, specs, strict=True)),
+        pools=tuple(_pool(pool, own, served.trace, choices) for pool, own in zip(pools, started, strict=True)),
         cost_usd_per_hour=cost, cost_usd_per_month=HOURS_PER_MONTH * cost,
         attainment=judge(objectives, served.times_s).attainment,
         p99_ttft_ms=summary["p99_ttft_ms"], p99_tpot_ms=summary["p99_tpot_ms"])
 
 
-def _pool(pool: Pool, scenario: Scenario, load: Trace, choices: Choices) -> SplitPool:
+def _pool(pool: Pool, started: Startable, load: Trace, choices: Choices) -> SplitPool:
     own, count = pool.deployment, pool.num_groups + choices.num_spare
     gpu = own.gpu
     assert gpu is not None
@@ -300,4 +322,4 @@ def _pool(pool: Pool, scenario: Scenario, load: Trace, choices: Choices) -> Spli
         tensor_parallel_size=own.layout.tensor_parallel_size, max_model_len=own.settings.max_model_len,
         num_requests=int(accepted(pool.accepts, load).sum()), num_replicas=count,
         num_gpus=count * own.layout.num_gpus, cost_usd_per_hour=count * replica_price(pool, choices),
-        command=launch_command(replace(scenario, router=None, fleet=None))[0])
+        command=launch_command(replace(started.scenario, router=None))[0], lowered=started.lowered)

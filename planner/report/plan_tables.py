@@ -167,7 +167,8 @@ def _fleet_rows(fleets: Sequence[Fleet | UnableFleet]) -> list[str]:
             lines.append(f"{name}{_replicas(fleet):>9}{fleet.num_gpus:>6,}{fleet.cost_usd_per_hour:>10.2f}"
                          f"{fleet.cost_usd_per_million_output_tokens:>10.3f}{fleet.power_kw:>8.2f}"
                          f"{_growth(fleet.headroom):>10}  {fleet.limiting_metric}"
-                         f"{'; times by priors' if fleet.priors else ''}")
+                         f"{'; times by priors' if fleet.priors else ''}"
+                         f"{'; max_model_len is lowered' if fleet.lowered else ''}")
     return lines
 
 
@@ -178,8 +179,8 @@ def _closing_words(result: SizeAnswer) -> list[str]:
     if result.growth is not None:
         lines.append(f"growth of {result.growth.growth}: {result.growth.sentence}")
     if best is not None:
-        lines.append(launch_line(best.command, best.command_lacks))
-        lines += replay_lines(best.replay_command)
+        lines += [launch_line(best.command, best.command_lacks), *filter(None, [best.lowered]),
+                  *replay_lines(best.replay_command)]
     if best is not None and best.decode_command is not None:
         lines.append(f"launch of decode replicas: {best.decode_command}")
     if best is not None and best.schedule is not None:

@@ -18,8 +18,8 @@ def share_table(answer: ShareAnswer) -> str:
     gpus = [("gpu", "cluster", "used", "to add"),
             *((each.gpu, f"{each.available:,}", f"{each.used:,}", f"{each.lacking:,}" if each.lacking else "")
               for each in answer.gpus)]
-    commands = [f"{each.deployment}: {line}" for each in answer.deployments
-                for line in (each.fleet.command, *replay_lines(each.fleet.replay_command))]
+    commands = [f"{each.deployment}: {line}" for each in answer.deployments for line in (
+        each.fleet.command, *filter(None, [each.fleet.lowered]), *replay_lines(each.fleet.replay_command))]
     return "\n".join([_verdict(answer), *(aligned(rows) if answer.deployments else []), *aligned(gpus), *commands])
 
 

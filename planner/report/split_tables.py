@@ -17,7 +17,8 @@ def split_words(result: SizeAnswer) -> list[str]:
             f"{_against_one(fleet, single)}",
             f"two pools: predicted {100 * fleet.attainment:.2f} % of the requests, p99 TTFT "
             f"{ms_text(fleet.p99_ttft_ms)}, p99 TPOT {ms_text(fleet.p99_tpot_ms)}",
-            *(f"launch of pool {pool.name}: {pool.command}" for pool in fleet.pools)]
+            *(f"{lead}{pool.name}: {text}" for pool in fleet.pools
+              for lead, text in (("launch of pool ", pool.command), ("pool ", pool.lowered)) if text is not None)]
 
 
 def _against_one(fleet: SplitFleet, single: float | None) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 from planner.replays.attempts import COUNTED
 from planner.report.cells import cell_text, launch_line, number_text
 from planner.report.tenant_tables import tenant_lines
+from planner.report.verdict_line import first_words
 from planner.report.verdicts import objective_lines
 from planner.results.limits import QUEUE_LIMITS, STEP_BOUNDS
 from planner.results.phases import PHASES
@@ -53,7 +54,7 @@ UNITS = {
 def summary_table(summary: Mapping[str, Any]) -> str:
     """Return one summary as aligned text; what does not exist for the input is left out."""
     verdict = saturation_sentence(summary)
-    lines = [_headline(summary), *_memory_line(summary), *([verdict] if verdict else [])]
+    lines = [_headline(summary), *first_words(summary), *_memory_line(summary), *([verdict] if verdict else [])]
     for title, keys in ROWS:
         shown = [(key, summary[key]) for key in keys if summary.get(key) is not None and key not in IN_A_LINE]
         if title == "Requests":

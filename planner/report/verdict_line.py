@@ -49,19 +49,27 @@ def verdict_line(summary: Mapping[str, Any]) -> VerdictLine:
     ----------
     summary : as `run.replay` makes it.
     """
-    unserved, targets = _unserved(summary), _targets(summary)
+    without_answer, targets = unserved(summary), _targets(summary)
+    if (refusal := summary.get("would_not_start")) is not None:
+        return VerdictLine(kind=Kind.UNSERVED, sentence=f"{refusal[0].upper()}{refusal[1:]}")
     if summary.get("saturated") == YES:
-        return VerdictLine(kind=Kind.OVERLOADED, sentence=_joined(f"Overloaded{_rates(summary)}", unserved))
+        return VerdictLine(kind=Kind.OVERLOADED, sentence=_joined(f"Overloaded{_rates(summary)}", without_answer))
     if targets is not None and targets[0]:
-        return VerdictLine(kind=Kind.KEPT, sentence=_joined(f"Keeps its targets: {targets[1]}", unserved))
-    if unserved:
+        return VerdictLine(kind=Kind.KEPT, sentence=_joined(f"Keeps its targets: {targets[1]}", without_answer))
+    if without_answer:
         missed = f"Misses its targets: {targets[1]}" if targets is not None else ""
-        return VerdictLine(kind=Kind.UNSERVED, sentence=_joined(unserved, missed))
+        return VerdictLine(kind=Kind.UNSERVED, sentence=_joined(without_answer, missed))
     if targets is not None:
         return VerdictLine(kind=Kind.MISSED, sentence=f"Misses its targets: {targets[1]}")
     count = f"All {summary['completed']:,} requests are served"
     return VerdictLine(kind=Kind.NO_TARGETS, sentence="; ".join([count, *(shares(judged_of(summary))
                                                                            or ["no targets are set"])]))
+
+
+def first_words(summary: Mapping[str, Any]) -> list[str]:
+    """Return lines that stand before all numbers: the engine would not start, or no request is completed."""
+    return [*filter(None, [summary.get("would_not_start")]),
+            *([unserved(summary)] if summary["completed"] == 0 else [])]
 
 
 def _targets(summary: Mapping[str, Any]) -> tuple[bool, str] | None:
@@ -81,7 +89,7 @@ def _rates(summary: Mapping[str, Any]) -> str:
     return f": {offered:,.3g} requests/s arrive, {served:,.3g}/s are served"
 
 
-def _unserved(summary: Mapping[str, Any]) -> str:
+def unserved(summary: Mapping[str, Any]) -> str:
     """Return in words which requests have no answer; empty if all have one."""
     cancelled = summary.get("num_cancelled", 0)
     counts = [(count, f"rejected: {_reason(summary, name)}")

@@ -135,6 +135,7 @@ SUMMARY: Mapping[str, Term] = {
                            "for each pool"),
     "simulated_requests_per_s": Term("requests/s", "Speed of the replay's loop"),
     "wall_s": Term("s", "Wall-clock time of the replay"),
+    "would_not_start": Term("1", "Why the engine would not start with this deployment. Null if it starts"),
     "notes": Term("1", "Notes for the reader of the result, as texts"),
     "deployment": Term("1", "The deployment as resolved: each option, its GPUs and its memory"),
     "workload": Term("1", "The trace's source, the rows read, kept and dropped, and the options of the load"),

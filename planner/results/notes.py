@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from planner.catalog.catalog_files import other_checkpoint
 from planner.catalog.families import COMPRESSED
 from planner.deployment.deploy import Deployment, Pool, pools_of
 from planner.engines import ENGINES
@@ -106,7 +107,7 @@ def _engines(deployment: Deployment, trace: Trace) -> list[str]:
         lines.append(_images(deployment))
     if "adapter" in columns and not settings.max_loras:
         lines.append("the trace's LoRA adapters are ignored; --max-loras replays them")
-    lines += window_memory(deployment, trace) + memory_notes(deployment)
+    lines += _checkpoint(deployment) + window_memory(deployment, trace) + memory_notes(deployment)
     lines += _kv_cache(deployment) + _encoders(deployment) + _kernels(deployment)
     return lines + _context(deployment) + _release(deployment) + _calibration(deployment)
 
@@ -120,6 +121,15 @@ def _prefill_worker(pool: Pool) -> list[str]:
     return [f"a step takes {slowdown_of(scenario.engine).ratio:g} times its kernels on a replica that only prefills: "
             f"the mean of the other engines, since no published run shows {ENGINES[scenario.engine].title}'s; "
             f"--prefill-worker-ratio sets the number"]
+
+
+def _checkpoint(deployment: Deployment) -> list[str]:
+    """Say that the model's name is an alias, and which checkpoint a launch command names in its place."""
+    model, arch = deployment.scenario.model, deployment.architecture
+    other = None if model is None or arch is None else other_checkpoint(model)
+    return [] if other is None or arch is None else [
+        f"{model} is the catalog's {arch.profile_name}, and a launch command names {other}; --model takes the name of "
+        f"another checkpoint"]
 
 
 def _kv_cache(deployment: Deployment) -> list[str]:
@@ -186,29 +196,15 @@ def _kernels(deployment: Deployment) -> list[str]:
 
 
 def _context(deployment: Deployment) -> list[str]:
-    """Say the context limit where it is not the model's, and that vLLM would not start with it.
-
-    A request of the longest context must fit into vLLM's KV cache.
-
-    Layers with a state need less for it, and of models that have some nothing is said; sliding layers need windows.
-    """
-    arch, settings, memory = deployment.architecture, deployment.settings, deployment.memory
+    """Say the context limit if it is not the model's."""
+    arch, settings = deployment.architecture, deployment.settings
     engine = ENGINES[deployment.scenario.engine]
     if deployment.scenario.max_model_len == FITTED_LENGTH:
         return _fitted(deployment)
-    lines = []
-    if arch is not None and deployment.scenario.max_model_len is None and settings.max_model_len < arch.max_model_len:
-        lines = [f"{engine.title} serves {arch.name} with max_model_len = {settings.max_model_len:,}, its context "
-                 f"before LongRoPE extends it to {arch.max_model_len:,}; --max-model-len gives a longer one"]
-    room = settings.num_gpu_blocks * settings.block_size
-    is_even = arch is not None and arch.has_even_layers
-    if memory is not None and memory.windows.window_tokens:
-        is_even = True
-        room = memory.windows.logged_tokens(settings.num_gpu_blocks, settings.max_model_len, of_pool=True)
-    if not engine.needs_whole_context or not is_even or room >= settings.max_model_len:
-        return lines
-    return [*lines, f"{engine.title} would not start: its KV cache holds {room:,} tokens, less than max_model_len = "
-            f"{settings.max_model_len:,}; lower --max-model-len"]
+    if arch is None or deployment.scenario.max_model_len is not None or settings.max_model_len >= arch.max_model_len:
+        return []
+    return [f"{engine.title} serves {arch.name} with max_model_len = {settings.max_model_len:,}, its context before "
+            f"LongRoPE extends it to {arch.max_model_len:,}; --max-model-len gives a longer one"]
 
 
 def _fitted(deployment: Deployment) -> list[str]:
@@ -264,7 +260,7 @@ def _calibration(deployment: Deployment) -> list[str]:
         return []
     source = read_table(Path(path), "source")
     fitted = f", fitted to {fitted_to(source)}" if "measured" in source else ""
-    own = {"gpu": deployment.stack.gpu.name, "model": deployment.stack.arch.name}
+    own = {"gpu": deployment.stack.gpu.name, "model": deployment.stack.arch.profile_name}
     others = [name for kind, name in own.items() if kind in source and name not in source[kind]]
     if others:
         fitted += f", none of them on {' or with '.join(others)}: its constants may not fit this deployment"

@@ -101,7 +101,8 @@ def _replicas(asked: Asked, outcome: Outcome, slo: Objectives) -> tuple[Change |
     """Return the fewest replicas that keep the targets, or why there are none."""
     scenario, result = asked.study.scenario, outcome.result
     if (scenario.is_closed_loop or result.deployment.pools or scenario.prefill_replicas or scenario.recycle_sessions
-            or scenario.data_parallel_attention or scenario.autoscale is not None):
+            or scenario.data_parallel_attention or scenario.autoscale is not None
+            or outcome.summary["would_not_start"] is not None):
         return None, ""
     offered, served = outcome.summary["offered_request_rate"], outcome.summary["served_request_rate"]
     guess = math.ceil(scenario.data_parallel_size * offered / served) if offered and served else 1

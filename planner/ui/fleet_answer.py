@@ -49,6 +49,8 @@ def card(found: SizeAnswer, best: Fleet, headroom: float, error: tuple[str, str]
             st.caption(plain(_summary(found, best, headroom)))
         with right:
             st.code(best.command, language=None, wrap_lines=True)
+            if best.lowered is not None:
+                st.caption(plain(f"{best.lowered}."))
             if best.command_lacks:
                 st.caption(plain(f"The command lacks {', '.join(best.command_lacks)}."))
             with st.container(horizontal=True, gap="small"):

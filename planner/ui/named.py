@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from planner.catalog.catalog_files import describe_model, load_gpu, load_model
+from planner.catalog.catalog_files import describe_model, is_path, load_gpu, load_model
 from planner.deployment.named_files import FILES
 from planner.errors import PlannerError, UsageError
 from planner.policies.builtin_policies import POLICIES
@@ -17,14 +17,20 @@ FAILURES = re.compile(r"[\d@+., e-]+")  # as in '2@600+120, 0@900'
 
 
 def known_name(kind: str, name: str) -> str | None:
-    """Return the catalog's name of a GPU or model that is called by an alias; None where there is none.
+    """Return the catalog's name of a GPU, or the checkpoint's name of a model; None if the catalog has neither.
 
-    No file is opened but the catalog's own.
+    No file is opened except the catalog's own.
 
     Parameters
     ----------
     kind : "gpu" or "model".
     """
+    found = catalog_name(kind, name)
+    return found if found is None or kind == "gpu" or is_path(name) else name
+
+
+def catalog_name(kind: str, name: str) -> str | None:
+    """Return the catalog's name of a GPU or model that is called by an alias; None if there is none."""
     known = names(kind)
     if name in known or name.endswith(ENDINGS):
         return name if name in known else None
@@ -36,18 +42,20 @@ def known_name(kind: str, name: str) -> str | None:
 
 
 def named(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options from a browser with the catalog's names, once no value of them can be a path.
+    """Return options from a browser with names of the catalog and of checkpoints, once no value of them can be a path.
 
     Raises
     ------
     UsageError : one is neither a known name nor text of the option's own form.
     """
-    found = {option: value if value is None or option not in FILES else _named(option, str(value))
-             for option, value in options.items()}
-    model = options.get("model")
-    if model is not None and found.get("quantization") is None and (own := _own_format(str(model), found["model"])):
-        found["quantization"] = own
-    return found
+    return {option: value if value is None or option not in FILES else _named(option, str(value))
+            for option, value in options.items()}
+
+
+def in_catalog(model: str) -> dict[str, str | None]:
+    """Return the catalog's name of a model, and its weight format if the catalog's checkpoint has another."""
+    name = catalog_name("model", model)
+    return {"model": name, "quantization": None if name is None else _own_format(model, name)}
 
 
 def _own_format(alias: str, name: str) -> str | None:

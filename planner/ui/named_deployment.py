@@ -14,7 +14,7 @@ from planner.measured.serverlog import engine_of_log
 from planner.measured.validate import Prediction, log_error, metrics_of
 from planner.report.difference_words import setting_words
 from planner.settings.scenario import Scenario
-from planner.ui.named import named
+from planner.ui.named import in_catalog
 from planner.ui.own_profiles import name_of
 
 FAR, FAR_QUEUED = 10.0, 100.0  # median error as a factor, from which measurements are of another deployment
@@ -35,7 +35,7 @@ def check_deployment(path: Path, scenario: Scenario) -> None:
     for option, theirs in _named(path).items():
         ours = getattr(scenario, option)
         if option == "model":
-            ours = None if ours is None else name_of(ours)
+            ours = None if ours is None else in_catalog(name_of(ours))["model"]
         if option == "quantization" and ours is None:  # the file's checkpoint has another format than the catalog's
             ours = "the format of the catalog's checkpoint"
         if ours is not None and ours != theirs:
@@ -61,12 +61,8 @@ def _named(path: Path) -> dict[str, Any]:
     said = _arguments(path)
     found: dict[str, Any] = {}
     model = next((said[name] for name in MODELS if isinstance(said.get(name), str)), None)
-    if model is not None:
-        try:
-            known = named({"model": model, "quantization": None})
-        except PlannerError:  # a model that the catalog lacks is not compared
-            known = {}
-        found |= {option: value for option, value in known.items() if value is not None}
+    if model is not None:  # a model that the catalog lacks is not compared
+        found |= {option: value for option, value in in_catalog(model).items() if value is not None}
     size = next((said[name] for name in SIZES if name in said), None)
     if isinstance(size, int) or str(size).isdecimal():
         found["tensor_parallel_size"] = int(str(size))

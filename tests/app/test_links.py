@@ -19,7 +19,7 @@ from planner.settings.scenario import Scenario
 from planner.ui import waiting
 from planner.ui.app import KEYS, PAGES
 from planner.ui.explore_page import _plan
-from planner.ui.named import known_name, named
+from planner.ui.named import in_catalog, known_name, named
 from planner.ui.option_fields import LEFT_OUT
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
@@ -159,7 +159,8 @@ def test_no_axis_of_a_grid_opens_a_file(option: str, secrets: list[str]) -> None
 
 def test_text_and_aliases_are_taken() -> None:
     assert named({"model": "meta-llama/Llama-3.1-8B-Instruct", "fail_replica": "2@600+120, 0@900", "gpu": None}) == {
-        "model": "llama-3.1-8b", "fail_replica": "2@600+120, 0@900", "gpu": None}
+        "model": "meta-llama/Llama-3.1-8B-Instruct", "fail_replica": "2@600+120, 0@900", "gpu": None}
+    assert in_catalog("meta-llama/Llama-3.1-8B-Instruct") == {"model": "llama-3.1-8b", "quantization": None}
     assert known_name("gpu", "NVIDIA H100 80GB HBM3") == "h100-sxm"
     for option, value in (("tenants", "t.toml"), ("fleet", "f.toml"), ("calibration", "c.toml"), ("router", "r.py:x"),
                           ("fail_replica", "f.csv"), ("model", "../config.json"), ("gpu", "gpus/x.toml")):

@@ -1,0 +1,166 @@
+"""Whether an engine starts with a deployment, and the context limit with which it does: one place decides this."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from planner.deployment.context_length import longest_fitting
+from planner.deployment.deploy import Deployment, resolve
+from planner.engines import ENGINES
+from planner.errors import CapacityError
+from planner.settings.scenario import Scenario
+from planner.traces import Trace
+
+AS_LAUNCHED = "would not start as launched"
+HELD_BACK = 0.1  # of the KV cache, for errors of the memory model, if the requests leave room for it
+ROUND_TOKENS = 1024  # a lowered limit is a multiple of it, unless a request of the trace is longer
+MOST_TRIES = 4  # limits that are tried: a lower limit can change the layout of the KV cache
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A reason for which an engine does not start.
+
+    Parameters
+    ----------
+    reason : a sentence.
+    remedy : what the user can change.
+    longest : the longest context limit with which the engine starts; None if no limit helps [tokens].
+    """
+
+    reason: str
+    remedy: str
+    longest: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Startable:
+    """A scenario with which its engine starts.
+
+    Parameters
+    ----------
+    scenario : with a lower `max_model_len` if the engine would not start without it.
+    deployment : of the scenario, for the trace.
+    lowered : a sentence on the lower limit; None if the scenario is as it was.
+    """
+
+    scenario: Scenario
+    deployment: Deployment
+    lowered: str | None = None
+
+
+def refusals(deployment: Deployment) -> list[Refusal]:
+    """Return the reasons for which the engine of a deployment does not start, those of all pools of a fleet.
+
+    Memory that does not hold the weights, the states or one KV block is an error before: `plan_memory` raises it.
+    """
+    if deployment.pools:
+        return [replace(found, reason=f"pool {pool.name}: {found.reason}")
+                for pool in deployment.pools for found in refusals(pool.deployment)]
+    if deployment.architecture is None:
+        return []
+    checks = (_whole_context(deployment), _whole_prompts(deployment), _decodes(deployment))
+    return [found for found in checks if found is not None]
+
+
+def would_not_start(deployment: Deployment) -> str | None:
+    """Return in a sentence why the engine of a deployment does not start, with the remedy; None if it starts."""
+    found = refusals(deployment)
+    return _sentence(found) if found else None
+
+
+def startable(scenario: Scenario, trace: Trace) -> Startable:
+    """Return a scenario with which its engine starts: with a lower context limit, if that helps.
+
+    A limit that the user gave stays. A lower limit must hold the longest request of the trace that the model can serve.
+
+    Raises
+    ------
+    CapacityError : the engine would not start, and no limit that holds the requests helps.
+    PlannerError : as `resolve`.
+    """
+    deployment = resolve(scenario, trace)
+    first = refusals(deployment)
+    if not first:
+        return Startable(scenario=scenario, deployment=deployment)
+    if scenario.max_model_len is not None or deployment.pools:
+        raise CapacityError(_sentence(first))
+    return _lowered(scenario, trace, deployment.settings.max_model_len, first)
+
+
+def _lowered(scenario: Scenario, trace: Trace, asked: int, first: Sequence[Refusal]) -> Startable:
+    """Return a scenario with a lower context limit than `asked`, with which its engine starts; as of `startable`."""
+    lengths = trace.requests["input_tokens"] + trace.requests["output_tokens"]
+    needed, found = int(lengths.clip(upper_bound=asked).to_numpy().max()), first
+    for _ in range(MOST_TRIES):
+        holds = min(0 if each.longest is None else each.longest for each in found)
+        if holds == 0:
+            break
+        limit = max(int((1 - HELD_BACK) * holds) // ROUND_TOKENS * ROUND_TOKENS, min(needed, holds))
+        longer = int((lengths > limit).sum())
+        if limit < needed:
+            raise CapacityError(f"{AS_LAUNCHED}: {first[0].reason}, and the longest request of {trace.source} has "
+                                f"{needed:,}; with --max-model-len {limit} it starts, and rejects or cuts {longer:,} "
+                                f"of {trace.num_requests:,} requests")
+        lowered = replace(scenario, max_model_len=limit)
+        deployment = resolve(lowered, trace)
+        found = refusals(deployment)
+        if not found:
+            served = f"no request is longer than {needed:,} tokens" if longer == 0 else (
+                f"{longer:,} of {trace.num_requests:,} requests are longer than the model's context")
+            return Startable(scenario=lowered, deployment=deployment, lowered=(
+                f"--max-model-len {limit} lowers the context limit so that the engine starts: {first[0].reason}; "
+                f"{served}"))
+    raise CapacityError(_sentence(found))
+
+
+def _sentence(found: Sequence[Refusal]) -> str:
+    return f"{AS_LAUNCHED}: " + "; ".join(f"{each.reason}; {each.remedy}" for each in found)
+
+
+def _whole_context(deployment: Deployment) -> Refusal | None:
+    """Refuse a KV cache that does not hold one request of the longest context.
+
+    Source: `_check_enough_kv_cache_memory` in vllm/v1/core/kv_cache_utils.py.
+    """
+    settings, memory, scenario = deployment.settings, deployment.memory, deployment.scenario
+    engine = ENGINES[scenario.engine]
+    if not engine.needs_whole_context:
+        return None
+    holds = longest_fitting(
+        settings.max_model_len, engine=scenario.engine, version=scenario.engine_version,
+        num_gpu_blocks=settings.num_gpu_blocks, block_size=settings.block_size, state_blocks=settings.state_blocks,
+        windows=None if memory is None else memory.windows)
+    if holds >= settings.max_model_len:
+        return None
+    return Refusal(reason=f"{engine.title}'s KV cache holds {holds:,} tokens, less than "
+                          f"max_model_len = {settings.max_model_len:,}",
+                   remedy="lower --max-model-len, or raise --gpu-memory-utilization or --tensor-parallel-size",
+                   longest=holds)
+
+
+def _whole_prompts(deployment: Deployment) -> Refusal | None:
+    """Refuse steps that do not hold the longest prompt, if prompts are not cut.
+
+    Source: `SchedulerConfig.verify_max_model_len` in vllm/config/scheduler.py.
+    """
+    settings, engine = deployment.settings, ENGINES[deployment.scenario.engine]
+    is_limited = engine.fits_whole_prompts and deployment.policy.budget == "step"
+    if not is_limited or settings.enable_chunked_prefill or not (
+            0 < settings.max_num_batched_tokens < settings.max_model_len):
+        return None
+    return Refusal(reason=f"{engine.title} is without chunked prefill, and max_num_batched_tokens = "
+                          f"{settings.max_num_batched_tokens:,} is less than max_model_len = "
+                          f"{settings.max_model_len:,}",
+                   remedy="raise --max-num-batched-tokens, or lower --max-model-len",
+                   longest=settings.max_num_batched_tokens)
+
+
+def _decodes(deployment: Deployment) -> Refusal | None:
+    """Refuse steps with fewer tokens than sequences. Source: as of `_whole_prompts`."""
+    settings, engine = deployment.settings, ENGINES[deployment.scenario.engine]
+    is_limited = engine.fits_whole_prompts and deployment.policy.budget == "step"
+    if not is_limited or not 0 < settings.max_num_batched_tokens < settings.max_num_seqs:
+        return None
+    return Refusal(reason=f"{engine.title}'s max_num_batched_tokens = {settings.max_num_batched_tokens:,} is less than "
+                          f"max_num_seqs = {settings.max_num_seqs:,}",
+                   remedy="raise --max-num-batched-tokens, or lower --max-num-seqs")

@@ -1,0 +1,67 @@
+"""Values that belong to one engine: they do not cross to another engine, whose defaults stand in their place."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from planner.engines import ENGINES
+from planner.errors import UsageError
+from planner.settings.option_labels import LABELS
+from planner.settings.scenario import OPTION_DEFAULTS
+
+# Options of several engines whose values are one engine's: its releases, kernels, shares of memory and rules.
+OWN_VALUES = ("engine_version", "gpu_memory_utilization", "moe_backend", "all2all_backend", "fp32_matmul",
+              "max_cudagraph_capture_size", "max_prefill_tokens", "watermark", "scheduler_reserve_full_isl",
+              "kv_write_policy", "swap_space")
+OWN_POLICIES = {"vllm": ("fcfs", "priority", "vllm-v0"), "sglang": ("sglang",),
+                "trtllm": ("trtllm-no-evict", "trtllm-max-utilization", "trtllm-static", "static")}
+EAGER = "none"  # the mode without CUDA graphs, which all engines have
+
+
+def crossed(options: Mapping[str, Any], owners: Mapping[str, str], engine: str) -> tuple[dict[str, Any], list[str]]:
+    """Return options as an engine takes them, and a note on values that belong to another engine.
+
+    Parameters
+    ----------
+    options : of a scenario, by name.
+    owners : the engine that each value was given for, by option; options without one stay.
+    engine : that takes them.
+
+    >>> crossed({"engine_version": "0.11.0", "max_num_seqs": 64}, {"engine_version": "vllm"}, "sglang")[0]
+    {'max_num_seqs': 64}
+    """
+    dropped: dict[str, dict[str, Any]] = {}
+    for name, value in options.items():
+        owner = owners.get(name, engine)
+        if owner != engine and value not in (None, OPTION_DEFAULTS.get(name)) and _belongs(name, value, owner, engine):
+            dropped.setdefault(owner, {})[name] = value
+    left_out = {name for values in dropped.values() for name in values}
+    return ({name: value for name, value in options.items() if name not in left_out},
+            [_note(values, owner, engine) for owner, values in dropped.items()])
+
+
+def _belongs(name: str, value: Any, owner: str, engine: str) -> bool:
+    """Tell whether a value of one engine says nothing of another."""
+    if name == "policy":
+        return value in OWN_POLICIES.get(owner, ())
+    if name == "cudagraph_mode":
+        return bool(value != EAGER)
+    engines = LABELS[name].engines if name in LABELS else ()
+    return name in OWN_VALUES or (bool(engines) and engine not in engines)
+
+
+def _note(values: Mapping[str, Any], owner: str, engine: str) -> str:
+    """Say which values are left out, and which stand in their place."""
+    title, own = ENGINES[engine].title, ENGINES[owner].title
+    known = {"engine_version": "the newest release", "policy": f"policy {ENGINES[engine].defaults.policy}"}
+    given = ", ".join(f"{name} = {value}" for name, value in values.items())
+    places = ", ".join(known.get(name, f"the default {name}") for name in values)
+    return f"{title} is replayed without {own}'s {given}; in their place: {places}"
+
+
+def check_axes(axes: Mapping[str, Sequence[Any]]) -> None:
+    """Raise UsageError if releases vary beside engines: a release is of one engine."""
+    engines, releases = axes.get("engine", ()), axes.get("engine_version", ())
+    if len(engines) > 1 and len(releases) > 1:
+        raise UsageError(f"engine_version = {', '.join(map(str, releases))} beside engine = "
+                         f"{', '.join(map(str, engines))}: a release is of one engine; give each engine with its "
+                         f"releases in a command or file of its own")
