@@ -50,7 +50,10 @@ def _prefix_ids(hash_ids: Sequence[Sequence[int]], block_tokens: int) -> PrefixI
 
 
 def scenario_of(**options: Any) -> Scenario:
-    """Return a scenario with plenty of memory, steps of 10 ms + 0.1 ms per token, arrivals seen at once, and replicas in turn."""
+    """Return a scenario with plenty of memory, steps of 10 ms + 0.1 ms per token, and arrivals seen at once.
+
+    Replicas take requests in turn.
+    """
     plain: dict[str, Any] = {"step_time": "linear:0.01,0.0001", "num_gpu_blocks": 1000, "async_scheduling": False}
     plain |= {"router": "round-robin"} if {"data_parallel_size", "autoscale"} & options.keys() else {}
     return Scenario(**plain | options)

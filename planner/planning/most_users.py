@@ -20,7 +20,7 @@ from planner.planning.highest_rate import (
 from planner.planning.missed import missed_objectives
 from planner.planning.replay_line import replay_line
 from planner.planning.search_options import Search
-from planner.planning.user_loads import limited, of_users, think_time
+from planner.planning.user_loads import beginning, limited, of_users, think_time
 from planner.planning.users_answer import (
     RouterUsers,
     UserBracket,
@@ -172,7 +172,8 @@ def _asked(users: Users, trace: Trace, shaped: Trace, lowered: str | None) -> Us
     objectives, search, scenario = users.objectives, users.search, users.deployment.scenario
     think_s, assumption = think_time(shaped, search.of, search.think_time)
     routed = is_routed(users.deployment)
-    assumptions = [*filter(None, [lowered]), assumption, *([f"the router is {scenario.router}"] if routed else [])]
+    assumptions = [*filter(None, [lowered]), beginning(search.of), assumption]
+    assumptions += [f"the router is {scenario.router}"] if routed else []
     return UsersAnswer(
         of=search.of, feasible=False, missed=(), capacity_per_gpu=0.0, **_capacity(search, 0), request_throughput=None,
         attainment_at_capacity=None, limiting_metric="none", bracket=UserBracket(lower=0, upper=None),

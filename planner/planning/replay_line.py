@@ -5,8 +5,9 @@ from dataclasses import replace
 from planner.deployment.deploy import Deployment
 from planner.planning.study import Study, command_line
 from planner.settings.objectives import Objectives
-from planner.settings.scenario import Scenario
+from planner.settings.scenario import Scenario, given_options
 from planner.traces import Trace
+from planner.traces.shaping.client_load import ALSO_DRAW, NAME
 
 
 def replay_line(trace: Trace, scenario: Scenario, objectives: Objectives) -> str:
@@ -16,6 +17,8 @@ def replay_line(trace: Trace, scenario: Scenario, objectives: Objectives) -> str
     ----------
     trace : as read; the scenario's load options are not yet applied to it.
     """
+    if not (given_options(scenario).keys() & ALSO_DRAW or trace.format == NAME):
+        scenario = replace(scenario, seed=None)  # nothing is drawn
     study = Study(name="replay", trace=trace.source, format=trace.spec, scenario=scenario, objectives=objectives)
     return command_line(study, options={"on_bad_rows": "drop"} if trace.account.dropped else {})
 

@@ -41,7 +41,7 @@ from planner.planning.size_answer import (
 )
 from planner.planning.strata_error import check_strata, strata_notes
 from planner.planning.thresholds import cheapest_threshold, read_open_fleet
-from planner.planning.user_loads import limited
+from planner.planning.user_loads import beginning, limited
 from planner.progress import in_parallel, later
 from planner.replays.fleet.replicas import serve
 from planner.replays.fleet.shares import shares
@@ -58,7 +58,6 @@ from planner.traces.shaping.tenants import refuse_tenant_thresholds
 
 LONGER = 8  # times a trace that shows whether a queue grows: replicas are whole, so twice may show nothing
 NO_INTERVAL = "--interval has no effect here; planner capacity gives the confidence of a rate"
-HEADROOM_TOLERANCE = 0.02
 
 
 def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choices) -> SizeAnswer:
@@ -200,7 +199,7 @@ def _asked(trace: Trace, traffic: Traffic, scenario: Scenario, objectives: Objec
 def _assumptions(traffic: Traffic, own_rps: float, scenario: Scenario) -> tuple[str, ...]:
     service = ", as in a Kubernetes Service" if scenario.router == SERVICE_ROUTER else ""
     if isinstance(traffic, UsersLoad):
-        rate = f"{traffic.users:,} {UNKNOWNS[traffic.of].unit} at once; {traffic.assumption}"
+        rate = f"{traffic.users:,} {UNKNOWNS[traffic.of].unit} at once; {beginning(traffic.of)}; {traffic.assumption}"
     elif isinstance(traffic, StrataTraffic):
         low, high = traffic.strata_rps[0], traffic.strata_rps[-1]
         rate = (f"{len(traffic.strata_rps):,} rates from {low:,.4g} to {high:,.4g}/s replace the series, each for an "
@@ -290,7 +289,7 @@ def _fleet(traffic: Traffic, kind: Kind, objectives: Objectives,
                                    for name in priors(part.pool.deployment.stack))),
         notes=(*notes(_without_router(deployment), load), *slice_notes(kind.names, num_gpus),
                *([NO_INTERVAL] if kind.scenario.interval is not None else [])),
-        headroom=_headroom(traffic, deployment, objectives, sized.count), stationary=sized.stationary,
+        headroom=_headroom(traffic, deployment, objectives, sized), stationary=sized.stationary,
         trace_copies=sized.times, schedule=schedule, schedule_reason=schedule_reason,
         replay_command=_replay_line(traffic, kind, sized, objectives))
 
@@ -337,17 +336,21 @@ def _settled(traffic: Traffic, load: Trace, deployment: Deployment, objectives: 
     return found
 
 
-def _headroom(traffic: Traffic, deployment: Deployment, objectives: Objectives, count: int) -> float | None:
-    """Return by what share the load may grow before the replicas miss the objectives [1]; None without an end."""
+def _headroom(traffic: Traffic, deployment: Deployment, objectives: Objectives, sized: Sized) -> float | None:
+    """Return by what share the load may grow before the replicas miss the objectives [1]; None without an end.
+
+    The load is as long as the one that the number of replicas rests on, and the rate is searched as finely as a
+    capacity.
+    """
     if isinstance(traffic, UsersLoad):
-        return _user_headroom(traffic, deployment, objectives, count)
+        return _user_headroom(traffic, deployment, objectives, sized.count)
     own = traffic.mean_rps
 
     def evaluate(rate: float) -> Verdict:
-        return judge(objectives, serve(traffic.at(rate), deployment, count).times_s)
+        return judge(objectives, serve(traffic.grown(rate / own, sized.times), deployment, sized.count).times_s)
 
     try:
-        bracket = find_bracket(evaluate, own, tolerance=HEADROOM_TOLERANCE, checks=(), limits=traffic.limits_rps)
+        bracket = find_bracket(evaluate, own, checks=(), limits=traffic.limits_rps)
         return max(bracket.lower / own - 1.0, 0.0)
     except UnlimitedError:
         return None
@@ -363,8 +366,7 @@ def _user_headroom(traffic: UsersLoad, deployment: Deployment, objectives: Objec
 
     there = traffic.trace.requests["arrival_s"].n_unique()
     try:
-        bracket = find_bracket(evaluate, traffic.users, unknown=UNKNOWNS[traffic.of], tolerance=HEADROOM_TOLERANCE,
-                               checks=(), limits=(1.0, there))
+        bracket = find_bracket(evaluate, traffic.users, unknown=UNKNOWNS[traffic.of], checks=(), limits=(1.0, there))
         return max(bracket.lower / traffic.users - 1.0, 0.0)
     except UnlimitedError:
         return None

@@ -23,6 +23,11 @@ def of_users(scenario: Scenario, of: str, users: int, think_time_s: float | None
     return replace(scenario, **limits, ready_at_start=True, think_time=think_time_s, trace_copies=times)
 
 
+def beginning(of: str) -> str:
+    """Return in words how a load of users begins."""
+    return f"all {'requests' if of == 'concurrency' else 'sessions'} are ready at the start, and caches are empty"
+
+
 def think_time(trace: Trace, of: str, asked_s: float | None) -> tuple[float | None, str]:
     """Return the median pause, None if the trace's gaps count, and the assumption in words.
 

@@ -17,7 +17,8 @@ NAME = "random"
 # What `vllm bench serve --dataset-name random` starts with (vllm/benchmarks/datasets, vllm/benchmarks/serve.py).
 DEFAULTS = {"num_prompts": 1000, "random_input_len": 1024, "random_output_len": 128, "random_range_ratio": 0.0}
 OPTIONS = (*DEFAULTS, "num_warmups", "seed")
-ALSO_DRAW = {"num_speculative_tokens", "retry_jitter_factor", "router", "fleet"}  # by the seed, of any trace
+# Options for which the seed draws something of any trace.
+ALSO_DRAW = {"num_speculative_tokens", "retry_jitter_factor", "router", "fleet", "scaling", "session_start_fraction"}
 
 Ints = NDArray[np.int64]
 

@@ -1,0 +1,118 @@
+"""The command that an answer prints for whoever checks it: a replay gives the answer's numbers to the digit."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import H100, planner
+
+CHAT = ("chat", "--limit", "1500", "--no-compare-assumptions")
+SLO = ("--slo", "ttft:500 tpot:30")
+
+
+def answered(*arguments: object) -> tuple[dict[str, Any], str]:
+    run = planner(*arguments, "--json", "answer.json")
+    assert run.returncode == 0, run.stderr
+    return json.loads(Path("answer.json").read_text()), run.stdout
+
+
+def replayed(line: str) -> dict[str, Any]:
+    run = planner(*shlex.split(line)[1:], "--json", "-")
+    assert run.returncode == 0, run.stderr
+    summary: dict[str, Any] = json.loads(run.stdout)
+    return summary
+
+
+def printed(text: str) -> list[str]:
+    return re.findall(r"to check: (planner replay .*)", text)
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("options", [
+    ("--scaling", "thin"), ("--scaling", "compress"), ("--scaling", "resample", "--seed", "3"),
+    ("--scaling", "poisson", "--horizon", "trace"), ("--data-parallel-size", "2"),
+    ("--data-parallel-size", "2", "--router", "least-outstanding-requests"), ("--start-at", "100"),
+    ("--max-num-seqs", "16", "--no-enable-prefix-caching"),
+])
+def test_a_capacity_is_replayed(options: tuple[str, ...]) -> None:
+    found, text = answered("capacity", *CHAT, *H100, *SLO, "--replicates", "0", *options)
+    assert printed(text) == [found["replay_command"]]
+    summary = replayed(found["replay_command"])
+    assert summary["slo_attainment"] == found["attainment_at_capacity"]
+    probe = next(each for each in found["probes"] if each["rate_rps"] == found["capacity_rps"])
+    assert {name: summary[f"{name}_ms"] for name in ("p99_ttft", "p99_tpot", "mean_ttft")} == {
+        name: probe["statistics_ms"][name] for name in ("p99_ttft", "p99_tpot", "mean_ttft")}
+
+
+def test_a_capacity_without_arrival_times_is_replayed() -> None:
+    Path("lengths.jsonl").write_text("".join(f'{{"input_tokens": {400 + 7 * k}, "output_tokens": {50 + k}}}\n'
+                                             for k in range(200)))
+    found, _ = answered("capacity", "lengths.jsonl", "--scaling", "poisson", *H100, *SLO, "--replicates", "0")
+    assert replayed(found["replay_command"])["slo_attainment"] == found["attainment_at_capacity"]
+
+
+def test_columns_and_dropped_rows_are_in_the_line() -> None:
+    rows = "".join(f"{k},{500 + k},{80 if k != 7 else -1}\n" for k in range(100))
+    Path("log.csv").write_text("when,prompt,answer\n" + rows)
+    found, _ = answered("capacity", "log.csv", *H100, *SLO, "--replicates", "0", "--horizon", "trace",
+                        "--column", "arrival_s=when", "--column", "input_tokens=prompt", "--column",
+                        "output_tokens=answer", "--on-bad-rows", "drop")
+    assert replayed(found["replay_command"])["slo_attainment"] == found["attainment_at_capacity"]
+
+
+@pytest.mark.parametrize("options", [
+    ("--of", "concurrency"), ("--of", "concurrency", "--think-time", "2", "--data-parallel-size", "2"),
+])
+def test_users_are_replayed(options: tuple[str, ...]) -> None:
+    found, text = answered("capacity", "chat", "--limit", "600", "--no-compare-assumptions", *H100, "--slo",
+                           "p99_ttft:400 p95_tpot:25", "--replicates", "0", *options)
+    assert printed(text) == [found["replay_command"]]
+    summary = replayed(found["replay_command"])
+    probe = next(each for each in found["probes"] if each["users"] == found["bracket"]["lower"])
+    assert summary["p99_ttft_ms"] == probe["statistics_ms"]["p99_ttft"]
+    assert summary["request_throughput"] == found["request_throughput"]
+
+
+def test_open_sessions_are_replayed() -> None:
+    found, _ = answered("capacity", "agents", "--limit", "1500", "--no-compare-assumptions", *H100, "--slo",
+                        "p99_ttft:2000", "--replicates", "0", "--of", "sessions")
+    probe = next(each for each in found["probes"] if each["users"] == found["bracket"]["lower"])
+    assert replayed(found["replay_command"])["p99_ttft_ms"] == probe["statistics_ms"]["p99_ttft"]
+    assert "all sessions are ready at the start, and caches are empty" in "; ".join(found["assumptions"])
+
+
+@pytest.mark.parametrize("options", [
+    (), ("--request-rate", "25"), ("--rate-scale", "3", "--scaling", "compress"), ("--max-concurrency", "200"),
+    ("--request-rate", "25", "--disaggregate"), ("--request-rate", "25", "--spare", "1", "--router", "power-of-two"),
+])
+def test_a_size_is_replayed(options: tuple[str, ...]) -> None:
+    found, text = answered("size", *CHAT, *H100, *SLO, "--tensor-parallel-size", "1,2", *options)
+    assert printed(text) == [found["replay_command"]]
+    for fleet in found["alternatives"]:
+        summary = replayed(fleet["replay_command"])
+        assert summary["slo_attainment"] == fleet["attainment"]
+        assert (summary["p99_ttft_ms"], summary["p99_tpot_ms"]) == (fleet["p99_ttft_ms"], fleet["p99_tpot_ms"])
+
+
+def test_a_rate_series_is_replayed_at_its_peak() -> None:
+    Path("rates.csv").write_text("start_s,rate_rps\n0,4\n600,9\n1200,3\n1800,\n")
+    found, _ = answered("size", *CHAT, *H100, *SLO, "--tensor-parallel-size", "1", "--rate-series", "rates.csv")
+    assert replayed(found["replay_command"])["slo_attainment"] == found["attainment"]
+
+
+def test_a_shared_cluster_is_replayed() -> None:
+    Path("cluster.toml").write_text(
+        '[gpus]\nh100-sxm = 8\n[deployment.a]\ntrace = "chat"\nlimit = 800\nslo = "ttft:500 tpot:30"\n'
+        'model = "llama-3.1-8b"\nrequest_rate = 20\n')
+    run = planner("share", "cluster.toml", "--json", "answer.json")
+    assert run.returncode == 0, run.stderr
+    shared = json.loads(Path("answer.json").read_text())["deployments"][0]["fleet"]
+    assert printed(run.stdout) == [shared["replay_command"]]
+    assert replayed(shared["replay_command"])["slo_attainment"] == shared["attainment"]
