@@ -172,9 +172,9 @@ def _asked(users: Users, trace: Trace, shaped: Trace, lowered: str | None) -> Us
     objectives, search, scenario = users.objectives, users.search, users.deployment.scenario
     think_s, assumption = think_time(shaped, search.of, search.think_time)
     routed = is_routed(users.deployment)
-    assumptions = [*filter(None, [lowered]), assumption, *([f"the router is {scenario.router}"] if routed else [])]
+    assumptions = [assumption, *([f"the router is {scenario.router}"] if routed else [])]
     return UsersAnswer(
-        of=search.of, feasible=False, missed=(), capacity_per_gpu=0.0, **_capacity(search, 0), request_throughput=None,
+        of=search.of, feasible=False, lowered=lowered, missed=(), capacity_per_gpu=0.0, **_capacity(search, 0), request_throughput=None,
         attainment_at_capacity=None, limiting_metric="none", bracket=UserBracket(lower=0, upper=None),
         is_monotone=True, kept_above=(), missed_below=(), probes=(), slo=required_of(objectives),
         attainment=objectives.attainment, think_time_s=think_s, router=scenario.router if routed else None,
