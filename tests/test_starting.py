@@ -143,12 +143,20 @@ def test_capacity_says_the_limit_that_it_rests_on(log: Path, tmp_path: Path) -> 
     options = ("--model", "qwen3-32b", "--gpu", "h100-sxm", *SLO, "--replicates", "0", "--no-compare-assumptions")
     run = planner("capacity", log, *options, "--json", tmp_path / "c.json")
     assert run.returncode == 0, run.stderr
-    assert f"assumed: {LOWERED}; " in run.stdout
+    assert f"\n{LOWERED}\n" in run.stdout
+    assert json.loads((tmp_path / "c.json").read_text())["lowered"] == LOWERED
     assert replayed(run.stdout).returncode == 0
     assert json.loads((tmp_path / "c.json").read_text())["deployment"]["max_model_len"] == 30_720
     run = planner("capacity", log, *options, "--max-model-len", "40960")
     assert run.returncode == 3
     assert "would not start as launched" in run.stderr
+
+
+def test_probe_launches_what_starts(log: Path) -> None:
+    run = planner("probe", log, "--model", "qwen3-32b", "--gpu", "h100-sxm", *SLO)
+    assert run.returncode == 0, run.stderr
+    assert "launch: vllm serve Qwen/Qwen3-32B --max-model-len 30720" in run.stdout
+    assert f"note: {LOWERED}" in run.stderr
 
 
 def test_a_sweep_replays_what_starts(tmp_path: Path) -> None:

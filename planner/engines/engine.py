@@ -150,8 +150,10 @@ class Engine:
     defaults : without a GPU; `sized_defaults` adapts them to the deployment.
     defaults_by_gpu : texts of the defaults that depend on the GPU, for the help.
     fits_whole_prompts : whether a step's default tokens are at least max_model_len if prompts are not cut, and no more
-        than max_num_seqs prompts of it in any case.
+        than max_num_seqs prompts of it in any case. Such an engine does not start if a step holds fewer tokens than
+        max_num_seqs, or, if prompts are not cut, than max_model_len.
     policies : policies of the engine that may be given by the name of another one.
+    own_policies : policies that are its own scheduler's, and say nothing of another engine.
     newest_since : first release of the newest line; None if releases do not differ in speed.
     replayed_since : first release whose own scheduler is the one that is replayed; None for all.
     older_policy : policy with the scheduler of earlier releases; None without one.
@@ -236,6 +238,7 @@ class Engine:
     defaults_by_gpu: Mapping[str, str] = field(default_factory=dict)
     fits_whole_prompts: bool = False
     policies: Mapping[str, str] = field(default_factory=dict)
+    own_policies: tuple[str, ...]
     newest_since: str | None = None
     replayed_since: str | None = None
     older_policy: str | None = None

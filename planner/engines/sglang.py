@@ -327,7 +327,7 @@ SGLANG = Engine(
     # chunked_prefill_size and max_prefill_tokens; max_running_requests is 2,048 to 4,096 by the size of the KV pool.
     defaults=EngineDefaults(policy="sglang", max_num_seqs=2048, max_num_batched_tokens=8192, max_prefill_tokens=16384,
                             enable_chunked_prefill=True, async_scheduling=True, gpu_memory_utilization=0.88),
-    sized_defaults=sized_defaults,
+    own_policies=("sglang",), sized_defaults=sized_defaults,
     defaults_by_gpu={"max_num_batched_tokens": "by GPU memory", "gpu_memory_utilization": "by GPU memory"},
     newest_since="0.5.11", older_layers=older_layers,
     older_rules={"ends_wait": "0.5.17", "strict_prefill": "0.5.10"},

@@ -192,7 +192,9 @@ TRTLLM = Engine(
     defaults=EngineDefaults(policy="trtllm-no-evict", max_num_seqs=2048, max_num_batched_tokens=8192,
                             max_prefill_tokens=0, enable_chunked_prefill=False, async_scheduling=True,
                             gpu_memory_utilization=0.9),
-    policies={"static": "trtllm-static"}, newest_since="1.2", older_layers=older_layers,
+    policies={"static": "trtllm-static"},
+    own_policies=("trtllm-no-evict", "trtllm-max-utilization", "trtllm-static", "static"),
+    newest_since="1.2", older_layers=older_layers,
     graph_capture_size=graph_capture_size, graph_rule="TensorRT-LLM captures up to 128 sequences by default",
     usable_bytes=usable_bytes, activation_bytes=activation_bytes,
     routes_with_experts=True,  # `create_moe` was measured as a module, from the router's logits on

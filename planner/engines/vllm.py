@@ -315,7 +315,7 @@ VLLM = Engine(
     defaults_by_gpu=BY_GPU,
     fits_whole_prompts=True,  # _set_default_max_num_seqs_and_batched_tokens_args in vllm/engine/arg_utils.py
     replayed_since="0.8",  # VLLM_USE_V1 in vllm/envs.py
-    older_policy="vllm-v0",
+    older_policy="vllm-v0", own_policies=("fcfs", "priority", "vllm-v0"),
     before_replayed="runs engine V0 unless VLLM_USE_V1=1 is set, and V1 is replayed; --policy vllm-v0 replays V0's "
                     "scheduler without chunked prefill. Memory and limits are V1's",
     # Pull requests 27614 (release notes of 0.14.0) and 34299; routers in 32 bit ran cuBLAS until 0.20.

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from planner.files.keys import Key
 from planner.planning.missed import Missed
+from planner.planning.size_answer import Lowered
 from planner.settings.objectives import Required
 
 
@@ -81,6 +82,7 @@ class CapacityAnswer:
     """What `planner capacity --json` writes."""
 
     feasible: Annotated[bool, Key("", "Whether a rate meets the objectives")]
+    lowered: Lowered = None
     missed: Annotated[tuple[Missed, ...], Key("", "Objectives that no rate meets, worst first. Empty if feasible")]
     capacity_rps: Annotated[float, Key("requests/s", "Highest rate that meets the objectives. 0 if not feasible")]
     capacity_rps_per_gpu: Annotated[float, Key("requests/s", "capacity_rps / num_gpus")]

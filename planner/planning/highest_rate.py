@@ -193,11 +193,11 @@ def _asked(load: Load, trace: Trace, recorded: float, lowered: str | None) -> Ca
     """
     objectives, search, scenario = load.objectives, load.search, load.deployment.scenario
     routed = is_routed(load.deployment)
-    assumptions = [*filter(None, [lowered]), f"the rate changes by {search.scaling}: {MEANINGS[search.scaling]}"]
+    assumptions = [f"the rate changes by {search.scaling}: {MEANINGS[search.scaling]}"]
     if routed:
         assumptions.append(f"the router is {scenario.router}")
     return CapacityAnswer(
-        feasible=False, missed=(), capacity_rps=0.0, capacity_rps_per_gpu=0.0, rate_scale=0.0,
+        feasible=False, lowered=lowered, missed=(), capacity_rps=0.0, capacity_rps_per_gpu=0.0, rate_scale=0.0,
         attainment_at_capacity=None, limiting_metric="none", bracket=RateBracket(lower_rps=0.0, upper_rps=None),
         is_monotone=True, kept_above_rps=(), missed_below_rps=(), probes=(), stationary=None, horizon=(),
         confidence=None, scalings=(), routers=(),

@@ -175,8 +175,9 @@ def _asked(users: Users, trace: Trace, shaped: Trace, lowered: str | None) -> Us
     assumptions = [*filter(None, [lowered]), beginning(search.of), assumption]
     assumptions += [f"the router is {scenario.router}"] if routed else []
     return UsersAnswer(
-        of=search.of, feasible=False, missed=(), capacity_per_gpu=0.0, **_capacity(search, 0), request_throughput=None,
-        attainment_at_capacity=None, limiting_metric="none", bracket=UserBracket(lower=0, upper=None),
+        of=search.of, feasible=False, lowered=lowered, missed=(), capacity_per_gpu=0.0, **_capacity(search, 0),
+        request_throughput=None, attainment_at_capacity=None, limiting_metric="none",
+        bracket=UserBracket(lower=0, upper=None),
         is_monotone=True, kept_above=(), missed_below=(), probes=(), slo=required_of(objectives),
         attainment=objectives.attainment, think_time_s=think_s, router=scenario.router if routed else None,
         assumptions=tuple(assumptions), num_gpus=users.deployment.num_gpus,

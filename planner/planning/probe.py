@@ -8,6 +8,8 @@ import shlex
 from dataclasses import dataclass, replace
 from typing import Any
 
+from planner.deployment.shaped_load import shape_load
+from planner.deployment.starting import startable
 from planner.errors import UsageError
 from planner.launch.checkpoint_format import served_name
 from planner.launch.write_command import launch_command
@@ -58,6 +60,8 @@ def probe(trace: Trace, scenario: Scenario, objectives: Objectives, results: str
     if scenario.model is None or scenario.gpu is None:
         raise UsageError("--model and --gpu must be given: a benchmark runs against a server with a model")
     level, plain = scenario.interval or LEVEL, replace(scenario, interval=None)
+    started = startable(plain, shape_load(plain, trace))
+    plain = started.scenario
     found = capacity(trace, plain, objectives, Search(replicates=0, compare_assumptions=False, seed=scenario.seed or 0))
     if not found.feasible:
         raise UsageError("no rate meets the objectives, so there is no capacity to test; `planner capacity` says which "
@@ -74,6 +78,7 @@ def probe(trace: Trace, scenario: Scenario, objectives: Objectives, results: str
     study = Study(name="", trace=results, format=None, scenario=without_load(plain), objectives=None, notes=())
     notes = [f"lengths are those of the mean request of {trace.source}: {mean_input:,} and {mean_output:,} tokens; "
              f"lengths that vary make the capacity itself lower than these runs show"]
+    notes += filter(None, [started.lowered])
     if lacking:
         notes.append(f"the launch command lacks {', '.join(lacking)}")
     return ProbeAnswer(

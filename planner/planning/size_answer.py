@@ -10,8 +10,7 @@ from planner.planning.sensitivity_answer import Sensitivity
 from planner.settings.objectives import Required
 
 PerMonth = Annotated[float, Key("USD", "Price of the GPUs over 730 hours")]
-Lowered = Annotated[str | None, Key("", "Why the command has a lower context limit than the engine's default. Null if "
-                                    "it has not")]
+Lowered = Annotated[str | None, Key("", "Why the context limit is lower than the engine's default. Null if it is not")]
 PerYear = Annotated[float, Key("USD", "Price of the GPUs over 8,760 hours")]
 
 

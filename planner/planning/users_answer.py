@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from planner.files.keys import Key
 from planner.planning.missed import Missed
+from planner.planning.size_answer import Lowered
 from planner.settings.objectives import Required
 
 UNIT = "users"  # requests in flight, or open sessions
@@ -74,6 +75,7 @@ class UsersAnswer:
 
     of: Annotated[str, Key("", "What users are: concurrency (requests in flight) or sessions (open sessions)")]
     feasible: Annotated[bool, Key("", "Whether one user meets the objectives")]
+    lowered: Lowered = None
     missed: Annotated[tuple[Missed, ...], Key("", "Missed objectives with their best values, worst first. Empty if "
                                               "feasible")]
     capacity_per_gpu: Annotated[float, Key(UNIT, "Capacity / num_gpus")]

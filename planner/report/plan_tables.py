@@ -31,11 +31,12 @@ def capacity_words(result: CapacityAnswer | UsersAnswer) -> list[str]:
     if isinstance(result, UsersAnswer):
         return _users_words(result)
     if not result.feasible:
-        return [f"capacity 0 requests/s: no rate meets {_required(result.slo)}", *_missed_lines(result.missed)]
+        return [f"capacity 0 requests/s: no rate meets {_required(result.slo)}", *_missed_lines(result.missed),
+                *filter(None, [result.lowered])]
     per_gpu = f", {result.capacity_rps_per_gpu:.4g} per GPU" if result.num_gpus > 1 else ""
     lines = [f"capacity {result.capacity_rps:.4g} requests/s{per_gpu}, {result.rate_scale:.3g} times the trace's "
              f"rate; missed at {_rate(result.bracket.upper_rps)}, limited by {result.limiting_metric}",
-             _reached(result)]
+             _reached(result), *filter(None, [result.lowered])]
     if result.confidence is not None:
         lines.append(f"confidence: at least {result.confidence.p10:.4g} requests/s with 90 %, "
                      f"{result.confidence.p50:.4g} with 50 %, {result.confidence.p90:.4g} with 10 %")
@@ -51,10 +52,12 @@ def _users_words(result: UsersAnswer) -> list[str]:
     unit = unknown_of(result.of).unit
     assumed = f"assumed: {'; '.join(result.assumptions)}"
     if not result.feasible:
-        return [f"capacity 0 {unit}: no number meets {_required(result.slo)}", *_missed_lines(result.missed), assumed]
+        return [f"capacity 0 {unit}: no number meets {_required(result.slo)}", *_missed_lines(result.missed),
+                *filter(None, [result.lowered]), assumed]
     per_gpu = f", {result.capacity_per_gpu:.4g} per GPU" if result.num_gpus > 1 else ""
     lines = [f"capacity {result.capacity:,} {unit}{per_gpu}, at {result.request_throughput or 0.0:.4g} requests/s; "
-             f"missed with {result.bracket.upper:,}, limited by {result.limiting_metric}", _reached(result)]
+             f"missed with {result.bracket.upper:,}, limited by {result.limiting_metric}", _reached(result),
+             *filter(None, [result.lowered])]
     if result.confidence is not None:
         lines.append(f"confidence: at least {result.confidence.p10:.4g} {unit} with 90 %, "
                      f"{result.confidence.p50:.4g} with 50 %, {result.confidence.p90:.4g} with 10 %")

@@ -12,8 +12,6 @@ from planner.settings.scenario import OPTION_DEFAULTS
 OWN_VALUES = ("engine_version", "gpu_memory_utilization", "moe_backend", "all2all_backend", "fp32_matmul",
               "max_cudagraph_capture_size", "max_prefill_tokens", "watermark", "scheduler_reserve_full_isl",
               "kv_write_policy", "swap_space")
-OWN_POLICIES = {"vllm": ("fcfs", "priority", "vllm-v0"), "sglang": ("sglang",),
-                "trtllm": ("trtllm-no-evict", "trtllm-max-utilization", "trtllm-static", "static")}
 EAGER = "none"  # the mode without CUDA graphs, which all engines have
 
 
@@ -42,7 +40,7 @@ def crossed(options: Mapping[str, Any], owners: Mapping[str, str], engine: str) 
 def _belongs(name: str, value: Any, owner: str, engine: str) -> bool:
     """Tell whether a value of one engine says nothing of another."""
     if name == "policy":
-        return value in OWN_POLICIES.get(owner, ())
+        return value in ENGINES[owner].own_policies
     if name == "cudagraph_mode":
         return bool(value != EAGER)
     engines = LABELS[name].engines if name in LABELS else ()

@@ -131,7 +131,7 @@ def _draw(answer: Answer, trace: Trace, study: Study, *, is_current: bool) -> No
         st.caption(plain(confidence_sentence(capacity)))
     else:
         st.warning(plain("\n\n".join(words)), icon=":material/block:")
-    for note in capacity.notes:
+    for note in (*filter(None, [capacity.lowered]), *capacity.notes):
         st.caption(plain(without_paths(note)))
     if capacity.probes:
         show(capacity_figure(capacity, theme=theme()), key="capacity-attainment")

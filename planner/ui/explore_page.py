@@ -70,8 +70,11 @@ def page(trace: Trace, study: Study) -> None:
 
 
 def _without_axes(study: Study, text: str) -> Study:
-    """Return a study without the options that vary: their values in the sidebar do not change a sweep."""
-    axes = {line.partition("=")[0].strip().replace("-", "_") for line in text.splitlines()}
+    """Return a study without the options that vary: their values in the sidebar do not change a sweep.
+
+    The engine does: values that belong to it are not replayed with others.
+    """
+    axes = {line.partition("=")[0].strip().replace("-", "_") for line in text.splitlines()} - {"engine"}
     usual: dict[str, Any] = {f.name: f.default for f in fields(Scenario) if f.name in axes}
     return replace(study, scenario=replace(study.scenario, **usual))
 
@@ -160,8 +163,8 @@ def _command(study: Study, plan: Sweep) -> str:
         study = replace(study, objectives=replace(study.objectives, attainment=None))
     axes = [f"{axis}={','.join(str(widget_value(axis, value)) for value in values)}"
             for axis, values in plan.axes.items()]
-    return command_line(portable(study), "sweep", {**dict.fromkeys(plan.axes), "axis": axes,
-                                                   "pareto": ",".join(plan.front)})
+    varied = dict.fromkeys(plan.axes.keys() - {"engine"})
+    return command_line(portable(study), "sweep", {**varied, "axis": axes, "pareto": ",".join(plan.front)})
 
 
 def _selected(key: str) -> Any:
