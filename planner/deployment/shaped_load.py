@@ -8,7 +8,7 @@ from planner.settings.scenario import Scenario
 from planner.traces import Trace
 from planner.traces.shaping.client_load import NAME, at_client_rate
 from planner.traces.shaping.closed_load import in_turn, load_of, with_pauses
-from planner.traces.shaping.rescaling import at_rate, rate_of, repeated
+from planner.traces.shaping.rescaling import SCALINGS, at_rate, rate_of, repeated
 from planner.traces.shaping.session_start import check_sessions, parse_fractions, under_way
 from planner.traces.shaping.window_and_rate import at_request_rate, limit, scale_rate, slice_time
 
@@ -41,6 +41,8 @@ def _check(scenario: Scenario) -> None:
     if scenario.trace_copies < 1:
         raise UsageError(f"--trace-copies {scenario.trace_copies}: must be at least 1")
     has_rate = scenario.rate_scale is not None or scenario.request_rate is not None
+    if scenario.scaling is not None and scenario.scaling not in SCALINGS:
+        raise UsageError(f"--scaling {scenario.scaling}: must be one of {', '.join(SCALINGS)}")
     if scenario.scaling is not None and not has_rate:
         raise UsageError(f"--scaling {scenario.scaling}: needs --request-rate or --rate-scale")
     if scenario.ready_at_start and not scenario.is_closed_loop:

@@ -84,7 +84,8 @@ def without_load(scenario: Scenario) -> Scenario:
 def without_rate(scenario: Scenario) -> Scenario:
     """Return a scenario without a rate or a number in flight, for those that look for one."""
     names = ("rate_scale", "request_rate", *SEARCHED, *CLOSED_LOOP)
-    return replace(scenario, **{name: OPTION_DEFAULTS[name] for name in names})
+    defaults: dict[str, Any] = {name: OPTION_DEFAULTS[name] for name in names}
+    return replace(scenario, **defaults)
 
 
 def times_rate(scenario: Scenario, factor: float) -> Scenario:

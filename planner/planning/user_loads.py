@@ -1,6 +1,7 @@
 """Loads of users: so many at once of a trace's requests or sessions, with their pauses."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ def limited(scenario: Scenario, of: str, users: int, think_time_s: float | None)
 
 def of_users(scenario: Scenario, of: str, users: int, think_time_s: float | None, times: int) -> Scenario:
     """Return a scenario that replays so many users, of a trace that follows itself so many times."""
-    limits = {"max_sessions" if of == "sessions" else "max_concurrency": users}
+    limits: dict[str, Any] = {"max_sessions" if of == "sessions" else "max_concurrency": users}
     return replace(scenario, **limits, ready_at_start=True, think_time=think_time_s, trace_copies=times)
 
 

@@ -1,7 +1,6 @@
 """Options of the load: which requests are sent, and when."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 from planner.settings.panel import in_panel
 
@@ -29,7 +28,7 @@ class LoadOptions:
     request_rate: float | None = option(
         None, "Mean request rate [1/s], by the method of --scaling. For TRACE random, and for a trace without arrival "
               "times, arrivals are Poisson. inf: all requests at once.")
-    scaling: Literal["thin", "compress", "resample", "poisson"] | None = option(None, SCALING)
+    scaling: str | None = option(None, SCALING)
     trace_copies: int = option(
         1, "Replay the trace N times, one copy after the other. Each copy has prompts of its own, which the cache does "
            "not hold.")

@@ -14,6 +14,7 @@ from planner.policies.builtin_policies import POLICIES
 from planner.policies.builtin_routers import ROUTERS
 from planner.settings.crossing import crossed
 from planner.settings.deployment_options import FITTED_LENGTH
+from planner.settings.load_options import SEARCHED
 from planner.settings.option_labels import LABELS
 from planner.settings.scenario import KINDS, OPTION_DEFAULTS, Scenario
 from planner.ui.kept_settings import Setting, bound
@@ -21,8 +22,9 @@ from planner.ui.link import ANY, SWITCH, TRUTHS, Values, number, one_of
 from planner.ui.named import PROFILES, known_name
 from planner.ui.own_profiles import name_of, names
 
+# Options of the server's files, of the load `random`, and those that searches set themselves.
 LEFT_OUT = ("autoscale", "calibration", "fleet", "interval", "num_prompts", "num_warmups", "random_input_len",
-            "random_output_len", "random_range_ratio", "seed")  # of the server's files, and of the load `random`
+            "random_output_len", "random_range_ratio", "seed", *SEARCHED)
 UPLOADED = ("tenants",)
 ON_SIGHT = ("model", "gpu", "tensor_parallel_size", "data_parallel_size", "rate_scale")  # fields of the sidebar
 FIRST = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "rate_scale": 1.0}  # of a new page

@@ -17,7 +17,7 @@ from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
 from planner.traces import Trace
 from planner.traces.shaping import rescaling
-from planner.traces.shaping.rescaling import SCALINGS, at_rate, rate_of
+from planner.traces.shaping.rescaling import MOST_SHIFT_S, SCALINGS, at_rate, rate_of
 
 DAY_S = 86_400.0
 SERVER = Scenario(step_time="linear:0.02,0.0002", num_gpu_blocks=4000, max_num_seqs=8, async_scheduling=False)
@@ -68,29 +68,28 @@ def busiest_rps(trace: Trace, span_s: float) -> float:
 
 @given(logs(), some.floats(5.0, 40.0))
 @settings(max_examples=20)
-def test_the_busiest_part_is_replayed_by_any_scaling_that_keeps_time(log: Trace, growth: float) -> None:
-    for scaling in ("thin", "compress"):
-        grown = at_rate(log, growth * rate_of(log), scaling, 0)
-        span_s = 4 * 3600 / (growth if scaling == "compress" else 1.0)
-        span_s = min(span_s, float(grown.requests["arrival_s"][-1]))
-        expected = growth * busiest_rps(log, span_s * (growth if scaling == "compress" else 1.0))
-        assert busiest_rps(grown, span_s) > 0.85 * expected, scaling
-        assert grown.num_requests <= 1.1 * max(FEW, log.num_requests)
+def test_the_busiest_part_is_replayed(log: Trace, growth: float) -> None:
+    """Copies of users begin up to an hour apart, so a span of the load averages over an hour more of the log."""
+    compressed = at_rate(log, growth * rate_of(log), "compress", 0)
+    assert busiest_rps(compressed, 3600.0 / growth) == pytest.approx(growth * busiest_rps(log, 3600.0))
+    thinned = at_rate(log, growth * rate_of(log), "thin", 0)
+    span_s = min(4 * 3600.0, float(thinned.requests["arrival_s"][-1]))
+    assert busiest_rps(thinned, span_s) > 0.85 * growth * busiest_rps(log, span_s + MOST_SHIFT_S)
+    assert thinned.num_requests <= 1.1 * max(FEW, log.num_requests)
 
 
 @given(logs(), some.floats(0.05, 0.95))
-@settings(max_examples=10)
+@settings(max_examples=6)
 def test_a_rotation_of_a_log_leaves_its_capacity_within_the_interval(log: Trace, share: float) -> None:
-    found = capacity(log, SERVER, OBJECTIVES, replace(ONCE, replicates=10))
-    turned = capacity(rotated(log, share), SERVER, OBJECTIVES, ONCE)
-    assert found.confidence is not None
-    low, high = (min(found.confidence.p10, 0.95 * found.capacity_rps), max(found.confidence.p90,
-                                                                          1.05 * found.capacity_rps))
-    assert low <= turned.capacity_rps <= high
+    stated = capacity(log, SERVER, OBJECTIVES, replace(ONCE, replicates=8))
+    turned = capacity(rotated(log, share), SERVER, OBJECTIVES, ONCE).capacity_rps
+    assert stated.confidence is not None
+    assert 0.95 * stated.confidence.p10 <= turned <= 1.05 * stated.confidence.p90
+    assert turned == pytest.approx(stated.capacity_rps, rel=0.1)
 
 
 @given(logs(), some.sampled_from(sorted(SCALINGS)))
-@settings(max_examples=12)
+@settings(max_examples=8)
 def test_a_capacity_is_confirmed_by_its_own_replay(log: Trace, scaling: str) -> None:
     found = capacity(log, SERVER, OBJECTIVES, replace(ONCE, scaling=scaling))
     again = replay(log, replace(SERVER, request_rate=found.capacity_rps, scaling=scaling), slo=OBJECTIVES).summary
@@ -98,10 +97,10 @@ def test_a_capacity_is_confirmed_by_its_own_replay(log: Trace, scaling: str) -> 
 
 
 @given(logs())
-@settings(max_examples=8)
+@settings(max_examples=3)
 def test_more_load_never_needs_fewer_replicas(log: Trace) -> None:
     choices = Choices(gpus=("h100-sxm",), ranks=(1,), compare_assumptions=False, jobs=1)
-    server = replace(SERVER, step_time="auto", model="llama-3.1-8b", num_gpu_blocks=None)
+    server = replace(SERVER, model="llama-3.1-8b")
     one = number(capacity(log, replace(server, gpu="h100-sxm"), OBJECTIVES, ONCE).capacity_rps)
     counts = []
     for factor in (0.5, 1.5, 3.0, 6.0):

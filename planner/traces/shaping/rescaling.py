@@ -93,8 +93,8 @@ def busiest_part(trace: Trace, rate_per_s: float) -> tuple[float, float] | None:
     place = np.minimum((_since_first(trace) / period * NUM_BINS).astype(np.int64), NUM_BINS - 1)
     copies_s = min(period, MOST_SHIFT_S) if rate_per_s > rate_of(trace) else 0.0
     tokens = (trace.requests["input_tokens"].to_numpy(), trace.requests["output_tokens"].to_numpy())
-    work = sum(_smoothed(np.bincount(place, counts, NUM_BINS) / max(counts.sum(), 1), copies_s / period)
-               for counts in tokens)
+    work = np.sum([_smoothed(np.bincount(place, counts, NUM_BINS) / max(counts.sum(), 1), copies_s / period)
+                   for counts in tokens], axis=0)
     requests = _smoothed(np.bincount(place, minlength=NUM_BINS) / trace.num_requests, copies_s / period)
     low, high = 1, NUM_BINS
     while high - low > 1:
