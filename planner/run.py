@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from planner.deployment.deploy import resolve
-from planner.deployment.shaped_load import shape_load
+from planner.deployment.shaped_load import kept_part, shape_load
 from planner.deployment.starting import would_not_start
 from planner.errors import UsageError
 from planner.loop.state.engine_settings import Recording
@@ -112,7 +112,7 @@ def replay(trace: Trace, scenario: Scenario, *, slo: Objectives | str | None = N
         "would_not_start": refusal,
         "simulated_requests_per_s": shaped.requests.height / result.records.loop_s,
         "wall_s": time.perf_counter() - begin,
-        "notes": [*([] if refusal is None else [refusal]),
+        "notes": [*filter(None, [refusal, kept_part(scenario, trace)]),
                   *notes(deployment, shaped, num_followers=result.num_followers,
                          num_truncated=summary["num_truncated"]),
                   *rejection_notes(deployment, summary["rejected_by_reason"]), *graph_notes(result), *about_intervals,

@@ -40,8 +40,9 @@ def verdict(answer: dict[str, Any], folder: Path, factor: float) -> dict[str, An
     (folder / "probe.json").write_text("\n".join(results))
     words = [str(folder / word) if word == "probe.json" else word for word in shlex.split(answer["verdict"])[1:]]
     run: Run = planner(*words, "--json", folder / "verdict.json")
-    assert run.returncode == 0, run.stderr
     found: dict[str, Any] = json.loads((folder / "verdict.json").read_text())
+    assert run.returncode == (0 if found["met"] else 1), run.stderr
+    assert ("refuted: " in run.stdout) != found["met"]
     return found
 
 
@@ -75,9 +76,13 @@ def test_the_commands_are_the_clients(answer: dict[str, Any]) -> None:
 
 
 def test_results_as_expected_confirm_and_others_refute(answer: dict[str, Any], tmp_path: Path) -> None:
-    confirmed, refuted = (verdict(answer, tmp_path, factor)["interval"]["coverage"] for factor in (1.0, 1.6))
-    assert confirmed["mean_ttft_ms"] == confirmed["mean_tpot_ms"] == 1.0
-    assert refuted["mean_ttft_ms"] == refuted["mean_tpot_ms"] == 0.0
+    confirmed, refuted = (verdict(answer, tmp_path, factor) for factor in (1.0, 1.6))
+    assert confirmed["interval"]["coverage"]["mean_ttft_ms"] == confirmed["interval"]["coverage"]["mean_tpot_ms"] == 1.0
+    assert refuted["interval"]["coverage"]["mean_ttft_ms"] == refuted["interval"]["coverage"]["mean_tpot_ms"] == 0.0
+    assert confirmed["met"]
+    assert not any(row["outside"] for row in confirmed["rows"])
+    assert not refuted["met"]
+    assert all({"mean_ttft_ms"} <= set(row["outside"]) for row in refuted["rows"])
 
 
 def test_other_engines_take_the_same_client() -> None:

@@ -263,6 +263,7 @@ def validate(
     """How far are predictions from measurements?
 
     A table of runs names the deployment of each row. For other measurements, the options describe the deployment.
+    With --interval and at most 8 rows, the exit code is 1 if a measured value is outside its interval.
 
     Example: planner validate bench.json --model llama-3.1-8b --gpu h100-sxm --max-error "tpot:10 ttft:25"
     """

@@ -8,7 +8,7 @@ from planner.settings.scenario import Scenario
 from planner.traces import Trace
 from planner.traces.shaping.client_load import NAME, at_client_rate
 from planner.traces.shaping.closed_load import in_turn, load_of, with_pauses
-from planner.traces.shaping.rescaling import SCALINGS, at_rate, rate_of, repeated
+from planner.traces.shaping.rescaling import SCALINGS, at_rate, part_words, rate_of, repeated
 from planner.traces.shaping.session_start import check_sessions, parse_fractions, under_way
 from planner.traces.shaping.window_and_rate import at_request_rate, limit, scale_rate, slice_time
 
@@ -21,17 +21,34 @@ def shape_load(scenario: Scenario, trace: Trace) -> Trace:
     UsageError : an option of the load is out of range, needs another one, or contradicts it.
     """
     _check(scenario)
-    if scenario.start_at > 0 or scenario.duration is not None:
-        kept_s = math.inf if scenario.duration is None else scenario.duration
-        trace = slice_time(trace, scenario.start_at, kept_s)
-    if scenario.limit is not None:
-        trace = limit(trace, scenario.limit)
+    trace = _cut(scenario, trace)
     if scenario.ready_at_start:
         return _with_sessions(scenario, _of_users(scenario, trace))
     if trace.arrivals == "absent" and scenario.request_rate is None and not scenario.is_closed_loop:
         raise UsageError(f"{trace.source}: has no arrival times; give --request-rate for Poisson "
                          f"arrivals, or --max-concurrency for a closed loop (capacity: --scaling poisson)")
     return _with_sessions(scenario, _at_its_rate(scenario, trace))
+
+
+def kept_part(scenario: Scenario, trace: Trace) -> str | None:
+    """Return in words which part of a trace `shape_load` keeps at the scenario's rate; None if it keeps all of it."""
+    if scenario.scaling is None or trace.format == NAME or trace.arrivals == "absent":
+        return None
+    cut = _cut(scenario, trace)
+    return part_words(repeated(cut, scenario.trace_copies), _rate(scenario, cut), scenario.scaling)
+
+
+def _cut(scenario: Scenario, trace: Trace) -> Trace:
+    """Return the window and the number of requests that a scenario keeps."""
+    if scenario.start_at > 0 or scenario.duration is not None:
+        kept_s = math.inf if scenario.duration is None else scenario.duration
+        trace = slice_time(trace, scenario.start_at, kept_s)
+    return trace if scenario.limit is None else limit(trace, scenario.limit)
+
+
+def _rate(scenario: Scenario, cut: Trace) -> float:
+    """Return the rate that a scenario asks for, of a trace that is cut [1/s]."""
+    return rate_of(cut) * (scenario.rate_scale or 1.0) if scenario.request_rate is None else scenario.request_rate
 
 
 def _check(scenario: Scenario) -> None:
@@ -72,8 +89,7 @@ def _at_its_rate(scenario: Scenario, trace: Trace) -> Trace:
             return repeated(at_client_rate(trace, rate, seed=seed), scenario.trace_copies)
         trace = replace(at_client_rate(trace, 1.0, seed=seed), arrivals="recorded")  # the order alone matters
     if scaling not in (None, "compress"):
-        rate = rate_of(trace) * (scenario.rate_scale or 1.0) if rate is None else rate
-        return at_rate(repeated(trace, scenario.trace_copies), rate, scaling, seed)
+        return at_rate(repeated(trace, scenario.trace_copies), _rate(scenario, trace), scaling, seed)
     trace = repeated(trace, scenario.trace_copies)
     if scenario.rate_scale is not None:
         return scale_rate(trace, scenario.rate_scale)

@@ -116,7 +116,11 @@ def accuracy(predicted: Predicted, *, level: float | None, limits: Mapping[str, 
     """
     predictions = predicted.predictions
     overall = errors(predictions)
+    bounds = [] if level is None else bounds_of(predictions, level)
     interval = None if level is None else interval_coverage(predictions, level)
+    rows = tuple(_row(p, bounds[place] if bounds else {}) for place, p in enumerate(predictions)) if (
+        len(predictions) <= FEW_ROWS) else None
+    outside = sum(len(row.outside) for row in rows or ())
     checks = {}
     for metric, limit in limits.items():
         found = overall.by_metric.get(metric)
@@ -124,12 +128,11 @@ def accuracy(predicted: Predicted, *, level: float | None, limits: Mapping[str, 
                                     met=found is not None and found.mape <= limit)
     return ValidateAnswer(
         coverage=overall.coverage, overall=overall, groups=tuple(errors_by_group(predictions)),
-        rows=tuple(MeasuredRow(id=p.measurement.id, measured=p.measurement.measured, predicted=p.predicted)
-                   for p in predictions) if len(predictions) <= FEW_ROWS else None,
+        rows=rows,
         unpredicted=tuple(UnpredictedRow(id=p.measurement.id, status=p.status) for p in predictions
                           if p.status != "ok"),
         interval=interval, max_error=checks,
-        met=all(check.met for check in checks.values()) and (not checks or overall.coverage == 1),
+        met=all(check.met for check in checks.values()) and (not checks or overall.coverage == 1) and not outside,
         notes=(*predicted.notes, *(interval.notes if interval else ())))
 
 
@@ -164,6 +167,9 @@ def parse_max_error(text: str, metrics: Sequence[str]) -> dict[str, float]:
     return found
 
 
+Bounds = Mapping[str, tuple[float, float]]
+
+
 def interval_coverage(predictions: Sequence[Prediction], level: float) -> IntervalCoverage:
     """Return the share of measurements that lie inside their intervals, by metric.
 
@@ -171,31 +177,66 @@ def interval_coverage(predictions: Sequence[Prediction], level: float) -> Interv
     ------
     CatalogError : no engine of the rows has held-out errors.
     """
-    by_deployment: dict[tuple[str | None, ...], Residuals | str] = {}
     inside: dict[str, list[bool]] = {metric: [] for metric in metrics_of(predictions)}
-    for p in predictions:
-        scenario, groups = p.measurement.scenario, p.measurement.groups
-        if scenario is None or p.status != "ok":
-            continue
-        key = (scenario.calibration, *(groups[name] for name in ("engine", "gpu", "model", "precision", "layout")))
-        if key not in by_deployment:
-            by_deployment[key] = _residuals(p.measurement)
-        residuals = by_deployment[key]
-        if isinstance(residuals, str):
-            continue
-        for metric, predicted in p.predicted.items():
-            bounds = residuals.interval(metric.removeprefix("mean_"), predicted, level)
-            if bounds is not None and p.measurement.measured.get(metric, 0) > 0:
-                inside[metric].append(bounds[0] <= p.measurement.measured[metric] <= bounds[1])
-    missing = {str(key[1]): text for key, text in by_deployment.items() if isinstance(text, str)}
-    known = [each for each in by_deployment.values() if isinstance(each, Residuals)]
-    if missing and not known:
-        raise CatalogError(next(iter(missing.values())))
+    for p, bounds in zip(predictions, bounds_of(predictions, level), strict=True):
+        for metric, (low, high) in bounds.items():
+            inside[metric].append(low <= p.measurement.measured[metric] <= high)
+    residuals = _residuals_by_deployment(predictions)
+    known = [found for found in residuals.values() if isinstance(found, Residuals)]
     return IntervalCoverage(
-        level=level, without=tuple(sorted(missing)),
+        level=level, without=tuple(sorted({str(key[1]) for key, found in residuals.items()
+                                    if key is not None and isinstance(found, str)})),
         coverage={metric: sum(held) / len(held) for metric, held in inside.items() if held},
         n={metric: len(held) for metric, held in inside.items() if held},
-        notes=tuple(dict.fromkeys(each.basis for each in known if each.basis)))
+        notes=tuple(dict.fromkeys(found.basis for found in known if found.basis)))
+
+
+def bounds_of(predictions: Sequence[Prediction], level: float) -> list[Bounds]:
+    """Return the interval of each predicted metric that was measured, for each row; empty where there is none.
+
+    Raises
+    ------
+    CatalogError : no engine of the rows has held-out errors.
+    """
+    residuals = _residuals_by_deployment(predictions)
+    missing = [found for found in residuals.values() if isinstance(found, str)]
+    if missing and len(missing) == len(residuals):
+        raise CatalogError(missing[0])
+    return [_bounds(p, residuals.get(_deployment_key(p)), level) for p in predictions]
+
+
+def _bounds(prediction: Prediction, residuals: Residuals | str | None, level: float) -> Bounds:
+    if not isinstance(residuals, Residuals):
+        return {}
+    bounds = {metric: residuals.interval(metric.removeprefix("mean_"), predicted, level)
+              for metric, predicted in prediction.predicted.items()
+              if prediction.measurement.measured.get(metric, 0) > 0}
+    return {metric: pair for metric, pair in bounds.items() if pair is not None}
+
+
+Deployed = tuple[str | None, ...]  # calibration, engine, GPU, model, precision and layout
+
+
+def _deployment_key(prediction: Prediction) -> Deployed | None:
+    """Return what the errors of a prediction depend on; None if there is no prediction."""
+    scenario, groups = prediction.measurement.scenario, prediction.measurement.groups
+    if scenario is None or prediction.status != "ok":
+        return None
+    return (scenario.calibration, *(groups[name] for name in ("engine", "gpu", "model", "precision", "layout")))
+
+
+def _residuals_by_deployment(predictions: Sequence[Prediction]) -> dict[Deployed | None, Residuals | str]:
+    """Return the held-out errors of each deployment, or why there are none."""
+    first = {key: p for p in reversed(predictions) if (key := _deployment_key(p)) is not None}
+    return {key: _residuals(first[key].measurement) for key in sorted(first, key=str)}
+
+
+def _row(prediction: Prediction, bounds: Bounds) -> MeasuredRow:
+    """Return a measured row with its prediction, and the metrics outside their intervals."""
+    measured = prediction.measurement.measured
+    return MeasuredRow(
+        id=prediction.measurement.id, measured=measured, predicted=prediction.predicted, intervals=bounds,
+        outside=tuple(name for name, (low, high) in bounds.items() if not low <= measured[name] <= high))
 
 
 def _residuals(run: Measurement) -> Residuals | str:

@@ -43,6 +43,9 @@ class MeasuredRow:
     id: Annotated[str, Key("", "Row")]
     measured: Annotated[Mapping[str, float], Key("of the metric", "Measured values by metric")]
     predicted: Annotated[Mapping[str, float], Key("of the metric", "Predicted values by metric")]
+    intervals: Annotated[Mapping[str, tuple[float, float]], Key("of the metric", "Interval of each prediction by "
+                                                                "metric. Empty without --interval")]
+    outside: Annotated[tuple[str, ...], Key("", "Metrics whose measured value is outside its interval")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,5 +87,6 @@ class ValidateAnswer:
     unpredicted: Annotated[tuple[UnpredictedRow, ...], Key("", "Rows without a prediction")]
     interval: Annotated[IntervalCoverage | None, Key("", "Coverage of intervals. Null without --interval")]
     max_error: Annotated[Mapping[str, ErrorLimit], Key("", "Limits by metric")]
-    met: Annotated[bool, Key("", "Whether all limits are met, and each row has a prediction if there are limits")]
+    met: Annotated[bool, Key("", "Whether all limits are met, and each row has a prediction if there are limits. With "
+                              "--interval and at most 8 rows: and no measured value is outside its interval")]
     notes: Annotated[tuple[str, ...], Key("", "Notes, a sentence each")]

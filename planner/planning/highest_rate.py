@@ -46,6 +46,7 @@ from planner.traces.shaping.rescaling import (
     SCALINGS,
     at_rate,
     num_requests_at,
+    part_words,
     rate_of,
     rates_of,
     repeated,
@@ -248,8 +249,10 @@ def _feasible(load: Load, asked: CapacityAnswer, found: Settled, recorded: float
     probes = dict(bracket.probes)
     replayed = replace(scenario, request_rate=bracket.lower, scaling=load.search.scaling, trace_copies=found.times,
                        seed=load.search.seed or None)
+    kept = part_words(load.trace, bracket.lower, load.search.scaling)
     return replace(
-        asked, feasible=True, replay_command=replay_line(load.trace, replayed, load.objectives),
+        asked, feasible=True, assumptions=(*asked.assumptions, *filter(None, [kept])),
+        replay_command=replay_line(load.trace, replayed, load.objectives),
         capacity_rps=bracket.lower, capacity_rps_per_gpu=bracket.lower / load.deployment.num_gpus,
         rate_scale=bracket.lower / recorded, attainment_at_capacity=probes[bracket.lower].attainment,
         limiting_metric=probes[bracket.upper].limiting_metric,

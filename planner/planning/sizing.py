@@ -53,7 +53,7 @@ from planner.settings.rate_scaling import MEANINGS
 from planner.settings.scenario import Scenario
 from planner.steptime.roofline import priors
 from planner.traces import Trace
-from planner.traces.shaping.rescaling import MOST_REQUESTS, rate_of
+from planner.traces.shaping.rescaling import MOST_REQUESTS, part_words, rate_of
 from planner.traces.shaping.tenants import refuse_tenant_thresholds
 
 LONGER = 8  # times a trace that shows whether a queue grows: replicas are whole, so twice may show nothing
@@ -212,6 +212,8 @@ def _assumptions(traffic: Traffic, own_rps: float, scenario: Scenario) -> tuple[
     else:
         rate = (f"requests arrive at {traffic.mean_rps:,.4g}/s, {traffic.mean_rps / own_rps:.3g} times the trace's "
                 f"rate, by {traffic.scaling}: {MEANINGS[traffic.scaling]}")
+        kept = part_words(traffic.trace, traffic.mean_rps, traffic.scaling)
+        rate += f"; {kept}" if kept is not None else ""
     return (rate, f"the router is {scenario.router}{service}",
             f"{'all replicas' if scenario.fleet is None else 'the replicas of a pool'} are equal and fixed in number, "
             f"each with its own queue and cache")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from planner.files.keys import asdict
 from planner.measured.calibration.calibrate_answer import CalibrateAnswer
-from planner.measured.validate_answer import Errors, ErrorSummary, ValidateAnswer
+from planner.measured.validate_answer import Errors, ErrorSummary, MeasuredRow, ValidateAnswer
 from planner.report.cells import number_text
 from planner.results.notes import fitted_to
 
@@ -15,7 +15,7 @@ SHOWN_ROWS = 10  # without a prediction
 def accuracy_table(result: ValidateAnswer) -> str:
     """Return errors by group as aligned text, then the rows without a prediction, and the limits."""
     metrics = [name for name, errors in result.overall.by_metric.items() if errors is not None]
-    lines = [f"{'':<44}{'metric':<16}{'n':>7}{'mape':>9}{'median':>9}{'bias':>9}{'coverage':>10}",
+    lines = [f"{'':<44}{'metric':<16}{'n':>7}{'mape':>9}{'median':>9}{'bias':>9}{'predicted':>11}",
              *_error_lines("all", result.overall, metrics)]
     shown = [row for row in result.groups if row.group in SHOWN_GROUPS]
     for row in shown:
@@ -23,10 +23,19 @@ def accuracy_table(result: ValidateAnswer) -> str:
             name = "" if row.group == "client" else f"{row.group} "  # a kind of step stands in for it
             lines += _error_lines(f"{name}{row.value}".strip(), row.errors, metrics)
     for each in result.rows or ():
-        lines += [f"{each.id:<44}{'metric':<16}{'measured':>14}{'predicted':>14}"]
+        head = f"    {result.interval.level:.0%} interval" if result.interval is not None else ""
+        lines += [f"{each.id:<44}{'metric':<16}{'measured':>14}{'predicted':>14}{head}"]
         lines += [f"{'':<44}{name:<16}{number_text(value):>14}{number_text(each.predicted.get(name, '–')):>14}"
-                  for name, value in each.measured.items()]
+                  f"{_interval(each, name)}" for name, value in each.measured.items()]
     return "\n".join([*lines, *_unpredicted_lines(result), *_limit_lines(result)])
+
+
+def _interval(row: MeasuredRow, metric: str) -> str:
+    """Return the interval of a row's metric, with a word if the measured value is outside it."""
+    if metric not in row.intervals:
+        return ""
+    low, high = map(number_text, row.intervals[metric])
+    return f"    {low} to {high}{': measured outside' if metric in row.outside else ''}"
 
 
 def _unpredicted_lines(result: ValidateAnswer) -> list[str]:
@@ -46,6 +55,10 @@ def _limit_lines(result: ValidateAnswer) -> list[str]:
         lines += [f"{result.interval.level:.0%} interval holds {share:.1%} of {metric}"
                   for metric, share in result.interval.coverage.items()]
         lines += [f"no held-out errors for {engine}" for engine in result.interval.without]
+    outside = [f"{row.id} {metric}" for row in result.rows or () for metric in row.outside]
+    if outside:
+        lines.append(f"refuted: {len(outside)} measured value{'s' * (len(outside) != 1)} outside the interval: "
+                     f"{', '.join(outside)}")
     for metric, check in result.max_error.items():
         found = "none" if check.mape is None else f"{check.mape:.1%}"
         lines.append(f"{metric}: mape {found}, at most {check.limit:.1%}: {'met' if check.met else 'missed'}")
@@ -62,8 +75,8 @@ def _error_lines(name: str, row: Errors, metrics: Sequence[str]) -> list[str]:
             continue
         label = name if not lines else ""
         lines.append(f"{label:<44}{metric:<16}{found.n:>7,} {found.mape:>8.1%} {found.median_ape:>8.1%} "
-                     f"{found.bias:>+8.1%}{row.coverage:>10.1%}")
-    return lines or [f"{name:<44}{'none':<16}{0:>7}{'':>27}{row.coverage:>10.1%}"]
+                     f"{found.bias:>+8.1%}{row.coverage:>11.1%}")
+    return lines or [f"{name:<44}{'none':<16}{0:>7}{'':>27}{row.coverage:>11.1%}"]
 
 
 def calibration_table(result: CalibrateAnswer) -> str:

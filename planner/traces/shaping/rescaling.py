@@ -105,6 +105,16 @@ def busiest_part(trace: Trace, rate_per_s: float) -> tuple[float, float] | None:
     return first / NUM_BINS * period, (first + low) / NUM_BINS * period
 
 
+def part_words(trace: Trace, rate_per_s: float, scaling: str) -> str | None:
+    """Return which part of a trace is replayed at a rate, and why; None if the whole trace is."""
+    part = busiest_part(trace, rate_per_s) if scaling == "thin" else None
+    if part is None:
+        return None
+    (first_s, last_s), period = part, _period_s(trace)
+    return (f"of {rate_per_s * period:,.0f} requests the busiest {(last_s - first_s) / 3600:.3g} h are replayed, from "
+            f"{first_s / 3600:.3g} h after the start of {trace.source}")
+
+
 def _smoothed(shares: Floats, span: float) -> Floats:
     """Return what copies that begin at any time within a span have in each bin of a cycle.
 
