@@ -116,3 +116,14 @@ def test_a_shared_cluster_is_replayed() -> None:
     shared = json.loads(Path("answer.json").read_text())["deployments"][0]["fleet"]
     assert printed(run.stdout) == [shared["replay_command"]]
     assert replayed(shared["replay_command"])["slo_attainment"] == shared["attainment"]
+
+
+def test_a_sweep_is_replayed() -> None:
+    run = planner("sweep", "chat", "--limit", "400", *H100, "--slo", "ttft:500 tpot:30", "--axis", "max_num_seqs=8,64",
+                  "--output", "sweep.parquet", "--json", "answer.json")
+    assert run.returncode == 0, run.stderr
+    front = json.loads(Path("answer.json").read_text())["front"]
+    assert f"to check the first: {front[0]['replay_command']}\n" in run.stdout
+    for row in front:
+        summary = replayed(row["replay_command"])
+        assert (summary["p99_ttft_ms"], summary["output_throughput"]) == (row["p99_ttft_ms"], row["output_throughput"])

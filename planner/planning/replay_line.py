@@ -10,7 +10,7 @@ from planner.traces import Trace
 from planner.traces.shaping.client_load import ALSO_DRAW, NAME
 
 
-def replay_line(trace: Trace, scenario: Scenario, objectives: Objectives) -> str:
+def replay_line(trace: Trace, scenario: Scenario, objectives: Objectives | None) -> str:
     """Return the `planner replay` command of a scenario.
 
     Parameters

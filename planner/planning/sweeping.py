@@ -23,6 +23,7 @@ from planner.planning.fingerprint import scenario_sha256
 from planner.planning.freed_memory import keep_freed_memory
 from planner.planning.grid import OBJECTIVE, Point, Sweep, objective_column
 from planner.planning.pareto import is_less_better, pareto_front
+from planner.planning.replay_line import replay_line
 from planner.planning.sweep_answer import Configuration, Optimum, SweepAnswer
 from planner.planning.sweep_store import OWN, SweepStore
 from planner.progress import stage, workers_may_stop
@@ -160,11 +161,13 @@ def _rounds(todo: Sequence[int], jobs: int) -> Iterator[Sequence[int]]:
 def _row(trace: Trace, point: Point, objectives: Objectives | None) -> dict[str, Any]:
     """Replay one configuration; one that the model, the GPU or the policy does not allow says why."""
     keep_freed_memory()
+    scenario = point.scenario
     try:
-        summary = replay(trace, point.scenario, slo=objectives, recording=Recording()).summary
+        summary = replay(trace, scenario, slo=objectives, recording=Recording()).summary
         if summary["would_not_start"] is not None:
-            started = startable(point.scenario, shape_load(point.scenario, trace))
-            summary = replay(trace, started.scenario, slo=objectives, recording=Recording()).summary
+            started = startable(scenario, shape_load(scenario, trace))
+            scenario = started.scenario
+            summary = replay(trace, scenario, slo=objectives, recording=Recording()).summary
             summary["notes"].insert(0, started.lowered)
     except UnknownNameError:
         raise
@@ -172,6 +175,7 @@ def _row(trace: Trace, point: Point, objectives: Objectives | None) -> dict[str,
         return {"status": str(error)}
     return {"status": "done", "num_gpus": summary["deployment"]["num_gpus"],
             "max_model_len": summary["deployment"]["max_model_len"], "bottleneck": summary["bottleneck"],
+            "replay_command": replay_line(trace, scenario, objectives),
             "notes": "\n".join((*point.notes, *summary["notes"])), **_objective_values(summary), **numbers(summary)}
 
 

@@ -26,6 +26,6 @@ def launch_line(command: str, lacking: Sequence[str]) -> str:
     return f"launch: {command}{without}"
 
 
-def replay_lines(command: str | None) -> list[str]:
+def replay_lines(command: str | None, words: str = "to check") -> list[str]:
     """Return the command that replays an answer, for a user who checks it; nothing if there is none."""
-    return [] if command is None else [f"to check: {command}"]
+    return [] if command is None else [f"{words}: {command}"]

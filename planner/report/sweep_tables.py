@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from planner.planning.sweep_answer import Configuration, Optimum, SweepAnswer
-from planner.report.cells import cell_text, launch_line, number_text
+from planner.report.cells import cell_text, launch_line, number_text, replay_lines
 
 SHOWN_ROWS = 60  # configurations; the output has all
 SHOWN = 5  # reasons why configurations have no result
@@ -21,7 +21,8 @@ def sweep_table(result: SweepAnswer) -> str:
     lines += [f"… and {len(failed) - SHOWN:,} other reasons; the output has all"] if len(failed) > SHOWN else []
     if result.optimum is not None:
         lines.append(_best_line(result, result.optimum))
-    return "\n".join([*lines, sweep_headline(result)])
+    first = result.front[0].get("replay_command") if result.front else None
+    return "\n".join([*lines, *replay_lines(first, "to check the first"), sweep_headline(result)])
 
 
 def sweep_headline(result: SweepAnswer) -> str:

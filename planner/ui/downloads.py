@@ -7,6 +7,7 @@ from planner.planning.capacity_answer import CapacityAnswer
 from planner.planning.size_answer import SizeAnswer
 from planner.planning.sweep_answer import SweepAnswer
 from planner.planning.users_answer import UsersAnswer
+from planner.report.cells import replay_lines
 from planner.report.page import answer_html
 from planner.report.report_source import SavedAnswer
 from planner.results.saved import to_json
@@ -25,6 +26,15 @@ def table_csv(table: pl.DataFrame) -> str:
     return harmless(table).write_csv()
 
 
+def _replay_command(answer: CapacityAnswer | UsersAnswer | SizeAnswer | SweepAnswer) -> str | None:
+    """Return the command that replays an answer; of a sweep the first configuration on its front."""
+    if isinstance(answer, SweepAnswer):
+        return answer.front[0].get("replay_command") if answer.front else None
+    if isinstance(answer, SizeAnswer):
+        return None if answer.cheapest is None else answer.cheapest.replay_command
+    return answer.replay_command
+
+
 def answer_downloads(name: str, answer: CapacityAnswer | UsersAnswer | SizeAnswer | SweepAnswer, command: str,
                      table: pl.DataFrame | None = None) -> None:
     """Offer an answer as JSON and as a report, and the command that finds the same.
@@ -36,7 +46,7 @@ def answer_downloads(name: str, answer: CapacityAnswer | UsersAnswer | SizeAnswe
     table : of a sweep's configurations.
     """
     st.subheader("Downloads and command", anchor=False)
-    st.code(command, language=None, wrap_lines=True)
+    st.code("\n".join([command, *replay_lines(_replay_command(answer))]), language=None, wrap_lines=True)
     left, right = st.columns(2)
     left.download_button("Answer, JSON", to_json(answer), f"{name}.json", "application/json", width="stretch",
                          on_click="ignore")

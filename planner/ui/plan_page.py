@@ -11,6 +11,7 @@ from planner.planning.search_options import RANKS, Choices
 from planner.planning.size_answer import Fleet, SizeAnswer
 from planner.planning.sizing import size
 from planner.planning.study import Study, command_line, times_rate
+from planner.report.cells import replay_lines
 from planner.report.figures.plan_figures import load_against_capacity, money_against_headroom
 from planner.results.saved import to_json
 from planner.traces import Trace
@@ -115,7 +116,8 @@ def _draw(answer: Answer) -> None:
     for note in found.notes:
         st.caption(sentence(without_paths(note)))
     with st.expander("Command and data"):
-        st.code(answer.about["command"], language=None, wrap_lines=True)
+        check = replay_lines(None if best is None else best.replay_command)
+        st.code("\n".join([answer.about["command"], *check]), language=None, wrap_lines=True)
         st.download_button("Answer, JSON", to_json(found), "plan.json", "application/json", on_click="ignore")
 
 
