@@ -157,7 +157,6 @@ def test_profiles_and_their_sources() -> None:
         (HEADER + "0,5,-3\n", ("line 2", "output_tokens = -3", "--on-bad-rows drop")),
         (HEADER + "0,5,0\n", ("output_tokens = 0", ">= 1")),
         (HEADER + "0,1000000000000,5\n", ("input_tokens = 1000000000000", "<=")),
-        ("arrival_s;input_tokens;output_tokens\n0;5;5\n", ("separated by ';'",)),
         ("arrival_s,input_tokens\n0,5\n", ("output_tokens",)),
     ],
 )

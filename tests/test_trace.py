@@ -134,7 +134,7 @@ def test_vidur(read: Callable[..., Trace]) -> None:
 
 def test_forced_format_reads_what_detection_leaves(read: Callable[..., Trace]) -> None:
     line = b'{"timestamp": 1500, "input_length": 600, "output_length": 2}\n'
-    with pytest.raises(TraceError, match="is JSON in no known format, with the keys timestamp, input_length"):
+    with pytest.raises(TraceError, match="timestamp looks like arrival_s, but timestamp = 1500 does not say its unit"):
         read(line)
     assert rows(read(line, format="mooncake")) == [(1.5, 600, 2, "0")]
 

@@ -106,19 +106,17 @@ BAD_FILES = {
     "blank": (b"\n \n", "trace t: is empty; must hold"),
     "header-only": (HEADER + b"\n", "trace t: has a header but no rows; must have at least one request"),
     "no-header": (b"0.5,1,1\n1.5,1,1\n", "line 1: holds values; must be a header"),
-    "semicolons": (ROWS.replace(b",", b";"), "line 1: columns are separated by ';'; must be ','"),
-    "tabs": (ROWS.replace(b",", b"\t"), "line 1: columns are separated by '\\t'; must be ','"),
     "carriage-returns": (ROWS.replace(b"\n", b"\r"), "line 1: is not a CSV header"),
-    "misspelt": (ROWS.replace(b"output_tokens", b"output_token"),
-                 "column output_tokens is missing; found: arrival_s, input_tokens, output_token; "
-                 "did you mean 'output_token'?"),
+    "misspelt": (ROWS.replace(b"output_tokens", b"outptu_tokens"),
+                 "column output_tokens is missing; found: arrival_s, input_tokens, outptu_tokens; "
+                 "did you mean 'outptu_tokens'?"),
     "twice": (b"input_tokens," + HEADER + b"\n1,1,1,1\n", "column input_tokens appears twice"),
     "gzip-cut": (gzip.compress(ROWS)[:-9], "compressed data ends early; the file is truncated, copy it again"),
     "zstd-cut": (zstandard.compress(ROWS)[:-9], "compressed data ends early; the file is truncated, copy it again"),
     "gzip-damaged": (gzip.compress(ROWS)[:-8] + b"\xff" * 8, "compressed data is damaged ("),
     "zip": (b"PK\x03\x04....", "is a zip archive; must be UTF-8 CSV or JSONL, plain, .gz or .zst"),
     "binary": (bytes(range(256)) * 4, "line 1: byte 0x00 is not UTF-8 text"),
-    "latin-1": (HEADER + b",tenant\n0,1,1,caf\xe9\n", "line 2: byte 0xe9 is not UTF-8 text"),
+    "two-encodings": (HEADER + b",tenant\n0,1,1,caf\xe9\n0,1,1,caf\xc3\xa9\n", "line 2: byte 0xe9 is not UTF-8 text"),
     "json-array": (b"[" + JSON + b"}, 7]", "entry 1 is 7; must be a JSON object, or a list of objects"),
     "json-empty": (b"[]", "is empty; must be a JSON object, or a list of objects"),
     "json-cut": (JSON.replace(b",", b",\n"), "line 4: is not valid JSON"),
@@ -126,7 +124,8 @@ BAD_FILES = {
     "no-block-tokens": (JSON + b', "hash_ids": [1]}\n', "line 1: hash_ids without hash_block_tokens"),
     "zero-block-tokens": (WITH_IDS % 0, "line 1: hash_block_tokens = 0; must be a whole number >= 1"),
     "two-block-tokens": (WITH_IDS % 4 + WITH_IDS % 8, "line 2: hash_block_tokens = 8, but 4 on line 1; must be"),
-    "nothing-left": (HEADER + b"\n0,1,0\n0,1,0\n", "no row is left of 2 (2 output_tokens < 1)"),
+    "nothing-left": (HEADER + b"\n0,1,0\n0,1,0\n",
+                     "no row is left of 2 (2 output_tokens < 1; line 2: output_tokens = 0; must be >= 1)"),
     "far-dates": (AZURE + b"2023-01-01 00:00:00,1,1\n1971-01-01 00:00:00,1,1\n", "lines 3 and 2: arrivals are 1.64"),
 }
 

@@ -105,6 +105,7 @@ def _read(source: str, format: str | None, on_bad_rows: OnBadRows) -> Trace:
     with stage(f"reading {source}"):
         trace = read_trace(source, format=format, on_bad_rows=on_bad_rows)
     print(trace.account, file=sys.stderr)
+    _print_notes(trace.account.notes)
     return trace
 
 

@@ -7,7 +7,8 @@ from planner.schema import TRACE_COLUMNS
 
 NAME = "columns"
 INSTANTS = ("sent_at_s", "first_token_at_s", "ended_at_s")  # from which measured times follow
-MAPPED = (*(column.name for column in TRACE_COLUMNS), *INSTANTS, "hash_ids", "hash_block_tokens")
+MAPPED = (*(column.name for column in TRACE_COLUMNS), *INSTANTS, "hash_ids", "hash_block_tokens",
+          "num_requests")
 
 
 def spec_of(format: str | None, columns: Sequence[str] | None, where: Sequence[str] | None) -> str | None:

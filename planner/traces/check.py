@@ -1,5 +1,6 @@
 """The rules that every row keeps, whatever its format: presence, number, bounds, and ids that fit the prompt."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -10,14 +11,21 @@ import polars as pl
 from numpy.typing import NDArray
 
 from planner.errors import TraceError
+from planner.files.finite import is_numeral
 from planner.schema import MAX_TOKENS, REQUIRED_TRACE_COLUMNS, TRACE_COLUMNS, Column
 from planner.traces.lines import Fault, Rows
-from planner.traces.reader import ENDED, FIRST_TOKEN, SENT, Reader
+from planner.traces.number_forms import GROUPED, REMEDY, SEPARATED, plain_numbers
+from planner.traces.reader import ENDED, FIRST_TOKEN, PART, SENT, Reader
 from planner.traces.units import in_our_units, numbers
 
 _INSTANTS = tuple(
     Column(name=name, dtype="float", unit="s", meaning=meaning)
     for name, meaning in ((SENT, "when it was sent"), (FIRST_TOKEN, "when its first token came"), (ENDED, "its end")))
+_COUNT = Column(name="num_requests", dtype="int", unit="1", meaning="Requests that a row stands for", minimum=0)
+_COLUMNS = (*TRACE_COLUMNS, *_INSTANTS, _COUNT)
+_TIMES = ("arrival_s", *(column.name for column in _INSTANTS))
+_OF_OTHER_FORM = ("is not a number", "is not a date and time", "is not a whole number")
+_OLDER = re.compile(r"^\d{1,2}/\d{1,2}/\d{4}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -34,6 +42,7 @@ class Checked:
     block_tokens : tokens that one id stands for; None where the block has none.
     dropped : bad rows by reason; a row counts under its first reason.
     first_fault : the bad row with the smallest line number.
+    forms : how columns write their numbers, where that is with separators, by our column.
     """
 
     table: pl.DataFrame
@@ -43,6 +52,7 @@ class Checked:
     block_tokens: int | None
     dropped: Counter[str]
     first_fault: Fault | None
+    forms: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +71,7 @@ class _Problem:
     rows: NDArray[np.int64]
     reason: str
     text: Callable[[int], str]
+    remedy: Callable[[int], str | None] | None = None
 
 
 def check_rows(source: str, rows: Rows, reader: Reader) -> Checked:
@@ -71,10 +82,12 @@ def check_rows(source: str, rows: Rows, reader: Reader) -> Checked:
     TraceError : the rows do not agree in the number of tokens that an id stands for, or do not say it.
     """
     rows = _without_arrivals(rows, reader)
+    table, forms = plain_numbers(rows.table)
+    rows = replace(rows, table=_with_parts(table))
     values = in_our_units(rows.table, reader)
     cells = {
         column.name: _typed(column, _text(rows.table, values, column.name), values[column.name])
-        for column in (*TRACE_COLUMNS, *_INSTANTS)
+        for column in _COLUMNS
         if column.name in values.columns
     }
     problems = [problem for name, (text, value) in cells.items() for problem in _problems(name, text, value, reader)]
@@ -93,7 +106,23 @@ def check_rows(source: str, rows: Rows, reader: Reader) -> Checked:
         block_tokens=block_tokens,
         dropped=dropped,
         first_fault=first_fault,
+        forms=forms,
     )
+
+
+def _with_parts(table: pl.DataFrame) -> pl.DataFrame:
+    """Add to each prompt the parts that the file counts apart; a part that is no number takes the prompt's place."""
+    prompt = table["input_tokens"] if "input_tokens" in table.columns else None
+    for name in table.columns:
+        if name.startswith(PART) and prompt is not None:
+            part = table[name]
+            amount = numbers(part)
+            both = numbers(prompt) + amount.fill_null(0)
+            is_wrong = amount.is_null() & part.is_not_null() & (part.cast(pl.String) != "")
+            added = both.cast(pl.String).str.replace(r"\.0$", "")
+            prompt = pl.Series("input_tokens", added.zip_with(both.is_not_null(), prompt.cast(pl.String)))
+            prompt = part.cast(pl.String).zip_with(is_wrong, prompt).alias("input_tokens")
+    return table if prompt is None else table.with_columns(prompt)
 
 
 def _without_arrivals(rows: Rows, reader: Reader) -> Rows:
@@ -133,18 +162,32 @@ def _none_where(text: pl.Series, empty: pl.Series) -> pl.Series:
 
 def _problems(name: str, text: pl.Series, value: pl.Series, reader: Reader) -> Iterator[_Problem]:
     """Find the cells of a column that break its rules, the first rule to apply first."""
-    rules = list(_rules(name, value.dtype))
+    rules = list(_rules(name, value.dtype, stands_for_many=reader.counts != "no" and "num_requests" in reader.columns))
     cells = pl.DataFrame({"text": text, "value": value})
     broken = cells.select(rule.broken.fill_null(False).alias(str(i)) for i, rule in enumerate(rules))
     label = reader.columns.get(name, name)
     ours = f"{name} " if label != name else ""
     for rule, mask in zip(rules, broken, strict=True):
         if mask.any():
+            good = (value.is_not_null() & ~mask & (name in _TIMES)).arg_true()
+            as_others = "" if good.is_empty() else (
+                f", like {text[int(good[0])]}: the times of a file must have one form")
             yield _Problem(
                 rows=mask.arg_true().to_numpy().astype(np.int64),
                 reason=rule.reason,
-                text=partial(_cell_text, text, label, f"{ours}must be {rule.expected}"),
+                text=partial(_cell_text, text, label, f"{ours}must be {rule.expected}"
+                             f"{as_others if rule.reason.endswith(_OF_OTHER_FORM) else ''}"),
+                remedy=partial(_remedy, text) if rule.reason.endswith(_OF_OTHER_FORM) else None,
             )
+
+
+def _remedy(text: pl.Series, row: int) -> str | None:
+    """Return what to do about a cell that is no number: None if it is no number of another form either."""
+    cell = "" if text[row] is None else str(text[row])
+    if _OLDER.match(cell):
+        return "day and month cannot be told apart; write dates as 2026-11-30"
+    is_separated = SEPARATED.match(cell.strip()) and (not is_numeral(cell) or GROUPED.match(cell.strip()))
+    return REMEDY if is_separated else None
 
 
 def _cell_text(text: pl.Series, label: str, wanted: str, row: int) -> str:
@@ -155,9 +198,14 @@ def _cell_text(text: pl.Series, label: str, wanted: str, row: int) -> str:
     return f"{label} = {cell if len(cell) <= 60 else cell[:57] + '...'}; {wanted}"
 
 
-def _rules(name: str, dtype: pl.DataType) -> Iterator[_Rule]:
-    """List what may be wrong with a column's cells, by its declaration in the schema."""
-    column = next(column for column in (*TRACE_COLUMNS, *_INSTANTS) if column.name == name)
+def _rules(name: str, dtype: pl.DataType, *, stands_for_many: bool) -> Iterator[_Rule]:
+    """List what may be wrong with a column's cells, by its declaration in the schema.
+
+    Parameters
+    ----------
+    stands_for_many : a row may be a sum over many requests, which has no bounds.
+    """
+    column = next(column for column in _COLUMNS if column.name == name)
     text, value = pl.col("text"), pl.col("value")
     if name in REQUIRED_TRACE_COLUMNS:
         yield _Rule(broken=text.is_null(), reason=f"{name} is missing", expected="given")
@@ -168,6 +216,8 @@ def _rules(name: str, dtype: pl.DataType) -> Iterator[_Rule]:
     if not dtype.is_numeric():
         return
     yield _Rule(broken=~value.is_finite(), reason=f"{name} is not finite", expected="finite")
+    if stands_for_many and column.unit == "tokens":
+        column = replace(column, minimum=0, maximum=None)
     if column.minimum is not None:
         low = f"{column.minimum:.0f}"
         yield _Rule(broken=value < column.minimum, reason=f"{name} < {low}", expected=f">= {low}")
@@ -251,7 +301,8 @@ def _judge(rows: Rows, problems: list[_Problem]) -> tuple[NDArray[np.bool_], Cou
             bad[new] = True
             dropped[problem.reason] += len(new)
             row = int(new[0])
-            firsts.append(Fault(line=int(rows.lines[row]), reason=problem.reason, text=problem.text(row)))
+            firsts.append(Fault(line=int(rows.lines[row]), reason=problem.reason, text=problem.text(row),
+                                remedy=None if problem.remedy is None else problem.remedy(row)))
     return bad, dropped, min(firsts, key=lambda fault: fault.line, default=None)
 
 
@@ -266,5 +317,5 @@ def _table(values: Mapping[str, pl.Series], rows: Rows, keep: pl.Series) -> pl.D
     columns |= {"request_id": ids, "line": pl.Series(rows.lines).cast(pl.UInt32)}
     table = pl.DataFrame(columns)
     table = table if keep.all() else table.filter(keep)
-    whole = [column.name for column in TRACE_COLUMNS if column.dtype == "int" and column.name in columns]
+    whole = [column.name for column in _COLUMNS if column.dtype == "int" and column.name in columns]
     return table.with_columns(pl.col(whole).cast(pl.Int64))

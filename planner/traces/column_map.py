@@ -12,6 +12,7 @@ from planner.settings.format_spec import NAME
 from planner.traces.reader import ANY, Reader, Skip
 from planner.traces.units import INSTANTS, UNITS
 
+MEANINGS = ("sums", "lengths")  # of the token counts beside a number of requests
 _TIMES = {column.name for column in TRACE_COLUMNS if column.unit == "s"} | set(INSTANTS)
 
 COLUMNS = Reader(
@@ -39,13 +40,19 @@ def with_columns(reader: Reader, columns: Mapping[str, str], where: Mapping[str,
     if reader.rows is not None:
         raise UsageError(f"format {reader.name!r} finds its own columns; leave --column and --where out")
     found, also, units, block_tokens = dict(reader.columns), dict(reader.also), dict(reader.units), reader.block_tokens
+    counts = reader.counts
     for name, text in columns.items():
+        if name == "num_requests" and text == "1":
+            counts = "no"
+            continue
         path, unit = _unit_of(name, text)
         found[name] = path
         also.pop(name, None)
         units.pop(path, None)
         if name == "hash_ids" and unit:
             block_tokens = int(unit)
+        elif name == "num_requests" and unit:
+            counts = "sums" if unit == "sums" else "lengths"
         elif unit:
             units[path] = unit
     skips = list(reader.skips)
@@ -55,7 +62,7 @@ def with_columns(reader: Reader, columns: Mapping[str, str], where: Mapping[str,
         skips.append(Skip(reason=f"{path} is not {value}",
                           where=pl.col(f"where {k}").ne_missing(pl.lit(value))))
     return dataclasses.replace(reader, columns=found, also=also, units=units, block_tokens=block_tokens,
-                               skips=tuple(skips))
+                               skips=tuple(skips), counts=counts)
 
 
 def _unit_of(name: str, text: str) -> tuple[str, str]:
@@ -67,6 +74,10 @@ def _unit_of(name: str, text: str) -> tuple[str, str]:
     if name == "hash_ids":
         if not (unit.isascii() and unit.isdigit() and 1 <= int(unit) <= MAX_TOKENS):
             raise UsageError(f"--column {name}={text}: {unit!r} must be the number of tokens of one id, at least 1")
+        return path, unit
+    if name == "num_requests":
+        if unit not in MEANINGS:
+            raise UsageError(f"--column {name}={text}: {unit!r} must be one of {', '.join(MEANINGS)}")
         return path, unit
     if unit not in UNITS:
         close = difflib.get_close_matches(unit, UNITS, n=1, cutoff=0.4)

@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 
 from planner.errors import TraceError
 from planner.schema import MAX_SECONDS, TRACE_COLUMNS
+from planner.traces.aggregates import apart, refuse_sums
 from planner.traces.arrival_notes import arrival_notes
 from planner.traces.check import Checked, check_rows
 from planner.traces.lines import Rows, skip_rows
+from planner.traces.number_forms import REMEDY
 from planner.traces.prefix_ids import PrefixIds, intern_ids, take_rows, within_groups
 from planner.traces.reader import SENT, Head, Reader
 from planner.traces.table import Arrivals, Trace, account_of
@@ -21,6 +23,8 @@ from planner.traces.times import fill_times
 from planner.traces.units import quotient
 
 BadRows = Literal["error", "drop"]
+DROP = "--on-bad-rows drop skips such rows"
+_TIMES = {column.name for column in TRACE_COLUMNS if column.unit == "s"}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,6 +39,8 @@ class Gathered:
     num_rows: int = 0
     own_ids: bool = False
     place: str = "line"
+    forms: dict[str, str] = field(default_factory=dict)
+    first_fault: str = ""
 
 
 def gather(source: str, batches: Iterator[Rows], reader: Reader, on_bad_rows: BadRows) -> Gathered:
@@ -51,7 +57,10 @@ def gather(source: str, batches: Iterator[Rows], reader: Reader, on_bad_rows: Ba
         checked = check_rows(source, rows, reader)
         fault = checked.first_fault
         if fault is not None and on_bad_rows == "error":
-            raise _row_error(source, rows.place, fault.line, fault.text)
+            raise _row_error(source, rows, checked, reader)
+        _merge_forms(source, gathered, checked)
+        if fault is not None and not gathered.first_fault:
+            gathered.first_fault = f"{rows.place} {fault.line}: {fault.text}"
         gathered.dropped.update(rows.skipped)
         gathered.dropped.update(checked.dropped)
         gathered.num_rows += rows.num_rows
@@ -60,8 +69,27 @@ def gather(source: str, batches: Iterator[Rows], reader: Reader, on_bad_rows: Ba
     return gathered
 
 
-def _row_error(source: str, place: str, number: int, text: str) -> TraceError:
-    return TraceError(f"trace {source} {place} {number}: {text} (--on-bad-rows drop skips such rows)")
+def _row_error(source: str, rows: Rows, checked: Checked, reader: Reader) -> TraceError:
+    """Return the error of a block's first fault; to drop rows is no remedy where all rows have the fault."""
+    fault = checked.first_fault
+    assert fault is not None
+    remedy = fault.remedy or DROP
+    if not checked.table.height and rows.num_rows > 1 and checked.dropped[fault.reason] == rows.num_rows:
+        name = fault.reason.split(" ")[0]
+        path = reader.columns.get(name, "COLUMN")
+        remedy = f"all {rows.num_rows:,} rows are alike; " + (fault.remedy or (
+            f"--column names another column or unit, as in --column {name}={path}{':ms' if name in _TIMES else ''}"))
+    return TraceError(f"trace {source} {rows.place} {fault.line}: {fault.text} ({remedy})")
+
+
+def _merge_forms(source: str, gathered: Gathered, checked: Checked) -> None:
+    for name, form in checked.forms.items():
+        if gathered.forms.setdefault(name, form) != form:
+            raise TraceError(f"trace {source}: {name} is written with {gathered.forms[name]} and with {form}; {REMEDY}")
+
+
+def _form_notes(gathered: Gathered, reader: Reader) -> list[str]:
+    return [f"{reader.columns.get(name, name)} is read with {form}" for name, form in sorted(gathered.forms.items())]
 
 
 def _append(source: str, gathered: Gathered, checked: Checked) -> None:
@@ -95,7 +123,13 @@ def assemble(
     table, arrivals = _joined(source, gathered)
     prefix = _prefix(gathered, table, reader)
     gathered.tables.clear()
+    is_dated = table["arrival_s"].dtype.is_temporal()
+    if (column := reader.unsure_time) and not is_dated:
+        raise TraceError(f"trace {source}: {column} looks like arrival_s, but {column} = {table['arrival_s'][0]:g} "
+                         f"does not say its unit; give --column arrival_s={column}:s or --column arrival_s={column}:ms")
     table = _from_earliest(source, table, gathered.place)
+    refuse_sums(source, table, reader, is_dated, head)
+    table, many_notes = apart(source, gathered.place, table, reader, head)
     rows = _unique_rows(source, table, gathered, on_bad_rows) if gathered.own_ids else None
     order = _arrival_order(table, rows)
     if order is not None:
@@ -105,7 +139,7 @@ def assemble(
         table = reader.finish(_with_names(table))
     if reader.fills_times:
         table = fill_times(table)
-    notes = (*reader.notes, *arrival_notes(table, arrivals))
+    notes = (*reader.notes, *_form_notes(gathered, reader), *many_notes, *arrival_notes(table, arrivals))
     names = [column.name for column in TRACE_COLUMNS
              if column.name in table.columns and table[column.name].null_count() < table.height]
     requests = _in_one_piece(table, names)
@@ -133,7 +167,8 @@ def _joined(source: str, gathered: Gathered) -> tuple[pl.DataFrame, Arrivals]:
     table = pl.concat([table for table in gathered.tables if table.height] or gathered.tables[:1], how="diagonal")
     if not table.height:
         reasons = ", ".join(f"{count} {reason}" for reason, count in gathered.dropped.items())
-        raise TraceError(f"trace {source}: no row is left of {gathered.num_rows} ({reasons}); check the columns' units")
+        raise TraceError(f"trace {source}: no row is left of {gathered.num_rows} ({reasons}; "
+                         f"{gathered.first_fault or 'see the conditions'}); check the columns and their units")
     if "arrival_s" in table.columns:
         return table, "recorded"
     return table.with_columns(arrival_s=pl.lit(0.0)), "absent"
@@ -183,7 +218,7 @@ def _unique_rows(
         row = int(again.arg_true()[0])
         first = int((ids == ids[row]).arg_true()[0])
         text = f"request_id = {ids[row]} is also on {gathered.place} {table['line'][first]}; must be unique"
-        raise _row_error(source, gathered.place, int(table["line"][row]), text)
+        raise TraceError(f"trace {source} {gathered.place} {table['line'][row]}: {text} ({DROP})")
     gathered.dropped["request_id is repeated"] += int(again.sum())
     return (~again).arg_true().cast(pl.Int64).to_numpy()
 
@@ -204,8 +239,12 @@ def _in_one_piece(table: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
 
 
 def _ignored(head: Head, reader: Reader) -> tuple[str, ...]:
-    """Return the file's columns that a flat format does not use; what nested objects hold besides is not listed."""
+    """Return the file's columns that a flat format does not use, and the paths beside used ones in nested objects."""
     if reader.rows is not None:
         return ()
-    used = {path if path in head.columns else path.split(".")[0] for path in reader.columns.values()}
-    return tuple(name or "(unnamed)" for name in head.columns if name not in used)
+    used = set(reader.columns.values())
+    partly = {path.split(".")[0] for path in used if path not in head.columns}
+    beside = [path for path in head.paths if path.split(".")[0] in partly - set(head.columns) | partly]
+    paths = [*(name or "(unnamed)" for name in head.columns if name not in used and name not in partly),
+             *(path for path in beside if path not in used and path not in head.columns)]
+    return tuple(paths)

@@ -11,6 +11,7 @@ from planner.files.nested import parse_json
 from planner.traces.reader import MOST_KEYS, Head
 
 HEAD_LINES = 100
+OTHER_SEPARATORS = ";\t|"  # of CSV whose header has no comma
 _YAML_KEY = re.compile(r"([\w.'\"-]+):(?:\s|$)")
 
 
@@ -19,7 +20,7 @@ def read_head(source: str, block: bytes) -> Head | None:
 
     Raises
     ------
-    TraceError : the file is empty or binary, or its delimiter is not a comma.
+    TraceError : the file is empty or binary, or its header has no names.
     """
     check_text(source, block, 1)
     lines = block.split(b"\n", HEAD_LINES)[:HEAD_LINES]
@@ -72,22 +73,17 @@ def _yaml_keys(lines: Sequence[bytes]) -> list[str] | None:
 
 
 def _csv_head(source: str, line: str, number: int) -> Head:
-    if "," not in line:
-        for found in ";\t|":
-            if found in line:
-                raise TraceError(
-                    f"trace {source} line {number}: columns are separated by {found!r}; must be ',' "
-                    "(write the file again with commas and decimal points)"
-                )
+    separator = "," if "," in line else next((sign for sign in OTHER_SEPARATORS if sign in line), ",")
     try:
-        names = tuple(name.strip() for name in next(csv.reader([line])))
+        names = tuple(name.strip() for name in next(csv.reader([line], delimiter=separator)))
     except csv.Error:
         raise TraceError(
-            f"trace {source} line {number}: is not a CSV header; must be names with commas between, then a line feed"
+            f"trace {source} line {number}: is not a CSV header; must be names with {separator!r} between, then a line "
+            f"feed"
         ) from None
     if len(names) > 1 and all(is_numeral(name) for name in names):
         raise TraceError(f"trace {source} line {number}: holds values; must be a header with the columns' names")
-    return Head(layout="csv", columns=names, line=number)
+    return Head(layout="csv", columns=names, line=number, separator=separator)
 
 
 def _object(line: bytes) -> dict[str, Any] | None:

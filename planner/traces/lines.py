@@ -23,11 +23,12 @@ _QUOTED = re.compile(rb'"[^"]*"')
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Why a row cannot be used: its line or number, the reason (for counting) and what to tell the user."""
+    """Why a row cannot be used: its line or number, the reason (for counting), what to tell the user, and a remedy."""
 
     line: int
     reason: str
     text: str
+    remedy: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -106,14 +107,14 @@ def split_lines(block: bytes, first_line: int, layout: Layout) -> Iterator[tuple
 def _csv_table(block: bytes, head: Head, reader: Reader) -> pl.DataFrame | None:
     bare = _QUOTED.sub(b"", block) if b'"' in block else block
     num_rows = bare.count(b"\n")
-    if bare.count(b",") != num_rows * (len(head.columns) - 1):
+    if bare.count(head.separator.encode()) != num_rows * (len(head.columns) - 1):
         return None
     schema = {str(i): pl.String() for i in range(len(head.columns))}
     wanted = {name: cell_of(column, head, str) for name, column in reader.columns.items() if head.has(column)}
     if not num_rows:
         return pl.DataFrame(schema=dict.fromkeys(wanted, pl.String()))
     try:
-        table = pl.read_csv(block, has_header=False, schema=schema)
+        table = pl.read_csv(block, has_header=False, schema=schema, separator=head.separator)
     except PolarsError:
         return None
     if table.height != num_rows:
@@ -168,7 +169,7 @@ def _csv_fault(line: int, text: bytes, head: Head, reader: Reader) -> Fault | No
     bare = _QUOTED.sub(b"", text)
     if b'"' in bare:
         return Fault(line=line, reason="unclosed quote", text="a quote is not closed; must be closed in the same field")
-    fields, wanted = bare.count(b",") + 1, len(head.columns)
+    fields, wanted = bare.count(head.separator.encode()) + 1, len(head.columns)
     if fields == wanted:
         return None
     reason = "too few fields" if fields < wanted else "too many fields"

@@ -1,7 +1,5 @@
 """A reader: what a trace format is called, how its head is known, and how its columns become ours."""
 
-import dataclasses
-import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,10 +7,8 @@ from typing import Any, Literal
 
 import polars as pl
 
-from planner.errors import TraceError
 from planner.files.finite import is_number
 from planner.files.nested import parse_json
-from planner.schema import REQUIRED_TRACE_COLUMNS
 from planner.settings.format_spec import INSTANTS
 
 Layout = Literal["csv", "jsonl", "document", "table"]
@@ -22,8 +18,12 @@ FLAT_OBJECTS: tuple[Layout, ...] = (*OBJECTS, "table")
 ANY: tuple[Layout, ...] = (*TEXTS, *OBJECTS)
 LAYOUT_NAMES = {"csv": "CSV", "jsonl": "JSONL", "document": "a JSON document", "table": "a table"}
 
+# Formats whose columns the planner does not fix, so that a row may stand for many requests.
+OF_REQUESTS = ("csv", "jsonl", "columns", "lengths")
 MOST_KEYS = 12  # of an unknown file that an error names
 SENT, FIRST_TOKEN, ENDED = INSTANTS  # beside the arrival, on its clock
+PART = "part of the prompt "  # before the number of a column that is added to input_tokens
+DEEPEST = 5  # keys below each other, that `Head.paths` looks through
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,17 +37,27 @@ class Head:
     columns : names in the header, or keys of the first hundred objects.
     objects : these objects, or a table's first rows; none where the layout is "csv".
     line : number of the line that holds the header or the first object, from 1.
+    separator : between the cells of CSV.
     """
 
     layout: Layout
     columns: tuple[str, ...]
     objects: tuple[Mapping[str, Any], ...] = ()
     line: int = 1
+    separator: str = ","
 
     @property
     def first(self) -> Mapping[str, Any]:
         """The first object; empty where there is none."""
         return self.objects[0] if self.objects else {}
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The columns, and for nested objects the paths of all values in them."""
+        paths: dict[str, None] = dict.fromkeys(self.columns if not self.objects else ())
+        for each in self.objects:
+            paths.update(dict.fromkeys(_paths(each)))
+        return tuple(paths)
 
     def has(self, path: str) -> bool:
         """Tell whether the file has a column: by its name, or as keys with dots between."""
@@ -103,6 +113,9 @@ class Reader:
         prompt may go on beyond its ids, unshared.
     id_scope : "file": equal ids mean equal content; "session": only within a session.
     fills_times : measured times that follow from others are filled in; the planner's own files stay as they are.
+    counts : what a row with `num_requests` holds: "sums" over its requests, or "lengths" of each; "auto": found from
+        the names and values; "no": every row is one request.
+    unsure_time : the column of arrivals, if only its name says so: it must hold dates, or count from 1970.
     finish : what is done with the whole table, sorted by arrival.
     notes : what a user of the file should know, whatever is in it.
     """
@@ -126,6 +139,8 @@ class Reader:
     id_blocks: Literal["all", "full", "any"] = "any"
     id_scope: Literal["file", "session"] = "file"
     fills_times: bool = True
+    counts: Literal["auto", "sums", "lengths", "no"] = "auto"
+    unsure_time: str = ""
     finish: Callable[[pl.DataFrame], pl.DataFrame] | None = None
     notes: tuple[str, ...] = ()
 
@@ -135,37 +150,12 @@ def has_columns(*names: str) -> Callable[[Head], bool]:
     return lambda head: all(head.has(name) for name in names)
 
 
-def bind(source: str, head: Head, reader: Reader) -> Reader:
-    """Return the reader with the columns that a file has, each under the one name that it has there.
-
-    Raises
-    ------
-    TraceError : a required column is missing, or a column is there twice.
-    """
-    if reader.rows is not None:
-        return reader
-    found = {}
-    for name, wanted in reader.columns.items():
-        path = next((path for path in (wanted, *reader.also.get(name, ())) if head.has(path)), None)
-        if path is not None:
-            found[name] = path
-        elif name in REQUIRED_TRACE_COLUMNS and not (name == "arrival_s" and reader.arrivals == "optional"):
-            raise missing_column(source, head, wanted)
-    for path in found.values():
-        if head.columns.count(path) > 1:
-            raise TraceError(f"trace {source} line {head.line}: column {path} appears twice; must appear once")
-    return dataclasses.replace(reader, columns=found, also={})
-
-
-def missing_column(source: str, head: Head, wanted: str) -> TraceError:
-    """Return the error of a file that lacks a column, with the name that is nearest."""
-    close = difflib.get_close_matches(wanted, head.columns, n=1, cutoff=0.4)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    what, found = ("JSON: ", "its keys") if head.layout in OBJECTS else ("", "found")
-    return TraceError(
-        f"trace {source} line {head.line}: {what}column {wanted} is missing; {found}: {', '.join(head.columns)}{hint} "
-        f"(--format forces a format; --column names a column, as in --column input_tokens=prompt_tokens)"
-    )
+def _paths(record: Mapping[str, Any], depth: int = DEEPEST) -> Iterator[str]:
+    for key, value in record.items():
+        if isinstance(value, Mapping) and value and depth > 1:
+            yield from (f"{key}.{path}" for path in _paths(value, depth - 1))
+        else:
+            yield str(key)
 
 
 def value_at(record: Any, path: str) -> Any:
@@ -216,16 +206,6 @@ def between(begin: Any, end: Any) -> Any:
     (1.5, None)
     """
     return end - begin if is_number(begin) and is_number(end) else None
-
-
-def unknown_json(source: str, head: Head) -> TraceError:
-    """Return the error of JSON in no known format, with its keys."""
-    more = "" if len(head.columns) <= MOST_KEYS else f" and {len(head.columns) - MOST_KEYS} more"
-    return TraceError(
-        f"trace {source}: is JSON in no known format, with the keys {', '.join(head.columns[:MOST_KEYS])}{more}; name "
-        f"its columns, as in --column input_tokens=prompt_tokens --column output_tokens=usage.output --column "
-        f"arrival_s=ts:ms (results of benchmarks go to planner validate)"
-    )
 
 
 def _parsed(text: str) -> Any:

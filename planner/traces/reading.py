@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from planner.traces.head import check_text, objects_head, read_head
 from planner.traces.lines import Rows, parse_rows
 from planner.traces.reader import Head, Reader
 from planner.traces.records import document_rows, line_rows, objects_of, objects_of_lines, parse_document
-from planner.traces.source import BLOCK_BYTES, decompressed, line_blocks, raw_blocks
+from planner.traces.source import BLOCK_BYTES, as_utf8, decompressed, line_blocks, raw_blocks
 from planner.traces.table import Trace
 from planner.traces.tabular import is_tabular, open_table, table_head, table_rows
 
@@ -64,7 +65,8 @@ def _read(source: str, format: str | None, on_bad_rows: BadRows, limit: int | No
         return _read_table(source, format, on_bad_rows, limit)
     digest = hashlib.sha256()
     raw = raw_blocks(source, digest, _sample_names)
-    blocks = line_blocks(decompressed(source, raw), BLOCK_BYTES)
+    recoded: list[str] = []
+    blocks = as_utf8(line_blocks(decompressed(source, raw), BLOCK_BYTES), recoded)
     first = next(blocks, b"")
     head = read_head(source, first)
     if head is None or _is_enveloped(head, format):
@@ -78,6 +80,8 @@ def _read(source: str, format: str | None, on_bad_rows: BadRows, limit: int | No
     gathered = gather(source, batches, reader, on_bad_rows)
     for _ in raw:  # hash what a limit left unread
         pass
+    separated = [f"columns are separated by {head.separator!r}"] if head.separator != "," else []
+    reader = replace(reader, notes=(*reader.notes, *separated, *recoded))
     return assemble(source, gathered, head, reader, digest.hexdigest(), on_bad_rows)
 
 
@@ -88,8 +92,8 @@ def _is_enveloped(head: Head, format: str | None) -> bool:
 
 def _rows_of(objects: Sequence[Mapping[str, Any]], format: str | None) -> Sequence[Mapping[str, Any]] | None:
     """Return the rows of a document: its objects, or those in an envelope; None where neither is of a known format."""
-    return next((rows for rows in levels(objects) if knows(objects_head("document", rows[:HEAD_OBJECTS]), format)),
-                None)
+    return next((rows for by_names in (False, True) for rows in levels(objects)
+                 if knows(objects_head("document", rows[:HEAD_OBJECTS]), format, by_names=by_names)), None)
 
 
 def trace_of(

@@ -1,9 +1,11 @@
 """A trace's bytes: opened, hashed, decompressed and cut into blocks of whole lines."""
 
 import difflib
+import re
 import sys
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -13,6 +15,8 @@ RAW_BYTES = 2**18  # small, since a compressed byte may stand for a thousand
 BLOCK_BYTES = 2**25  # the text held at once; a longer line is held whole
 GZIP = b"\x1f\x8b"
 ZSTD = b"\x28\xb5\x2f\xfd"
+_UTF8_SIGN = re.compile(rb"[\xc2-\xf4][\x80-\xbf]")
+_CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 NOT_TEXT = {
     b"PK\x03\x04": "a zip archive",
     b"PAR1": "a Parquet file",
@@ -140,6 +144,20 @@ def line_blocks(chunks: Iterator[bytes], block_bytes: int) -> Iterator[bytes]:
         text = text.removeprefix(b"\xef\xbb\xbf")
     if text:
         yield text if text.endswith(b"\n") else text + b"\n"
+
+
+def as_utf8(blocks: Iterator[bytes], notes: list[str]) -> Iterator[bytes]:
+    """Recode Windows-1252 to UTF-8, with a note; blocks that may be another encoding pass as they are."""
+    has_utf8 = False
+    for block in blocks:
+        if not block.isascii():
+            is_utf8 = _UTF8_SIGN.search(block) is not None
+            if not (has_utf8 or is_utf8 or _CONTROL.search(block)):
+                with suppress(UnicodeDecodeError):
+                    block = block.decode("cp1252").encode()
+                    notes[:] = ["the text is read as Windows-1252, because it is not UTF-8"]
+            has_utf8 = has_utf8 or is_utf8
+        yield block
 
 
 def _cut(text: bytes, quoted: bool) -> int:

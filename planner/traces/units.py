@@ -2,7 +2,9 @@
 
 import polars as pl
 
+from planner.files.finite import is_numeral
 from planner.schema import MAX_SECONDS, TRACE_COLUMNS
+from planner.traces.dates import NS, dates
 from planner.traces.reader import ENDED, FIRST_TOKEN, SENT, Reader
 
 PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
@@ -10,8 +12,7 @@ UNITS = (*PER_SECOND, "date")
 INSTANTS = ("arrival_s", SENT, FIRST_TOKEN, ENDED)
 
 _DURATIONS = {column.name for column in TRACE_COLUMNS if column.unit == "s"} - {"arrival_s"}
-_OFFSET = r":\d{2}(?:\.\d+)?\s*([+-]\d{2}(?::?\d{2})?)$"
-_NS = 1_000_000_000
+_EPOCHS = ((1e17, "ns"), (1e14, "us"), (1e11, "ms"))  # instants since 1970 are larger than this in a unit
 
 
 def in_our_units(raw: pl.DataFrame, reader: Reader) -> pl.DataFrame:
@@ -27,12 +28,13 @@ def in_our_units(raw: pl.DataFrame, reader: Reader) -> pl.DataFrame:
         if name in _DURATIONS and unit != "s":
             table = table.with_columns(quotient(numbers(raw[name]), PER_SECOND[unit]).alias(name))
     instants = [name for name in INSTANTS if name in raw.columns]
-    if reader.clock == "trace" and instants == ["arrival_s"] and _unit(reader, "arrival_s") == "s":
+    units = {name: _unit(reader, name, raw[name]) for name in instants}
+    if reader.clock == "trace" and units == {"arrival_s": "s"}:
         return table
-    values = {name: _instants(raw[name], _unit(reader, name)) for name in instants}
-    is_other = reader.clock == "other" or _unit(reader, "arrival_s") == "date"
+    values = {name: _instants(raw[name], unit, _stated(reader, name) is None) for name, unit in units.items()}
+    is_other = reader.clock == "other" or units.get("arrival_s") == "date"
     if not is_other and (reader.clock == "trace" or not _is_epoch(values.get("arrival_s"))):
-        values = {name: quotient(value.to_physical(), _NS) if value.dtype.is_temporal() else value
+        values = {name: quotient(value.to_physical(), NS) if value.dtype.is_temporal() else value
                   for name, value in values.items()}
     else:
         values = {name: _as_datetime(value) for name, value in values.items()}
@@ -62,28 +64,46 @@ def quotient(values: pl.Series, by: float) -> pl.Series:
     return divided.set(values.is_null(), None) if values.null_count() else divided
 
 
-def _unit(reader: Reader, name: str) -> str:
-    return reader.units.get(reader.columns.get(name, name), "s")
+def _stated(reader: Reader, name: str) -> str | None:
+    return reader.units.get(reader.columns.get(name, name))
+
+
+def _unit(reader: Reader, name: str, text: pl.Series) -> str:
+    """Return the unit of instants: the stated one, or the one that the first cell shows."""
+    stated = _stated(reader, name)
+    if stated is not None:
+        return stated
+    first = str(next((cell for cell in text if cell not in (None, "")), "")).strip()
+    if not is_numeral(first):
+        return "s" if dates(pl.Series([first])).null_count() else "date"
+    if reader.clock != "either":
+        return "s"
+    return next((unit for least, unit in _EPOCHS if abs(float(first)) >= least), "s")
 
 
 def _is_epoch(arrival: pl.Series | None) -> bool:
     """Tell whether all arrivals are later than a trace lasts, so that they must count from 1970."""
     if arrival is None:
         return False
-    earliest = (quotient(arrival.to_physical(), _NS) if arrival.dtype.is_temporal() else arrival).min()
+    earliest = (quotient(arrival.to_physical(), NS) if arrival.dtype.is_temporal() else arrival).min()
     return isinstance(earliest, float) and earliest > MAX_SECONDS
 
 
-def _instants(text: pl.Series, unit: str) -> pl.Series:
-    """Parse instants: dates and whole numbers to nanoseconds as Datetime, other numbers to seconds as floats."""
+def _instants(text: pl.Series, unit: str, is_one_form: bool) -> pl.Series:
+    """Parse instants: dates and whole numbers to nanoseconds as Datetime, other numbers to seconds as floats.
+
+    Parameters
+    ----------
+    is_one_form : all cells must be dates if one is.
+    """
     if unit == "date":
         instant = dates(text.cast(pl.String))
-        if instant.null_count() > text.null_count():  # a log's JSON may have seconds since 1970 instead
+        if instant.null_count() > text.null_count() and not is_one_form:  # a log may have seconds since 1970
             instant = instant.zip_with(instant.is_not_null(), _as_datetime(numbers(text)))
         return instant
     if unit in ("ms", "us", "ns") and not text.dtype.is_float():
         # Whole numbers are exact, where a float of today's nanoseconds is not.
-        factor = _NS // PER_SECOND[unit]
+        factor = NS // PER_SECOND[unit]
         whole = text.cast(pl.Int64, strict=False)
         fits = whole.abs() <= (2**63 - 1) // factor
         if whole.null_count() == text.null_count() and fits.fill_null(True).all():
@@ -98,35 +118,8 @@ def _as_datetime(seconds: pl.Series) -> pl.Series:
     whole = seconds.floor()
     fits = (whole.abs() < 9e9).fill_null(False)
     whole = whole.set(~fits, None)
-    rest = ((seconds - whole) * _NS).round().cast(pl.Int64, strict=False)
-    return (whole.cast(pl.Int64, strict=False) * _NS + rest).cast(pl.Datetime("ns"))
-
-
-def dates(text: pl.Series) -> pl.Series:
-    """Parse dates and times, UTC where they do not say otherwise, to nanoseconds; null where a cell is none.
-
-    Years that do not fit 64 bits are null, too.
-    """
-    instant = _plain_dates(text)
-    if instant.null_count() == text.null_count():
-        return instant
-    plain = text.str.strip_chars().str.replace(r"[Tt]", " ").str.replace(r"\s*[Zz]$", "")
-    offset = plain.str.extract(_OFFSET)
-    if offset.null_count() < len(offset):
-        digits = offset.str.replace(":", "")
-        minutes = digits.str.slice(1, 2).cast(pl.Int64, strict=False) * 60
-        minutes += digits.str.slice(3, 2).cast(pl.Int64, strict=False).fill_null(0)
-        ahead = (minutes * (1 - 2 * offset.str.starts_with("-").cast(pl.Int64))).fill_null(0)
-        plain = plain.str.replace(r"\s*[+-]\d{2}(:?\d{2})?$", "").zip_with(offset.is_not_null(), plain)
-        return (_plain_dates(plain).to_physical() - ahead * 60 * _NS).cast(pl.Datetime("ns"))
-    return _plain_dates(plain)
-
-
-def _plain_dates(text: pl.Series) -> pl.Series:
-    """Parse to nanoseconds: Azure's files have seven fractional digits."""
-    fits = text.is_between(pl.Series(["1970"]), pl.Series(["2262"]), closed="left")
-    instant = text.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", time_unit="ns", strict=False)
-    return instant if fits.all() else instant.zip_with(fits.fill_null(False), pl.Series([None], dtype=instant.dtype))
+    rest = ((seconds - whole) * NS).round().cast(pl.Int64, strict=False)
+    return (whole.cast(pl.Int64, strict=False) * NS + rest).cast(pl.Datetime("ns"))
 
 
 def _with_times(table: pl.DataFrame) -> pl.DataFrame:
@@ -144,5 +137,5 @@ def _between(begin: pl.Series, end: pl.Series) -> pl.Series:
     if begin.dtype.is_temporal() != end.dtype.is_temporal():
         begin, end = (_as_datetime(begin), _as_datetime(end))
     if begin.dtype.is_temporal():
-        return quotient(end.to_physical() - begin.to_physical(), _NS)
+        return quotient(end.to_physical() - begin.to_physical(), NS)
     return end - begin

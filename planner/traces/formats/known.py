@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from planner.errors import TraceError, UnknownNameError
 from planner.schema import REQUIRED_TRACE_COLUMNS
 from planner.settings.format_spec import parse_format
+from planner.traces.bound_reader import bind, missing_column, unknown_json
 from planner.traces.column_map import COLUMNS, with_columns
 from planner.traces.formats.aiperf import AIPERF
 from planner.traces.formats.aiperf_trace import AIPERF_TRACE
@@ -37,7 +38,8 @@ from planner.traces.formats.timed import TIMED
 from planner.traces.formats.vidur import LENGTHS, VIDUR
 from planner.traces.formats.vllm_bench import VLLM_BENCH
 from planner.traces.formats.weka import WEKA
-from planner.traces.reader import LAYOUT_NAMES, OBJECTS, Head, Reader, bind, missing_column, unknown_json
+from planner.traces.likely import guessed
+from planner.traces.reader import LAYOUT_NAMES, OBJECTS, Head, Reader
 from planner.traces.summary_files import what_it_is
 
 # In the order in which they are tried on a file's head.
@@ -62,17 +64,26 @@ def check_format(spec: str | None) -> None:
     with_columns(FORMATS[name], columns, where)
 
 
-def knows(head: Head, spec: str | None) -> bool:
-    """Tell whether a head is of a known format, or has all that `spec` names."""
+def knows(head: Head, spec: str | None, *, by_names: bool = True) -> bool:
+    """Tell whether a head is of a known format, or has all that `spec` names.
+
+    Parameters
+    ----------
+    by_names : columns whose names look like lengths are enough.
+    """
     name, columns, where = (COLUMNS.name, {}, {}) if spec is None else parse_format(spec)
     if name != COLUMNS.name and FORMATS[name].rows is not None:
         return FORMATS[name].matches(head)
     if not columns:
         readers = FORMATS.values() if name == COLUMNS.name else (FORMATS[name],)
-        return any(head.layout in reader.layouts and reader.matches(head) for reader in readers) and all(
-            head.has(path) for path in where)
+        is_known = any(head.layout in reader.layouts and reader.matches(head) and (by_names or reader is not LENGTHS)
+                       for reader in readers)
+        if by_names and name == COLUMNS.name:
+            is_known = is_known or (what_it_is(head) is None and guessed(head) is not None)
+        return is_known and all(head.has(path) for path in where)
     reader = with_columns(FORMATS[name], columns, where)
-    return all(head.has(reader.columns[column]) for column in (*columns, *(f"where {k}" for k in range(len(where)))))
+    return all(head.has(reader.columns[column]) for column in (
+        *(set(columns) & set(reader.columns)), *(f"where {k}" for k in range(len(where)))))
 
 
 def find_reader(source: str, head: Head, spec: str | None) -> Reader:
@@ -85,12 +96,7 @@ def find_reader(source: str, head: Head, spec: str | None) -> Reader:
     name, columns, where = (None, {}, {}) if spec is None else parse_format(spec)
     if name is None or (name == COLUMNS.name and not columns):  # conditions alone leave the format to the file
         known = (reader for reader in FORMATS.values() if head.layout in reader.layouts and reader.matches(head))
-        reader = next(known, FORMATS[_DEFAULTS[head.layout]])
-        if reader.name in _DEFAULTS.values() and not reader.matches(head):
-            if (found := what_it_is(head)) is not None:
-                raise TraceError(f"trace {source}: is {found.what}, without requests; {found.instead}")
-            if spec is None and head.layout in OBJECTS and not any(map(head.has, REQUIRED_TRACE_COLUMNS)):
-                raise unknown_json(source, head)
+        reader = next(known, None) or _guess(source, head, spec)
     else:
         reader = FORMATS[name]
     if head.layout not in reader.layouts:
@@ -99,10 +105,30 @@ def find_reader(source: str, head: Head, spec: str | None) -> Reader:
             f"trace {source} line {head.line}: looks like {LAYOUT_NAMES[head.layout]}; format {reader.name!r} must be "
             f"{wanted} (leave --format out to have it detected)"
         )
+    is_guessed = reader.name.startswith(f"{COLUMNS.name},")
     reader = with_columns(reader, columns, where)
-    if columns or where:  # whose results differ from those of the format's own columns
+    if (columns or where) and not is_guessed:  # whose results differ from those of the format's own columns
         reader = dataclasses.replace(reader, name=spec or reader.name)
-    for name in (*columns, *(f"where {k}" for k in range(len(where)))):  # what was asked for by name must be there
-        if not head.has(reader.columns[name]):
-            raise missing_column(source, head, reader.columns[name])
+    for asked in (*columns, *(f"where {k}" for k in range(len(where)))):  # what was asked for by name must be there
+        if asked in reader.columns and not head.has(reader.columns[asked]):
+            raise missing_column(source, head, reader.columns[asked])
+    lacks_lengths = not all(head.has(reader.columns[name]) for name in ("input_tokens", "output_tokens"))
+    if columns and reader.rows is None and name == COLUMNS.name and lacks_lengths:
+        reader = guessed(head, reader) or reader
     return bind(source, head, reader)
+
+
+def _guess(source: str, head: Head, spec: str | None) -> Reader:
+    """Return a reader by the names of a file's columns, or the planner's own, if the file is in no known format.
+
+    Raises
+    ------
+    TraceError : the file has no requests, or nothing in it looks like their columns.
+    """
+    if (known := what_it_is(head)) is not None:
+        raise TraceError(f"trace {source}: is {known.what}, without requests; {known.instead}")
+    if (reader := guessed(head)) is not None:
+        return reader
+    if spec is None and head.layout in OBJECTS and not any(map(head.has, REQUIRED_TRACE_COLUMNS)):
+        raise unknown_json(source, head)
+    return FORMATS[_DEFAULTS[head.layout]]

@@ -1,0 +1,121 @@
+"""Columns under other names than ours: which column of a file a name looks like."""
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from planner.schema import REQUIRED_TRACE_COLUMNS
+from planner.traces.column_map import COLUMNS
+from planner.traces.reader import ENDED, Head, Reader
+
+_PROMPT = ("inputtokens", "prompttokens", "inputtokencount", "prompttokencount", "numprompttokens", "numinputtokens",
+           "numprefilltokens", "nprompttokens", "ninputtokens", "prompttok", "inputtok", "intok", "intokens",
+           "tokensin", "tokin", "tokensprompt", "tokensinput", "promptlen", "promptlength", "inputlen", "inputlength",
+           "isl", "contexttokens", "requesttokens", "promptsize", "inputtoken", "prompttoken", "ncontexttokens",
+           "usageinputtokens", "uncachedinputtokens", "usageinputtokensnocache", "inputtokensnocache",
+           "processedprompttokens", "inputusage")
+_ANSWER = ("outputtokens", "completiontokens", "outputtokencount", "completiontokencount", "candidatestokencount",
+           "generatedtokens", "numoutputtokens", "numcompletiontokens", "numgeneratedtokens", "numdecodetokens",
+           "ngeneratedtokens", "ncompletiontokens", "noutputtokens", "completiontok", "outputtok", "outtok",
+           "outtokens", "tokensout", "tokout", "tokenscompletion", "tokensoutput", "gentokens", "responsetokens",
+           "completionlen", "completionlength", "outputlen", "outputlength", "responselen", "responselength", "osl",
+           "outputtoken", "completiontoken", "usageoutputtokens", "outputusage")
+_START = ("starttime", "startingat", "startedat", "starttimestamp", "timestamp", "ts", "datetime", "createdat",
+          "created", "time", "requesttime", "requesttimestamp", "eventtime", "receivedat", "arrivaltime", "arrivedat",
+          "arrival", "sentat", "submittedat", "aggregationtimestamp", "bucketstart", "windowstart", "periodstart",
+          "intervalstart", "bucket", "interval", "period", "timegenerated", "logtime", "timestamputc", "date",
+          "usagedate", "day", "hour", "month", "week", "start", "at", "t")
+_END = ("endtime", "endingat", "endedat", "endtimestamp", "bucketend", "windowend", "periodend", "intervalend", "end")
+# Our column -> names in small letters and digits, the likeliest first.
+NAMES: Mapping[str, tuple[str, ...]] = {
+    "arrival_s": _START, "input_tokens": _PROMPT, "output_tokens": _ANSWER, ENDED: _END,
+    "num_requests": ("nummodelrequests", "numrequests", "requests", "requestcount", "requestscount", "nrequests",
+                     "numberofrequests", "apirequests", "modelrequests", "azureopenairequests", "calls", "numcalls",
+                     "callcount", "apicalls", "ncalls", "invocations", "invocationcount", "successfulrequests",
+                     "completedrequests", "count", "counts", "n", "cnt", "freq", "frequency", "occurrences", "weight"),
+}
+REQUEST_NAMES = NAMES["num_requests"][:19]  # the others count anything
+_OFFERS: Mapping[str, tuple[str, ...]] = {
+    "e2e_s": ("latency", "e2elatency", "duration", "elapsed", "responsetime", "totaltime", "e2e", "e2el"),
+    "ttft_s": ("ttft", "timetofirsttoken", "firsttokenlatency"),
+    "session_id": ("session", "sessionid", "conversationid", "chatid", "threadid"),
+    "tenant": ("model", "modelname", "modelid", "user", "userid", "customer", "team", "apikeyid"),
+}
+_SUM, _MEAN = re.compile(r"^(total|sum|summe)(?=.)|(?<=.)(total|sum)$"), re.compile(
+    r"^(avg|mean|average|median|p50|tokensper)(?=.)|(?<=.)(avg|mean|average|perrequest|p50)$")
+_BEGINS = re.compile(r"start|arriv|begin|sent|request|receiv", re.IGNORECASE)
+_UNIT = re.compile(r"[ _.(\[-]+(?i:(ms|us|ns|utc|iso|milliseconds|seconds|sec|s))[)\]]*$|(?<=[a-z])(Ms|Us|Ns|Utc|Iso)$")
+_UNITS = {"ms": "ms", "milliseconds": "ms", "us": "us", "ns": "ns", "s": "s", "sec": "s", "seconds": "s"}
+
+
+class Likeness(NamedTuple):
+    """A column that looks like one of ours.
+
+    Parameters
+    ----------
+    path : of the column in the file.
+    rank : place of its name among the likely ones.
+    of : "sum" or "mean" if its name says so.
+    unit : that its name ends in.
+    """
+
+    path: str
+    rank: int
+    of: str = ""
+    unit: str = ""
+
+
+def likeness(head: Head, name: str) -> Likeness | None:
+    """Return the column of a file that looks most like one of ours; the one that is least deep of several."""
+    likely = [like for path in head.paths if (like := _like(path, {**NAMES, **_OFFERS}[name])) is not None]
+    return min(likely, key=lambda like: (like.rank, like.path.count(".")), default=None)
+
+
+def _like(path: str, names: tuple[str, ...]) -> Likeness | None:
+    leaf = path.rpartition(".")[2]
+    match = _UNIT.search(leaf)
+    unit = "" if match is None else _UNITS.get((match[1] or match[2]).lower(), "")
+    for text in (leaf, leaf[:match.start()] if match is not None else leaf):
+        plain = re.sub(r"[^a-z0-9]", "", text.lower())
+        for of, pattern in (("", None), ("sum", _SUM), ("mean", _MEAN)):
+            bare = plain if pattern is None else pattern.sub("", plain, count=1)
+            if bare in names and (pattern is None or bare != plain):
+                return Likeness(path, names.index(bare), of, unit)
+    return None
+
+
+def guessed(head: Head, reader: Reader = COLUMNS) -> Reader | None:
+    """Return a reader with the columns that a file's names look like; None if lengths, or any time or count, are not
+    among them.
+
+    Parameters
+    ----------
+    reader : with columns that are known already.
+    """
+    known = {name: path for name, path in reader.columns.items() if head.has(path)}
+    likely = {name: like for name in NAMES if name not in known and (like := likeness(head, name)) is not None}
+    arrival = likely.get("arrival_s")
+    if ENDED in likely and arrival is not None and not _BEGINS.search(arrival.path):
+        return None  # a time of no event beside an end may be the end's
+    columns = known | {name: like.path for name, like in likely.items()}
+    if not {"input_tokens", "output_tokens"} <= columns.keys() or not {"arrival_s", "num_requests"} & columns.keys():
+        return None
+    units = {like.path: like.unit for like in likely.values() if like.unit}
+    words = ", ".join(f"{like.path} as {name}" for name, like in likely.items())
+    spec = ",".join(f"{name}={like.path}{like.unit and ':'}{like.unit}" for name, like in likely.items())
+    note = f"read by the names of its columns: {words}; --column names others"
+    return dataclasses.replace(
+        reader, name=f"{reader.name},{spec}" if likely else reader.name, columns=columns, also={},
+        unsure_time=likely["arrival_s"].path if "arrival_s" in likely and not likely["arrival_s"].unit else "",
+        units={**reader.units, **units}, notes=(*reader.notes, *([note] if likely else ()))
+    )
+
+
+def offers(head: Head) -> Iterator[str]:
+    """Yield which columns of a file look like ours, as options."""
+    for name in (*REQUIRED_TRACE_COLUMNS, *_OFFERS):
+        like = None if head.has(name) else likeness(head, name)
+        if like is not None:
+            unit = ":UNIT (s or ms)" if name in ("e2e_s", "ttft_s") else like.unit and f":{like.unit}"
+            yield f"{like.path} looks like {name}: --column {name}={like.path}{unit}"

@@ -1,0 +1,95 @@
+"""Times, numbers, separators and encodings in the forms that people export, and columns under likely names."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+import polars as pl
+import pytest
+
+from planner.errors import TraceError
+from planner.traces import Trace, read_trace
+from planner.traces.dates import dates
+
+LENGTHS = "input_tokens=p,output_tokens=o"
+
+
+@pytest.mark.parametrize("times", [
+    ("2026-11-01T12:00:00+02:00", "2026-11-01T10:00:01Z"), ("2026-11-01 10:00:00,000", "2026-11-01 10:00:01,000"),
+    ("01/Nov/2026:10:00:00 +0000", "01/Nov/2026:10:00:01 +0000"), ("11/01/2026 10:00:00", "11/01/2026 10:00:01"),
+    ("Sun, 01 Nov 2026 10:00:00 GMT", "Sun, 01 Nov 2026 10:00:01 GMT"), ("1793527200", "1793527201"),
+    ("1793527200000", "1793527201000"), ("1793527200000000000", "1793527201000000000"), ("0.5", "1.5"),
+    ("01.11.2026 10:00:00", "01.11.2026 10:00:01"), ("2026/11/01 10:00:00", "2026/11/01 10:00:01"),
+])
+def test_times_need_no_unit(read: Callable[..., Trace], times: tuple[str, str]) -> None:
+    trace = read("".join(["ts,p,o\n", *(f'"{time}",5,2\n' for time in times)]),
+                 format=f"columns,arrival_s=ts,{LENGTHS}")
+    first, second = trace.requests["arrival_s"]
+    assert second - first == 1.0
+
+
+def test_day_and_month_are_told_apart_by_the_column() -> None:
+    assert dates(pl.Series(["13/01/2026 10:00", "11/02/2026 10:00"])).to_list() == [
+        datetime(2026, 1, 13, 10), datetime(2026, 2, 11, 10)]
+    assert dates(pl.Series(["01/02/2026 10:00", "11/02/2026 10:00"])).to_list() == [None, None]
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("ts,p,o\n2026-11-01T10:00:00Z,5,2\n1793527201,5,2\n",
+     r"line 3: ts = 1793527201; arrival_s must be a date and time, like 2026-11-01T10:00:00Z: the times of a file"),
+    ("ts,p,o\n01/02/2026 10:00,5,2\n11/02/2026 10:00,5,2\n", r"all 2 rows are alike; day and month cannot be told"),
+    ("ts,p,o\nsoon,5,2\nlater,5,2\n", r"ts = soon; .* \(all 2 rows are alike; --column names another column or unit"),
+])
+def test_a_remedy_fits_the_fault(read: Callable[..., Trace], text: str, message: str) -> None:
+    with pytest.raises(TraceError, match=message) as error:
+        read(text, format=f"columns,arrival_s=ts,{LENGTHS}")
+    assert ("drop" in str(error.value)) == ("line 3" in str(error.value))
+
+
+@pytest.mark.parametrize(("cells", "tokens"), [
+    (('"1,234"', '"12,345"', "900"), [1234, 12345, 900]), (("1.234", "12.345", "900"), [1234, 12345, 900]),
+    (("1 234", "12 345", "900"), [1234, 12345, 900]), (("1'234", "12'345", "900"), [1234, 12345, 900]),
+    (('"1,234.0"', '"12,345.0"', "900"), [1234, 12345, 900]),
+])
+def test_separators_of_thousands_are_read_if_the_column_agrees(read: Callable[..., Trace], cells: tuple[str, ...],
+                                                               tokens: list[int]) -> None:
+    trace = read("arrival_s,input_tokens,output_tokens\n" + "".join(f"0,{cell},2\n" for cell in cells))
+    assert trace.requests["input_tokens"].to_list() == tokens
+    assert any("input_tokens is read with thousands" in note for note in trace.account.notes)
+
+
+@pytest.mark.parametrize("row", ['0,"1,234",2\n0,12345,2\n',
+                                 '0,"1,234",2\n0,"1.234",2\n', '"0,500",5,2\n"1,250",5,2\n'])
+def test_columns_that_do_not_agree_are_refused_with_their_remedy(read: Callable[..., Trace], row: str) -> None:
+    with pytest.raises(TraceError, match="write numbers without separators of thousands and with a decimal point"):
+        read("arrival_s,input_tokens,output_tokens\n" + row)
+
+
+def test_semicolons_with_decimal_commas_are_read(read: Callable[..., Trace]) -> None:
+    trace = read("arrival_s;input_tokens;output_tokens\n0,5;1.234;2\n1,25;2.345;2\n")
+    assert trace.requests.select("arrival_s", "input_tokens").rows() == [(0.5, 1234), (1.25, 2345)]
+    assert trace.account.notes[:2] == ("columns are separated by ';'", "arrival_s is read with decimals ','")
+
+
+def test_windows_1252_is_read_with_a_note(tmp_path: object) -> None:
+    path = f"{tmp_path}/t.csv"
+    with open(path, "wb") as file:
+        file.write("arrival_s,input_tokens,output_tokens,tenant\n0,5,2,Müller\n".encode("cp1252"))
+    trace = read_trace(path)
+    assert trace.requests["tenant"].to_list() == ["Müller"]
+    assert "read as Windows-1252" in trace.account.notes[0]
+
+
+def test_likely_names_are_read_with_a_note(read: Callable[..., Trace]) -> None:
+    rows = "2026-11-01T10:00:00+01:00,100,10,m,1.2\n2026-11-01T10:00:02+01:00,120,12,m,1.4\n"
+    trace = read("ts,prompt_tok,completion_tok,model_name,latency\n" + rows)
+    assert trace.requests.select("arrival_s", "input_tokens", "output_tokens").rows() == [
+        (0.0, 100, 10), (2.0, 120, 12)]
+    assert "ts as arrival_s, prompt_tok as input_tokens, completion_tok as output_tokens" in trace.account.notes[0]
+    assert read("ts,prompt_tok,completion_tok\n" + "2026-11-01T10:00:00Z,100,10\n",
+                format="columns,arrival_s=ts").requests["input_tokens"].to_list() == [100]
+
+
+def test_likely_names_are_offered(read: Callable[..., Trace]) -> None:
+    with pytest.raises(TraceError, match="ts looks like arrival_s: --column arrival_s=ts; latency looks like e2e_s: "
+                                         "--column e2e_s=latency:UNIT"):
+        read("ts,tokens,latency\n2026-11-01T10:00:00Z,100,10\n")
