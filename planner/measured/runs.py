@@ -11,6 +11,7 @@ from planner.errors import TraceError, UnknownNameError, UsageError
 from planner.files.table_file import columns_of
 from planner.measured.agentic import is_agentic
 from planner.measured.benchmarks import is_result, read_objects, read_results
+from planner.measured.printed import printed_results
 from planner.measured.recorded import read_requests
 from planner.measured.reports.known_reports import read_reports, unknown, yaml_documents
 from planner.measured.run_row import CLIENTS
@@ -64,7 +65,8 @@ def read_runs(path: Path, scenario: Scenario, *, client: str | None, free: Seque
 def _reported(path: Path, scenario: Scenario, client: str | None) -> list[Measurement] | None:
     """Return the runs of a benchmark's result or report; None where the file is neither."""
     is_yaml = path.suffix in (".yaml", ".yml")
-    objects = (yaml_documents(path) if is_yaml else read_objects(path) if path.suffix in (".json", ".jsonl") else [])
+    objects = (yaml_documents(path) if is_yaml else read_objects(path) if path.suffix in (".json", ".jsonl")
+               else printed_results(path))
     if objects and is_result(objects[0]):
         return read_results(path, objects, scenario, client)
     found = read_reports(path, objects, scenario) if objects else None

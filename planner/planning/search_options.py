@@ -212,9 +212,11 @@ class Choices:
         (), "With --fleet: thresholds of the prompt length to try [tokens]. [quantiles of the prompt lengths]",
         name="thresholds", kind=str, read=parse_thresholds)
     series: "RateSeries | None" = _option(
-        None, "CSV file of request rates over time (columns start_s, rate_rps). A last row without a rate ends the "
-              "series. The trace's traffic is scaled to these rates.", name="rate_series",
-        kind=Path, read=_series)
+        None, "File of request rates over time: CSV (columns start_s, rate_rps, or as Grafana exports it) or the JSON "
+              "of Prometheus's query_range. FILE#COLUMN or FILE#LABEL=VALUE chooses a series, with /min for rates a "
+              "minute. A last row without a rate ends the series. The trace's traffic is scaled to these "
+              "rates.",
+        name="rate_series", kind=Path, read=_series)
     num_strata: int | None = _option(
         None, "With --rate-series: size the fleet for all of its time, not for its highest rate. The traffic is "
               "replayed at this number of rates, from low to high, each for an equal share of the requests.",

@@ -41,6 +41,14 @@ def in_our_units(raw: pl.DataFrame, reader: Reader) -> pl.DataFrame:
     return _with_times(table.with_columns(value.alias(name) for name, value in values.items()))
 
 
+def instants_s(text: pl.Series) -> pl.Series:
+    """Return instants in seconds, from dates or from numbers, which count from 1970 in a unit if they are large."""
+    first = str(next((cell for cell in text if cell not in (None, "")), ""))
+    unit = _guessed_unit(first)
+    instants = _instants(text, unit, is_one_form=True)
+    return quotient(instants.to_physical(), NS) if instants.dtype.is_temporal() else instants
+
+
 def numbers(text: pl.Series) -> pl.Series:
     """Parse a column of cells as floats; null where a cell is empty or not a number. Blanks around it are allowed.
 
@@ -74,10 +82,13 @@ def _unit(reader: Reader, name: str, text: pl.Series) -> str:
     if stated is not None:
         return stated
     first = str(next((cell for cell in text if cell not in (None, "")), "")).strip()
+    unit = _guessed_unit(first)
+    return unit if unit == "date" or reader.clock == "either" else "s"
+
+
+def _guessed_unit(first: str) -> str:
     if not is_numeral(first):
         return "s" if dates(pl.Series([first])).null_count() else "date"
-    if reader.clock != "either":
-        return "s"
     return next((unit for least, unit in _EPOCHS if abs(float(first)) >= least), "s")
 
 
