@@ -17,13 +17,13 @@ from planner.traces import Trace, read_trace
 from planner.traces.synthesis import Model
 
 
-def describe(source: str, cache_tokens: float | None, html: Path | None, format: str | None, on_bad_rows: OnBadRows,
-             json: Path | None) -> None:
+def describe(source: str, cache_tokens: float | None, html: Path | None, lengths: Path | None, format: str | None,
+             on_bad_rows: OnBadRows, json: Path | None) -> None:
     """Print what a trace is like, and write it as JSON and as a page with figures."""
     from planner.traces.shaping.description import describe as describe_trace
 
     check_outputs([html, json])
-    trace = _read(source, format, on_bad_rows)
+    trace = _read(source, format, on_bad_rows, lengths)
     with stage(f"describing {source}"):
         description = describe_trace(trace, cache_tokens=cache_tokens)
     if html is not None:
@@ -35,12 +35,12 @@ def describe(source: str, cache_tokens: float | None, html: Path | None, format:
 
 
 def convert(source: str, path: Path, to: str | None, anonymize: bool, salt: str | None, lossy: bool,
-            format: str | None, on_bad_rows: OnBadRows, json: Path | None) -> None:
+            lengths: Path | None, format: str | None, on_bad_rows: OnBadRows, json: Path | None) -> None:
     """Write a trace in another format, and say what became of it."""
     from planner.traces.export import convert as convert_trace
 
     _check_outputs(path, json)
-    trace = _read(source, format, on_bad_rows)
+    trace = _read(source, format, on_bad_rows, lengths)
     with stage(f"writing {path}"):
         account = convert_trace(trace, _place(path), to=to, anonymous=anonymize, salt=salt, lossy=lossy)
     _print_notes(account.warnings)
@@ -101,9 +101,14 @@ def _publish_beside(output: Path | None, value: Any, text: str, json: Path | Non
         publish(value, text, json)
 
 
-def _read(source: str, format: str | None, on_bad_rows: OnBadRows) -> Trace:
+def _read(source: str, format: str | None, on_bad_rows: OnBadRows, lengths: Path | None = None) -> Trace:
     with stage(f"reading {source}"):
-        trace = read_trace(source, format=format, on_bad_rows=on_bad_rows)
+        if lengths is None:
+            trace = read_trace(source, format=format, on_bad_rows=on_bad_rows)
+        else:
+            from planner.measured.logged_arrivals import with_lengths
+
+            trace = with_lengths(source, lengths)
     print(trace.account, file=sys.stderr)
     _print_notes(trace.account.notes)
     return trace

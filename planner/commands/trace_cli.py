@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from planner.commands.options import shows_progress, takes_scenario
+from planner.errors import UsageError
 from planner.settings.format_spec import spec_of
 from planner.settings.load_options import CLOSED_LOOP, SEARCHED
 from planner.settings.scenario import Scenario
@@ -26,6 +27,8 @@ WhereOption = Annotated[list[str] | None, typer.Option(help="Keep only rows with
                                                        "'model=llama-70b'. Repeatable.")]
 BadRowsOption = Annotated[Literal["error", "drop"], typer.Option(help="Stop at a bad row, or drop and count it.")]
 JsonOption = Annotated[Path | None, typer.Option("--json", help="Write the result as JSON. -: stdout.")]
+LengthsOption = Annotated[Path | None, typer.Option(help="Scrape of /metrics. Lengths drawn from its histograms are "
+                                                    "added to the arrivals of an access log or of vLLM's log.")]
 ToOption = Annotated[str | None, typer.Option(help="Format to write: csv, jsonl, parquet, mooncake, timed-trace, "
                                               r"aiperf, vidur, blis. \[from the file extension]")]
 
@@ -37,6 +40,7 @@ def describe(
     cache_tokens: Annotated[float | None, typer.Option(help="Size of a prefix cache in tokens. The output then "
                                                        "includes the hit rate of this cache.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write an HTML page with figures.")] = None,
+    lengths: LengthsOption = None,
     format: FormatOption = None,
     column: ColumnOption = None,
     where: WhereOption = None,
@@ -49,7 +53,7 @@ def describe(
     """
     from planner.commands import trace_actions
 
-    trace_actions.describe(source, cache_tokens, html, spec_of(format, column, where), on_bad_rows, json)
+    trace_actions.describe(source, cache_tokens, html, lengths, spec_of(format, column, where), on_bad_rows, json)
 
 
 @trace.command()
@@ -115,7 +119,9 @@ def synth(
 @shows_progress
 def convert(
     source: SourceArgument,
-    output: Annotated[Path, typer.Argument(metavar="OUT", help="File to write. -: stdout.")],
+    out: Annotated[Path | None, typer.Argument(metavar="[OUT]", help="File to write. -: stdout.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write, in place of OUT. -: "
+                                                "stdout.")] = None,
     to: ToOption = None,
     anonymize: Annotated[bool, typer.Option("--anonymize", help="Keep only timing, lengths and prefix sharing. Names "
                                             "become salted hashes.")] = False,
@@ -123,6 +129,7 @@ def convert(
                                              r"hashes. \[random]")] = None,
     lossy: Annotated[bool, typer.Option("--lossy", help="Write even if prefix ids or the order of turns are "
                                         "lost.")] = False,
+    lengths: LengthsOption = None,
     format: FormatOption = None,
     column: ColumnOption = None,
     where: WhereOption = None,
@@ -135,5 +142,8 @@ def convert(
     """
     from planner.commands import trace_actions
 
-    trace_actions.convert(source, output, to, anonymize, salt, lossy, spec_of(format, column, where), on_bad_rows,
-                           json)
+    path = out or output
+    if path is None or (out is not None and output is not None):
+        raise UsageError("trace convert: give the file to write once, as OUT or with --output")
+    trace_actions.convert(source, path, to, anonymize, salt, lossy, lengths, spec_of(format, column, where),
+                          on_bad_rows, json)

@@ -226,6 +226,27 @@ def _lengths(where: str, window: Sequence[Scrape], histogram: Histogram | None, 
     return scaled
 
 
+def drawn_lengths(path: Path, count: int) -> tuple[Ints, Ints]:
+    """Return lengths of prompts and outputs, drawn evenly from the histograms of scrapes and paired at random.
+
+    Raises
+    ------
+    TraceError : the file is no scrape, or has no lengths.
+    """
+    scrapes = read_scrapes(path)
+    window = [scrapes[0], scrapes[-1]] if len(scrapes) > 1 else scrapes
+    found = {} if not window else {what: _histogram(str(path), window, family)
+                                   for what, family in _families(window[-1]).items()}
+    num_requests = next((histogram.count for histogram in found.values() if histogram.count > 0), 0.0)
+    if not num_requests:
+        raise TraceError(f"{path}: has none of the histograms {', '.join(HISTOGRAMS['input'])} with requests; must be "
+                         f"a scrape of vLLM's or SGLang's /metrics")
+    rng = np.random.default_rng(0)
+    prompts, outputs = (rng.permutation(_lengths(str(path), window, found.get(side), side, num_requests, count))
+                        for side in ("input", "output"))
+    return prompts, outputs
+
+
 def _with_cached(window: Sequence[Scrape], load: Trace) -> Trace:
     """Return the load with the share of prompts that the server found in its prefix cache."""
     before = window[0] if len(window) > 1 else None

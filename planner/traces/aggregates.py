@@ -162,17 +162,17 @@ def refuse_sums(source: str, table: pl.DataFrame, reader: Reader, is_dated: bool
     """
     if reader.counts == "no" or "num_requests" in reader.columns or reader.name.split(",")[0] not in OF_REQUESTS:
         return
-    is_foreign = reader.columns.get("arrival_s") != "arrival_s"
-    reason = _sign_of_sums(table, head, is_dated=is_dated, is_foreign=is_foreign)
+    is_native = reader.columns.get("arrival_s") == "arrival_s"
+    reason = "" if is_native else _sign_of_sums(table, head, is_dated=is_dated)
     if reason:
         raise TraceError(f"trace {source}: rows are sums over many requests ({reason}), and no column has the number "
                          f"of requests; name it, as in --column num_requests=requests, or give a log of single "
                          f"requests ({_ONE})")
 
 
-def _sign_of_sums(table: pl.DataFrame, head: Head, *, is_dated: bool, is_foreign: bool) -> str:
+def _sign_of_sums(table: pl.DataFrame, head: Head, *, is_dated: bool) -> str:
     longest = table["input_tokens"].median()
-    if is_foreign and isinstance(longest, float) and longest > LONGEST_PROMPT:
+    if isinstance(longest, float) and longest > LONGEST_PROMPT:
         return f"half of the prompts have more than {LONGEST_PROMPT:,} tokens"
     likely = (likeness(head, "input_tokens"), likeness(head, "output_tokens"))
     if any(like is not None and like.of == "sum" for like in likely):

@@ -16,6 +16,7 @@ from planner.traces.head import check_text, objects_head, read_head
 from planner.traces.lines import Rows, parse_rows
 from planner.traces.reader import Head, Reader
 from planner.traces.records import document_rows, line_rows, objects_of, objects_of_lines, parse_document
+from planner.traces.server_texts import LOOKED_AT, instead_of, kind_of, read_server_text
 from planner.traces.source import BLOCK_BYTES, as_utf8, decompressed, line_blocks, raw_blocks
 from planner.traces.table import Trace
 from planner.traces.tabular import is_tabular, open_table, table_head, table_rows
@@ -68,6 +69,9 @@ def _read(source: str, format: str | None, on_bad_rows: BadRows, limit: int | No
     recoded: list[str] = []
     blocks = as_utf8(line_blocks(decompressed(source, raw), BLOCK_BYTES), recoded)
     first = next(blocks, b"")
+    if format is None and kind_of(first.decode(errors="replace").split("\n", LOOKED_AT)[:LOOKED_AT]) is not None:
+        text = b"".join((first, *blocks))
+        return _of_server(source, text, digest.hexdigest(), on_bad_rows, limit)
     head = read_head(source, first)
     if head is None or _is_enveloped(head, format):
         text = b"".join((first, *blocks))
@@ -83,6 +87,17 @@ def _read(source: str, format: str | None, on_bad_rows: BadRows, limit: int | No
     separated = [f"columns are separated by {head.separator!r}"] if head.separator != "," else []
     reader = replace(reader, notes=(*reader.notes, *separated, *recoded))
     return assemble(source, gathered, head, reader, digest.hexdigest(), on_bad_rows)
+
+
+def _of_server(source: str, text: bytes, sha256: str, on_bad_rows: BadRows, limit: int | None) -> Trace:
+    """Read a server's text as a trace, if its lines have times and lengths."""
+    found = read_server_text(text.decode(errors="replace").splitlines())
+    assert found is not None
+    if not found.has_lengths:
+        raise instead_of(source, found)
+    trace = trace_of(source, found.requests, sha256=sha256, on_bad_rows=on_bad_rows, limit=limit)
+    account = replace(trace.account, format=f"{found.kind}-log", notes=(*found.notes, *trace.account.notes))
+    return replace(trace, format=account.format, account=account)
 
 
 def _is_enveloped(head: Head, format: str | None) -> bool:

@@ -1,4 +1,4 @@
-"""Rates as dashboards and Prometheus export them: a table with a time and values, or the answer of a range query."""
+"""Rates as dashboards and Prometheus export them, and the requests a minute of servers' logs."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +13,8 @@ from planner.files.finite import number_in
 from planner.files.nested import parse_json
 from planner.files.table_file import read_table_file
 from planner.traces.likely import NAMES
+from planner.traces.server_texts import per_minute, read_server_text
+from planner.traces.source import text_lines
 from planner.traces.units import instants_s
 
 STARTS = ("start_s", "window_start_s", "time_s", "timestamp")
@@ -53,11 +55,32 @@ def exported_rates(path: Path) -> Rates:
             is_json = path.suffix not in (".parquet", ".gz", ".zst") and file.read(64).lstrip().startswith((b"{", b"["))
     except OSError as error:
         raise TraceError(f"{path}: cannot be read as a rate series: {error}") from error
-    rates = _of_query(path, choice) if is_json else _of_table(path, choice)
+    read = _of_query if is_json else _of_log if path.suffix not in (".csv", ".parquet", ".gz", ".zst") else _of_table
+    rates = read(path, choice)
     if per_s is not None:
         rates = rates._replace(table=rates.table.with_columns(pl.col("rate") / per_s),
                                notes=tuple(note for note in rates.notes if "are read as requests a second" not in note))
     return rates
+
+
+def _of_log(path: Path, choice: str) -> Rates:
+    """Return the requests a minute of a server's log; another text is read as a table."""
+    text = read_server_text([line for _, line in text_lines(path)])
+    if text is None:
+        return _of_table(path, choice)
+    name, _, mean = choice.partition("=")
+    if text.tokens_per_s and name == "prompt_tokens" and number_in(mean) >= 1:
+        looks = pl.Series([look[0] for look in text.tokens_per_s])
+        rates = pl.DataFrame({"start": instants_s(looks),
+                              "rate": [look[1] / number_in(mean) for look in text.tokens_per_s]})
+        return Rates(rates, ("time", "prompt tokens/s"), (f"{path}: rates are the prompt tokens/s of interval lines, with "
+                                                          f"{mean} tokens a prompt",))
+    if not text.requests:
+        raise TraceError(f"{path}: has no lines with times of requests; must be an access log, vLLM's log with its "
+                         f"received requests, or SGLang's log; {path}#prompt_tokens=700 makes rates of vLLM's interval "
+                         f"lines with prompts of 700 tokens on average")
+    rates = pl.DataFrame(list(per_minute(text)), schema={"start": pl.Float64, "rate": pl.Float64}, orient="row")
+    return Rates(rates, ("time", "requests"), (*text.notes, f"{path}: requests are counted in each minute"))
 
 
 def _chosen(path: Path) -> tuple[Path, str, float | None]:
