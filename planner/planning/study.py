@@ -1,12 +1,13 @@
 """A study: a trace on a deployment with its objectives, as a TOML file or a part of one describes it."""
 
-import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+
+import tomli_w
 
 from planner.catalog.catalog_files import read_toml
 from planner.deployment.named_files import beside, trace_beside
@@ -100,7 +101,7 @@ def study_toml(study: Study) -> str:
     attainment = None if study.objectives is None else study.objectives.attainment
     values: dict[str, Any] = {"trace": study.trace, "format": study.format, "slo": objectives_text(study.objectives),
                               "attainment": attainment, **given_options(study.scenario)}
-    return "".join(f"{key} = {_toml(value)}\n" for key, value in values.items() if value is not None)
+    return tomli_w.dumps({key: value for key, value in values.items() if value is not None})
 
 
 def command_line(study: Study, command: str = "replay", options: Mapping[str, Any] = MappingProxyType({})) -> str:
@@ -132,11 +133,6 @@ def _objective_words(objectives: Objectives | None) -> list[str]:
     if objectives is None or objectives.attainment is None or not objectives.slo.limits_s:
         return words
     return [*words, "--attainment", f"{objectives.attainment:g}"]
-
-
-def _toml(value: Any) -> str:
-    """Return a value as TOML writes it."""
-    return json.dumps(value) if isinstance(value, str | bool) else repr(value)
 
 
 def text_of(values: Mapping[str, Any], key: str) -> str | None:

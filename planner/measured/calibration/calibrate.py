@@ -1,12 +1,12 @@
 """A calibration: constants chosen and fitted to a user's runs, their error on runs left out, and their file."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tomli_w
 from numpy.typing import NDArray
 
 from planner.catalog.catalog_files import data_dir
@@ -107,8 +107,7 @@ def residuals(observed: Observations, log_errors: Floats, source: str) -> Residu
 def residuals_text(found: Residuals, table: str) -> str:
     """Return quantiles as TOML: the `[residuals]` of an engine's file, for one."""
     rounded = quantiles(found)
-    return "\n".join((_toml(table, {"probabilities": rounded.probabilities}),
-                      _toml(f"{table}.log_errors", rounded.log_errors)))
+    return tomli_w.dumps({table: {"probabilities": rounded.probabilities, "log_errors": dict(rounded.log_errors)}})
 
 
 def quantiles(found: Residuals) -> Quantiles:
@@ -123,19 +122,13 @@ def write_calibration(result: CalibrateAnswer, path: Path) -> None:
         "constants": {name: float(f"{value:.6g}") for name, value in result.constants.items()},
         "intervals": {name: [float(f"{bound:.6g}") for bound in (each.low, each.high)]
                       for name, each in result.fitted.items()},
-        "held_out": {"folds": result.folds, "probabilities": result.residuals.probabilities},
-        "held_out.log_errors": result.residuals.log_errors,
-        **{f"held_out.{metric}": asdict(errors) for metric, errors in result.held_out.items() if errors is not None},
+        "held_out": {"folds": result.folds, "probabilities": result.residuals.probabilities,
+                     "log_errors": dict(result.residuals.log_errors),
+                     **{metric: asdict(errors) for metric, errors in result.held_out.items() if errors is not None}},
         "source": asdict(result.source),
     }
     text = "# Written by `planner calibrate`; intervals are of 80 %, held-out errors of runs left out of the fit.\n"
-    write_text(path, text + "\n".join(_toml(name, table) for name, table in tables.items()))
-
-
-def _toml(name: str, table: Mapping[str, Any]) -> str:
-    lines = [f"{json.dumps(key) if not key.isidentifier() else key} = {json.dumps(value, ensure_ascii=False)}"
-             for key, value in table.items()]
-    return "\n".join([f"[{name}]", *lines, ""])
+    write_text(path, text + tomli_w.dumps(tables))
 
 
 def _start(scenario: Scenario, engine: str) -> dict[str, float]:

@@ -73,8 +73,8 @@ def _of_log(path: Path, choice: str) -> Rates:
         looks = pl.Series([look[0] for look in text.tokens_per_s])
         rates = pl.DataFrame({"start": instants_s(looks),
                               "rate": [look[1] / number_in(mean) for look in text.tokens_per_s]})
-        return Rates(rates, ("time", "prompt tokens/s"), (f"{path}: rates are the prompt tokens/s of interval lines, with "
-                                                          f"{mean} tokens a prompt",))
+        return Rates(rates, ("time", "prompt tokens/s"), (
+            f"{path}: rates are the prompt tokens/s of interval lines, with {mean} tokens a prompt",))
     if not text.requests:
         raise TraceError(f"{path}: has no lines with times of requests; must be an access log, vLLM's log with its "
                          f"received requests, or SGLang's log; {path}#prompt_tokens=700 makes rates of vLLM's interval "

@@ -1,12 +1,12 @@
 """A fitted workload: tenants, each with its arrivals and, epoch by epoch, its kinds of requests; as TOML and back."""
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import tomli_w
 
 from planner.errors import UnknownNameError, UsageError
 from planner.schema import MAX_TOKENS
@@ -208,18 +208,17 @@ def to_toml(model: Model) -> str:
     """Return the model as TOML, which `model_of` reads back as it is."""
     head = {key: getattr(model, key) for key in ("meaning", "source", "seed", "duration_s", "block_tokens",
                                                  "has_sessions", "has_tenants", "maximum_input_tokens")}
-    lines = ["# Written by `planner trace synth --fit`; `planner trace synth` draws traces from it.", *_pairs(head)]
-    for tenant in model.tenants:
-        period = {"period_s": tenant.period_s} if tenant.period_s else {}
-        lines += ["", "[[tenants]]", *_pairs({"name": tenant.name, **period}), "", "[tenants.arrivals]",
-                  *_pairs(_given(tenant.arrivals))]
-        for epoch in tenant.epochs:
-            lines += ["", "[[tenants.epochs]]", *_pairs({"start_s": epoch.start_s})]
-            for kind in epoch.kinds:
-                laws = {name: {"at": law.at, "values": law.values} for name, law in kind.variables.items()}
-                lines += ["", "[[tenants.epochs.kinds]]",
-                          *_pairs({"kind": kind.kind, "share": kind.share, "correlation": kind.correlation, **laws})]
-    return "\n".join(lines) + "\n"
+    return ("# Written by `planner trace synth --fit`; `planner trace synth` draws traces from it.\n"
+            + tomli_w.dumps({**head, "tenants": [_tenant_table(tenant) for tenant in model.tenants]}))
+
+
+def _tenant_table(tenant: Tenant) -> dict[str, Any]:
+    period = {"period_s": tenant.period_s} if tenant.period_s else {}
+    epochs = [{"start_s": epoch.start_s, "kinds": [
+        {"kind": kind.kind, "share": kind.share, "correlation": kind.correlation,
+         **{name: {"at": law.at, "values": law.values} for name, law in kind.variables.items()}}
+        for kind in epoch.kinds]} for epoch in tenant.epochs]
+    return {"name": tenant.name, **period, "arrivals": _given(tenant.arrivals), "epochs": epochs}
 
 
 def _given(process: Process) -> dict[str, Any]:
@@ -229,16 +228,3 @@ def _given(process: Process) -> dict[str, Any]:
     if process.gaps is not None:
         values["gaps"] = {"at": process.gaps.at, "values": process.gaps.values}
     return values
-
-
-def _pairs(table: Mapping[str, Any]) -> list[str]:
-    return [f"{key} = {_toml(value)}" for key, value in table.items()]
-
-
-def _toml(value: Any) -> str:
-    """Return a value as TOML; strings as JSON writes them, which TOML reads the same but for DEL."""
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, tuple | list):
-        return "[" + ", ".join(_toml(item) for item in value) + "]"
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
