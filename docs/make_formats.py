@@ -26,7 +26,7 @@ Requests that a file itself calls failed are left out and counted. Any other bad
 
 ## Any other file
 
-`--column OURS=THEIRS:UNIT` names a column of any CSV, JSON, Parquet or SQL table, and `--where THEIRS=VALUE` the rows that count. Keys inside keys are named with dots between, and keys may have dots in them. The list of objects in an envelope (`{"records": […]}`, Elasticsearch's hits, Jaeger's spans) is opened; if a file has several lists, a path from its top names one, as in `--column input_tokens=calls.prompt`. Units of times are UNITS; arrivals later than any trace lasts count from the earliest.
+`--column OURS=THEIRS:UNIT` names a column of any CSV, JSON, Parquet or SQL table, and `--where THEIRS=VALUE` the rows that count. Keys inside keys are named with dots between, and keys may have dots in them. The list of objects in an envelope (`{"records": […]}`, Elasticsearch's hits, Jaeger's spans) is opened; if a file has several lists, a path from its top names one, as in `--column input_tokens=calls.prompt`. Units of times are UNITS; without a unit, dates in any usual form are recognised, and so is the unit of numbers that count from 1970. Arrivals later than any trace lasts count from the earliest. `num_requests` is the number of requests that a row stands for ([usage exports](guides/read-your-log.md#rows-that-stand-for-many-requests)).
 
 ```
 planner replay log.csv --column arrival_s=ts:ms --column input_tokens=prompt --column output_tokens=out --where model=a --step-time linear:0.01,0.0001 --num-gpu-blocks 1000

@@ -2,7 +2,8 @@
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -162,9 +163,18 @@ def describe_workload(scenario: Scenario, trace: Trace) -> dict[str, Any]:
         "num_requests": trace.requests.height,
         "first_arrival_s": float(arrivals[0]),
         "last_arrival_s": float(arrivals[-1]),
+        "first_arrival_at": _clock_time(scenario, trace),
         "rows_read": account.rows_read,
         "rows_kept": account.rows_kept,
         "dropped": dict(account.dropped),
         **{name: getattr(scenario, name) for name in names_in("Load")},
         "request_rate": "inf" if scenario.request_rate == math.inf else scenario.request_rate,  # which JSON has not
     }
+
+
+def _clock_time(scenario: Scenario, trace: Trace) -> str | None:
+    """Return the instant of the first arrival in UTC, if the log has dates and the load keeps its times."""
+    plain = replace(scenario, start_at=0.0, duration=None, limit=None)
+    if trace.zero_at_s is None or any(getattr(plain, name) != getattr(Scenario(), name) for name in names_in("Load")):
+        return None
+    return datetime.fromtimestamp(trace.zero_at_s + float(trace.requests["arrival_s"][0]), UTC).isoformat()

@@ -10,6 +10,7 @@ from planner.catalog.catalog_files import data_dir
 from planner.errors import CatalogError, UnknownNameError, UsageError
 from planner.schema import TRACE_COLUMNS
 from planner.traces import read_trace
+from planner.traces.shaping.description import describe
 from planner.traces.synthesis import Model, Spec, generate, load_sample, read_spec, read_workload, sample_names
 
 # name: requests/s, input p50/p95/p99, output p50/p95/p99 and variance over mean of counts in 1 s of what is imitated
@@ -20,6 +21,7 @@ IMITATED = {
 LENGTHS = {  # of traces that have no common clock
     "agents": ((27214, 54026, 63204), (106, 846, 1763)),
     "batch": ((2730, 3813, 3933), (167, 736, 3271)),
+    "rag": ((3140, 4425, 5438), (234, 670, 891)),
 }
 
 
@@ -29,7 +31,7 @@ def spec_of(name: str) -> Spec:
 
 def test_samples_are_read_by_name() -> None:
     assert sample_names() == ["agents", "batch", "chat", "code", "fitted-chat", "fitted-code", "fitted-long-chat",
-                              "long-context"]
+                              "long-context", "rag"]
     assert read_trace("chat").requests.equals(load_sample("chat").requests)
     assert read_trace("chat", limit=10).num_requests == 10
     with pytest.raises(UnknownNameError, match="unknown sample trace 'chatt'; did you mean 'chat'"):
@@ -54,6 +56,12 @@ def test_samples_resemble_the_published_lengths(name: str) -> None:
     for column, wanted in zip(("input_tokens", "output_tokens"), LENGTHS[name], strict=True):
         found = np.percentile(requests[column].to_numpy(), (50, 95, 99))
         assert found == pytest.approx(wanted, rel=0.15)
+
+
+def test_retrieved_passages_are_shared() -> None:
+    trace = load_sample("rag")
+    assert describe(trace)["sharing"]["infinite_hit_rate"] == pytest.approx(0.58, abs=0.02)
+    assert trace.requests["session_id"].n_unique() == trace.num_requests
 
 
 def test_agents_send_their_conversation_again_and_batches_have_no_bursts() -> None:

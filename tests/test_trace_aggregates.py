@@ -53,7 +53,7 @@ def test_a_column_says_which_meaning_a_count_has(read: Callable[..., Trace]) -> 
 
 
 @pytest.mark.parametrize(("text", "reason"), [
-    ("date,input_tokens,output_tokens\n2026-11-01,50000,9000\n2026-11-02,60000,9000\n", "whole hours apart"),
+    ("date,input_tokens,output_tokens\n2026-11-01,50000,9000\n2026-11-02,600,9000\n", "times are days"),
     ("time,input_tokens,output_tokens\n2026-11-01T10:00:00Z,50000,9000\n2026-11-01T10:05:00Z,60000,9000\n"
      "2026-11-01T10:10:00Z,60000,9000\n", "times are 300 s apart"),
     ("user,prompt_tokens,completion_tokens\na,50000000,90000\n", "half of the prompts have more than 1,048,576 tokens"),
@@ -78,6 +78,13 @@ def test_sums_without_a_number_of_requests_are_refused(read: Callable[..., Trace
 def test_counts_that_do_not_fit_are_named(read: Callable[..., Trace], text: str, message: str) -> None:
     with pytest.raises(TraceError, match=message):
         read(text)
+
+
+def test_regular_times_with_usual_lengths_are_requests_with_a_note(read: Callable[..., Trace]) -> None:
+    trace = read("ts,input_tokens,output_tokens\n" + "".join(
+        f"2026-11-01T10:0{minute}:00Z,{400 + minute},90\n" for minute in range(4)))
+    assert trace.num_requests == 4
+    assert any("their times are 60 s apart: every row is read as one request" in note for note in trace.account.notes)
 
 
 def test_a_log_of_requests_with_a_count_of_something_stays_a_log(read: Callable[..., Trace]) -> None:

@@ -15,6 +15,7 @@ from planner.traces.reader import OF_REQUESTS, Head, Reader
 Meaning = Literal["sums", "lengths"]
 
 MOST_REQUESTS = 10_000_000
+LONG_PROMPT = 20_000  # tokens of the median row, from which regular times are a sign of sums
 LONGEST_PROMPT = 2**20  # tokens; a row with more is a sum, if its names do not say otherwise
 SHARED = ("input_tokens", "output_tokens", "cached_tokens", "image_tokens")  # by the requests of a sum
 KEPT = (*SHARED, "arrival_s", "tenant", "priority", "adapter", "line")  # of a row that is taken apart
@@ -72,7 +73,7 @@ def apart(source: str, place: str, table: pl.DataFrame, reader: Reader, head: He
 def _note(label: str, num_rows: int, num_requests: int, meaning: Meaning, windows_s: NDArray[np.float64] | None) -> str:
     what = (f"{num_rows:,} rows stand for {num_requests:,} requests, by column {label}: ")
     what += ("token counts are read as sums, and each request has the mean length of its row, so lengths have no "
-             "spread within a row" if meaning == "sums" else "lengths are read as those of each request")
+             "spread within a row" if meaning == "sums" else "each request has the lengths of its row")
     other = "lengths" if meaning == "sums" else "sums"
     spread = ("" if windows_s is None else
               f"; arrivals are drawn at random over each row's {np.median(windows_s):g} s")
@@ -155,38 +156,52 @@ def _check_means(source: str, place: str, table: pl.DataFrame, reader: Reader) -
                 f"num_requests={reader.columns['num_requests']}:lengths if token counts are of each request)")
 
 
-def refuse_sums(source: str, table: pl.DataFrame, reader: Reader, is_dated: bool, head: Head) -> None:
-    """Raise TraceError if rows are sums over many requests, and no column has their number.
+def refuse_sums(source: str, table: pl.DataFrame, reader: Reader, zero_at_s: float | None, head: Head) -> list[str]:
+    """Return notes on rows that may be sums, and raise a TraceError if they are, and no column has their number.
 
-    Rows of a day, an hour or of equal windows are sums, and so are prompts longer than any model reads.
+    Rows of a day or of equal windows are sums, and so are long prompts at whole minutes, and prompts longer than any
+    model reads.
+
+    Parameters
+    ----------
+    table : checked rows with arrivals in seconds.
+    zero_at_s : instant of 0 s, from 1970; None if the file has no dates [s].
     """
-    if reader.counts == "no" or "num_requests" in reader.columns or reader.name.split(",")[0] not in OF_REQUESTS:
-        return
-    is_native = reader.columns.get("arrival_s") == "arrival_s"
-    reason = "" if is_native else _sign_of_sums(table, head, is_dated=is_dated)
-    if reason:
-        raise TraceError(f"trace {source}: rows are sums over many requests ({reason}), and no column has the number "
-                         f"of requests; name it, as in --column num_requests=requests, or give a log of single "
+    if reader.counts == "no" or "num_requests" in reader.columns or reader.name.split(",")[0] not in OF_REQUESTS or (
+            reader.columns.get("arrival_s") == "arrival_s"):
+        return []
+    proof = _proof_of_sums(table, head, zero_at_s)
+    sign = "" if zero_at_s is None else _regular(table["arrival_s"].unique().sort(), zero_at_s)
+    long = float(np.median(table["input_tokens"].to_numpy())) >= LONG_PROMPT
+    if proof or (sign and long):
+        raise TraceError(f"trace {source}: rows are sums over many requests ({proof or sign}), and no column has the "
+                         f"number of requests; name it, as in --column num_requests=requests, or give a log of single "
                          f"requests ({_ONE})")
+    return [f"{sign}: every row is read as one request; if rows are sums, name their number of requests, as in "
+            f"--column num_requests=requests"] if sign else []
 
 
-def _sign_of_sums(table: pl.DataFrame, head: Head, *, is_dated: bool) -> str:
-    longest = table["input_tokens"].median()
-    if isinstance(longest, float) and longest > LONGEST_PROMPT:
+def _proof_of_sums(table: pl.DataFrame, head: Head, zero_at_s: float | None) -> str:
+    if np.median(table["input_tokens"].to_numpy()) > LONGEST_PROMPT:
         return f"half of the prompts have more than {LONGEST_PROMPT:,} tokens"
     likely = (likeness(head, "input_tokens"), likeness(head, "output_tokens"))
     if any(like is not None and like.of == "sum" for like in likely):
         return f"by the names {' and '.join(like.path for like in likely if like is not None)}"
-    if not is_dated:
+    if zero_at_s is None:
         return ""
     is_window = "e2e_s" in table.columns and table["e2e_s"].n_unique() == 1 and _is_whole(table["e2e_s"], 60)
     if is_window and (table.height > 1 or table["e2e_s"][0] >= 3600):
         return f"each lasts {table['e2e_s'][0]:g} s"
-    starts = table["arrival_s"].unique().sort()
-    if len(starts) > 1 and _is_whole(starts, 3600):
-        return "their times are whole hours apart"
-    if len(starts) > 2 and _is_whole(starts, 60) and starts.diff().drop_nulls().n_unique() == 1:
-        return f"their times are {starts[1] - starts[0]:g} s apart"
+    starts = table["arrival_s"].unique()
+    return "their times are days" if len(starts) > 1 and _is_whole(starts + zero_at_s, 86_400) else ""
+
+
+def _regular(starts: pl.Series, zero_at_s: float) -> str:
+    """Return how far apart times are that all stand at full minutes or hours; empty for other times."""
+    gaps = starts.diff().drop_nulls()
+    is_hourly = len(starts) > 1 and _is_whole(starts + zero_at_s, 3600)
+    if is_hourly or (len(starts) > 2 and _is_whole(starts + zero_at_s, 60) and gaps.n_unique() == 1):
+        return f"their times are {gaps.median():g} s apart"
     return ""
 
 

@@ -127,8 +127,9 @@ def assemble(
     if (column := reader.unsure_time) and not is_dated:
         raise TraceError(f"trace {source}: {column} looks like arrival_s, but {column} = {table['arrival_s'][0]:g} "
                          f"does not say its unit; give --column arrival_s={column}:s or --column arrival_s={column}:ms")
+    zero_at_s = table["arrival_s"].to_physical().min() / 1e9 if is_dated else None  # type: ignore[operator]
     table = _from_earliest(source, table, gathered.place)
-    refuse_sums(source, table, reader, is_dated, head)
+    sum_notes = refuse_sums(source, table, reader, zero_at_s, head)
     table, many_notes = apart(source, gathered.place, table, reader, head)
     rows = _unique_rows(source, table, gathered, on_bad_rows) if gathered.own_ids else None
     order = _arrival_order(table, rows)
@@ -139,7 +140,7 @@ def assemble(
         table = reader.finish(_with_names(table))
     if reader.fills_times:
         table = fill_times(table)
-    notes = (*reader.notes, *_form_notes(gathered, reader), *many_notes, *arrival_notes(table, arrivals))
+    notes = (*reader.notes, *_form_notes(gathered, reader), *sum_notes, *many_notes, *arrival_notes(table, arrivals))
     names = [column.name for column in TRACE_COLUMNS
              if column.name in table.columns and table[column.name].null_count() < table.height]
     requests = _in_one_piece(table, names)
@@ -149,7 +150,7 @@ def assemble(
     )
     return Trace(
         requests=requests, prefix=prefix, source=source, format=reader.name, sha256=sha256, account=account,
-        arrivals=arrivals,
+        arrivals=arrivals, zero_at_s=zero_at_s,
     )
 
 

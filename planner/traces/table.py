@@ -78,6 +78,7 @@ class Trace:
     account : what became of the file's rows.
     arrivals : "absent" where the file does not say when requests were sent; all are at 0 s then.
     spec : format or map of columns that the user gave to read it; None if it was detected.
+    zero_at_s : instant of 0 s, from 1970 in UTC, if the file has dates and arrivals keep their distances [s].
     """
 
     requests: pl.DataFrame
@@ -88,6 +89,7 @@ class Trace:
     account: ReadAccount
     arrivals: Arrivals = "recorded"
     spec: str | None = None
+    zero_at_s: float | None = None
 
     @property
     def num_requests(self) -> int:

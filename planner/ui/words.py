@@ -13,7 +13,8 @@ from planner.settings.option_labels import LABELS
 
 MARKS = "\\`*_{}[]()#+-.!|<>$:~"
 SAMPLES = {  # as people call their traffic
-    "chat": "chatbot", "code": "code completion", "long-context": "RAG: long documents", "agents": "agents",
+    "chat": "chatbot", "code": "code completion", "long-context": "long documents",
+    "rag": "RAG: retrieved passages", "agents": "agents",
     "batch": "batch: no users wait", "fitted-chat": "chatbot, fitted to a log", "fitted-code": "code, fitted to a log",
     "fitted-long-chat": "long conversations, fitted to a log"}
 

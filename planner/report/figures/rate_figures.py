@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.report.figures.clock_axis import first_at_s, show_clock
 from planner.report.figures.phase_colors import PHASE_COLORS
 from planner.report.figures.style import BLUE, GREEN, Theme, figure_of_rows, finish, log_axis
 from planner.traces import Trace
@@ -37,6 +38,7 @@ def arrivals(trace: Trace, *, capacity_rps: float | None = None, theme: Theme = 
                            line={"color": color, "width": 2}, row=2, col=1)
     burst = float(counts.var() / counts.mean()) if counts.mean() > 0 else 0.0
     note = f"means over {width_s:,.3g} s; variance ÷ mean of the counts: {burst:,.3g} (a Poisson process has 1)"
+    show_clock(figure, first_at_s(trace), 0.0, float(times[-1] - times[0]))
     return finish(figure, "Arrivals over time", note, theme)
 
 

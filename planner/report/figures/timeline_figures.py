@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from planner.report.figures.bins import BinnedSteps, Span, TimeBins, Values, bin_steps, num_replicas, time_bins
+from planner.report.figures.clock_axis import show_clock, zero_of
 from planner.report.figures.phase_colors import TERM_COLORS
 from planner.report.figures.style import (
     GREY,
@@ -125,6 +126,7 @@ def step_terms(results: Results, *, span: Span | None = None, theme: Theme = "li
         if bins.count > 0 and result.steps.height > 0:
             _add_terms(figure, row, result, bins)
     figure.update_xaxes(range=[bins.start_s, bins.end_s])
+    show_clock(figure, zero_of(found), bins.start_s, bins.end_s)
     figure.update_yaxes(ticksuffix=" %")
     note = f"step time by term; the rest to 100 % is idle; means of {bins}" if bins.count else NO_STEPS
     return finish(figure, "Time by step term", note, theme)
@@ -139,6 +141,7 @@ def _timeline(results: Results, rows: Sequence[str], series: Any, title: str, no
         note = f"per replica: {note}"
     figure = figure_of_rows(rows, TIME_AXIS, row_px=row_px)
     figure.update_xaxes(range=[bins.start_s, bins.end_s])
+    show_clock(figure, zero_of(found), bins.start_s, bins.end_s)
     for place, (label, result) in enumerate(zip(labels(found), found, strict=True)):
         if bins.count == 0 or result.steps.height == 0:
             continue

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from planner.report.figures.clock_axis import first_at_s, show_clock
 from planner.report.figures.rate_figures import arrivals, lengths
 from planner.report.figures.style import BLUE, GREY, ORANGE, Theme, figure_of_rows, finish, log_axis
 from planner.traces import Trace
@@ -18,7 +19,7 @@ def workload_figures(trace: Trace, description: Mapping[str, Any], *, theme: The
     """
     found = {"arrivals": arrivals(trace, theme=theme), "lengths": lengths(trace, theme=theme),
              "burstiness": burstiness(description["burstiness"], theme=theme),
-             "shape": shape(description["shape"], theme=theme)}
+             "shape": shape(description["shape"], theme=theme, zero_at_s=first_at_s(trace))}
     if description["sharing"] is not None:
         found["hit_rate"] = hit_rate(description["sharing"], theme=theme)
     return found
@@ -40,8 +41,14 @@ def burstiness(found: Mapping[str, Any], *, theme: Theme = "light") -> Any:
     return finish(figure, "Burstiness by window", note, theme, hovermode="closest")
 
 
-def shape(found: Mapping[str, Any], *, theme: Theme = "light") -> Any:
-    """Draw the rate by hour of the trace's day, or over a record shorter than a day."""
+def shape(found: Mapping[str, Any], *, theme: Theme = "light", zero_at_s: float | None = None) -> Any:
+    """Draw the rate by hour of the trace's day, or over a record shorter than a day.
+
+    Parameters
+    ----------
+    theme : "light" or "dark".
+    zero_at_s : instant of the first arrival, from 1970, if the log has dates [s].
+    """
     is_day = found["period"] == "day"
     unit = 3600.0 if is_day else 1.0
     figure = figure_of_rows(["requests/s"], "hours since the first arrival" if is_day else "time [s]", row_px=280)
@@ -49,6 +56,9 @@ def shape(found: Mapping[str, Any], *, theme: Theme = "light") -> Any:
         figure.add_bar(x=[start / unit for start in found["start_s"]], y=found["requests_per_s"],
                        marker={"color": BLUE}, offset=0, name="requests",
                        hovertemplate="%{y:.4g} requests/s<extra></extra>")
+        starts = [float(start) for start in found["start_s"]]
+        show_clock(figure, zero_at_s, starts[0], 2 * starts[-1] - starts[-2] if len(starts) > 1 else starts[0],
+                   unit_s=unit, has_dates=not is_day)
     peak = found["peak_over_mean"]
     note = "all requests arrive at once" if peak is None else f"peak {peak:.3g} times the mean"
     return finish(figure, "Rate by hour of the day" if is_day else "Rate over the record", note, theme,

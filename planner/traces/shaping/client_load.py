@@ -155,7 +155,8 @@ def at_client_rate(trace: Trace, rate_per_s: float, *, seed: int, burstiness: fl
     gaps_s = np.random.RandomState(_checked(seed)).gamma(burstiness, 1.0 / (rate_per_s * burstiness), n)
     sent_at_s = np.cumsum(gaps_s)
     sent_at_s *= n / rate_per_s / sent_at_s[-1]
-    return dataclasses.replace(trace, requests=trace.requests.with_columns(pl.Series("arrival_s", sent_at_s)))
+    return dataclasses.replace(trace, requests=trace.requests.with_columns(pl.Series("arrival_s", sent_at_s)),
+                               zero_at_s=None)
 
 
 def _checked(seed: int) -> int:

@@ -80,7 +80,7 @@ def with_pauses(trace: Trace, of: str, think_time_s: float | None) -> Trace:
 def _sorted(trace: Trace, arrival_s: np.ndarray, more: pl.Series | None = None) -> Trace:
     """Return a trace with other arrivals, in their order, and one more column."""
     table = trace.requests.with_columns(pl.Series("arrival_s", arrival_s), *([] if more is None else [more]))
-    changed = dataclasses.replace(trace, requests=table, arrivals="recorded")
+    changed = dataclasses.replace(trace, requests=table, arrivals="recorded", zero_at_s=None)
     return changed.take(np.argsort(arrival_s, kind="stable"))
 
 
@@ -97,4 +97,4 @@ def taking_turns(trace: Trace, users: int, pause_s: float) -> Trace:
         arrival_s=pl.Series(pause_s * np.minimum(place, users) / users),
         session_id=pl.Series(place % users).cast(pl.String),
         think_time_s=pl.when(pl.Series(place) >= users).then(pause_s))
-    return dataclasses.replace(trace, requests=table, arrivals="recorded")
+    return dataclasses.replace(trace, requests=table, arrivals="recorded", zero_at_s=None)

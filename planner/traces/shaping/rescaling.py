@@ -286,7 +286,7 @@ def _arranged(trace: Trace, rows: Rows, arrivals_s: Floats, copy: Rows | None = 
     table = trace.requests[rows].with_columns(pl.Series("arrival_s", arrivals_s - arrivals_s[0]),
                                               pl.col("request_id").cast(pl.String) + suffix)
     table = own_sessions(table, suffix)
-    return dataclasses.replace(trace, requests=table,
+    return dataclasses.replace(trace, requests=table, zero_at_s=None,
                                prefix=None if trace.prefix is None else _own_content(trace.prefix, rows, copy))
 
 

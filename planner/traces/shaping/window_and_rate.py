@@ -41,7 +41,9 @@ def slice_time(trace: Trace, start_at_s: float, duration_s: float) -> Trace:
             f"its arrivals span {arrival_s[0]:.6g} to {arrival_s[-1]:.6g} s (choose a window within)"
         )
     part = _rows(trace, first, last - first)
-    return _with_arrivals(part, part.requests["arrival_s"] - start_at_s)
+    shifted = _with_arrivals(part, part.requests["arrival_s"] - start_at_s)
+    zero_at_s = None if trace.zero_at_s is None else trace.zero_at_s + start_at_s
+    return dataclasses.replace(shifted, zero_at_s=zero_at_s)
 
 
 def limit(trace: Trace, num_requests: int) -> Trace:
@@ -115,4 +117,5 @@ def _rows(trace: Trace, first: int, count: int) -> Trace:
 
 
 def _with_arrivals(trace: Trace, arrival_s: pl.Series) -> Trace:
-    return dataclasses.replace(trace, requests=trace.requests.with_columns(arrival_s.alias("arrival_s")))
+    return dataclasses.replace(trace, requests=trace.requests.with_columns(arrival_s.alias("arrival_s")),
+                               zero_at_s=None)
