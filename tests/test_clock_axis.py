@@ -3,6 +3,8 @@
 import dataclasses
 from collections.abc import Callable
 
+from helpers import EVERYTHING
+
 from planner.report.figures.rate_figures import arrivals
 from planner.report.figures.timeline_figures import throughput
 from planner.results.saved import SavedResult
@@ -10,7 +12,6 @@ from planner.run import replay
 from planner.settings.scenario import Scenario
 from planner.traces import Trace
 from planner.traces.shaping.window_and_rate import scale_rate, slice_time
-from tests.helpers import EVERYTHING
 
 LOG = "ts,input_tokens,output_tokens\n" + "".join(
     f"2026-11-01T{9 + k // 60:02}:{k % 60:02}:30Z,100,10\n" for k in range(0, 120, 7))

@@ -132,7 +132,7 @@ def test_what_is_imported_is_declared() -> None:
     declared = {re.split(r"[\[<>=]", each)[0].lower() for each in asked}
     optional = {"ray"}  # a cluster of one's own: planner sweep --backend ray
     undeclared = {name for name in third_party - optional
-                  if not {each.lower() for each in of_import.get(name, [name])} & declared}
+                  if not {each.lower().replace("_", "-") for each in of_import.get(name, [name])} & declared}
     assert not undeclared
 
 

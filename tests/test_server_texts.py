@@ -4,12 +4,12 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from command_line import fails, planner
 
 from planner.errors import TraceError
 from planner.measured.logged_arrivals import with_lengths
 from planner.traces import read_trace
 from planner.traces.shaping.rate_series import read_rate_series
-from tests.command_line import fails, planner
 
 ACCESS = "".join(
     f'10.0.0.4 - - [01/Nov/2026:10:0{minute}:0{second} +0000] "POST {path} HTTP/1.1" {status} 3411 "-" "client/1.0"\n'

@@ -32,6 +32,11 @@ def test_buckets_of_a_usage_api_are_their_requests_of_mean_length(read: Callable
     ("model,requests,prompt_tokens,completion_tokens\na,2,8000000,401\n", {(4000000, 201): 1, (4000000, 200): 1}),
     ("model,calls,total_prompt_tokens,total_completion_tokens\na,2,800,40\n", {(400, 20): 2}),
     ("model,calls,avg_prompt_tokens,avg_completion_tokens\na,2,800,40\n", {(800, 40): 2}),
+    ("model,requests,prompt_tokens,completion_tokens\na,2,800,40\nb,1,500,30\nTotal,3,1300,70\n",
+     {(400, 20): 2, (500, 30): 1}),
+    ("Day;Requests;Prompt tokens;Completion tokens\n01.11.2026;1.000;1.248.000;62.000\n", {(1248, 62): 1000}),
+    ('[{"date": "2026-11-01", "countTraces": 9, "usage": [{"inputUsage": 800, "outputUsage": 40, "countTraces": 2}]}]',
+     {(400, 20): 2}),
     ("day,invocations,input_tokens,output_tokens\n2026-11-01,0,0,0\n2026-11-02,2,800,40\n", {(400, 20): 2}),
     ("n,sum(prompt_tokens),sum(completion_tokens)\n2,800,40\n", {(400, 20): 2}),
 ])
@@ -59,6 +64,9 @@ def test_a_column_says_which_meaning_a_count_has(read: Callable[..., Trace]) -> 
     ("user,prompt_tokens,completion_tokens\na,50000000,90000\n", "half of the prompts have more than 1,048,576 tokens"),
     ("starting_at,ending_at,uncached_input_tokens,output_tokens\n2026-11-01T00:00:00Z,2026-11-02T00:00:00Z,5000,90\n",
      "each lasts 86400 s"),
+    ("hour,rps,prompt_tokens,completion_tokens\n2026-11-01T10:00:00Z,1,80000,900\n2026-11-01T11:00:00Z,1,90000,900\n",
+     "times are 3600 s apart"),
+    ("ts,avg_input_tokens,avg_output_tokens\n2026-11-01T10:00:03Z,800,90\n", "by the names"),
     ("date,total_input_tokens,total_output_tokens\n2026-11-01 10:00:03,50000,9000\n", "by the names"),
 ])
 def test_sums_without_a_number_of_requests_are_refused(read: Callable[..., Trace], text: str, reason: str) -> None:
@@ -77,6 +85,13 @@ def test_sums_without_a_number_of_requests_are_refused(read: Callable[..., Trace
 ])
 def test_counts_that_do_not_fit_are_named(read: Callable[..., Trace], text: str, message: str) -> None:
     with pytest.raises(TraceError, match=message):
+        read(text)
+
+
+@pytest.mark.parametrize("text", ["percentile,input_tokens,output_tokens\np50,512,128\np99,8192,512\n",
+                                  "input_tokens,output_tokens,share\n512,128,0.7\n2048,256,0.3\n"])
+def test_statistics_and_shares_are_no_requests(read: Callable[..., Trace], text: str) -> None:
+    with pytest.raises(TraceError, match="is a table of statistics or shares of lengths, without requests"):
         read(text)
 
 

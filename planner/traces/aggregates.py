@@ -55,6 +55,8 @@ def apart(source: str, place: str, table: pl.DataFrame, reader: Reader, head: He
         row = int(wrong[0])
         raise TraceError(f"trace {source} {place} {table['line'][row]}: {label} = {counts[row] or 'empty'} beside "
                          f"{table['input_tokens'][row]:,} input tokens; must be at least 1 (correct the row; {_ONE})")
+    table, total_notes = _without_total(table, label)
+    counts = table["num_requests"]
     total = int(counts.sum())
     if not 1 <= total <= MOST_REQUESTS:
         raise TraceError(f"trace {source}: {label} adds up to {total:,} requests; must be 1 to {MOST_REQUESTS:,} (keep "
@@ -67,7 +69,18 @@ def apart(source: str, place: str, table: pl.DataFrame, reader: Reader, head: He
     windows_s = _windows(table, None if window_s is None else window_s.filter(counts > 0), reader)
     requests = _repeated(table, meaning, windows_s)
     empty = [f"{num_empty:,} rows with {label} = 0 are left out"] if (num_empty := len(counts) - table.height) else []
-    return requests, [_note(label, table.height, requests.height, meaning, windows_s), *empty]
+    return requests, [_note(label, table.height, requests.height, meaning, windows_s), *empty, *total_notes]
+
+
+def _without_total(table: pl.DataFrame, label: str) -> tuple[pl.DataFrame, list[str]]:
+    """Leave out the row that is the sum of all others, as bills have it at their ends."""
+    names = ["num_requests", "input_tokens", "output_tokens"]
+    sums = table.select(pl.col(names).sum())
+    is_total = pl.all_horizontal([2 * pl.col(name) == int(sums[name][0]) for name in names])
+    kept = table.filter(~is_total)
+    if table.height < 3 or kept.height != table.height - 1:
+        return table, []
+    return kept, [f"the row whose {label} and tokens are the sum of the other rows is left out as their total"]
 
 
 def _note(label: str, num_rows: int, num_requests: int, meaning: Meaning, windows_s: NDArray[np.float64] | None) -> str:
@@ -185,7 +198,7 @@ def _proof_of_sums(table: pl.DataFrame, head: Head, zero_at_s: float | None) -> 
     if np.median(table["input_tokens"].to_numpy()) > LONGEST_PROMPT:
         return f"half of the prompts have more than {LONGEST_PROMPT:,} tokens"
     likely = (likeness(head, "input_tokens"), likeness(head, "output_tokens"))
-    if any(like is not None and like.of == "sum" for like in likely):
+    if any(like is not None and like.of for like in likely):
         return f"by the names {' and '.join(like.path for like in likely if like is not None)}"
     if zero_at_s is None:
         return ""

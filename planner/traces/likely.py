@@ -31,11 +31,12 @@ _END = ("endtime", "endingat", "endedat", "endtimestamp", "bucketend", "windowen
 NAMES: Mapping[str, tuple[str, ...]] = {
     "arrival_s": _START, "input_tokens": _PROMPT, "output_tokens": _ANSWER, ENDED: _END,
     "num_requests": ("nummodelrequests", "numrequests", "requests", "requestcount", "requestscount", "nrequests",
+                     "reqcount", "reqs", "numreqs", "nreqs", "countobservations", "counttraces", "observations",
                      "numberofrequests", "apirequests", "modelrequests", "azureopenairequests", "calls", "numcalls",
                      "callcount", "apicalls", "ncalls", "invocations", "invocationcount", "successfulrequests",
                      "completedrequests", "count", "counts", "n", "cnt", "freq", "frequency", "occurrences", "weight"),
 }
-REQUEST_NAMES = NAMES["num_requests"][:19]  # the others count anything
+REQUEST_NAMES = NAMES["num_requests"][:-8]  # the others count anything
 _OFFERS: Mapping[str, tuple[str, ...]] = {
     "e2e_s": ("latency", "e2elatency", "duration", "elapsed", "responsetime", "totaltime", "e2e", "e2el"),
     "ttft_s": ("ttft", "timetofirsttoken", "firsttokenlatency"),
@@ -66,10 +67,12 @@ class Likeness(NamedTuple):
     unit: str = ""
 
 
-def likeness(head: Head, name: str) -> Likeness | None:
-    """Return the column of a file that looks most like one of ours; the one that is least deep of several."""
+def likeness(head: Head, name: str, near: str = "") -> Likeness | None:
+    """Return the column of a file that looks most like one of ours; of several, one beside a path, then the least deep.
+    """
     likely = [like for path in head.paths if (like := _like(path, {**NAMES, **_OFFERS}[name])) is not None]
-    return min(likely, key=lambda like: (like.rank, like.path.count(".")), default=None)
+    return min(likely, default=None, key=lambda like: (
+        like.rank, like.path.rpartition(".")[0] != near.rpartition(".")[0], like.path.count(".")))
 
 
 def _like(path: str, names: tuple[str, ...]) -> Likeness | None:
@@ -95,6 +98,9 @@ def guessed(head: Head, reader: Reader = COLUMNS) -> Reader | None:
     """
     known = {name: path for name, path in reader.columns.items() if head.has(path)}
     likely = {name: like for name in NAMES if name not in known and (like := likeness(head, name)) is not None}
+    prompt = known.get("input_tokens") or (likely["input_tokens"].path if "input_tokens" in likely else "")
+    if (count := likeness(head, "num_requests", prompt)) is not None and "num_requests" in likely:
+        likely["num_requests"] = count
     arrival = likely.get("arrival_s")
     if ENDED in likely and arrival is not None and not _BEGINS.search(arrival.path):
         return None  # a time of no event beside an end may be the end's

@@ -14,6 +14,7 @@ FORMS = (("", ","), (",", "."), (".", ","), (" ", ","), (" ", "."), ("\u00a0", "
          ("\u2019", "."), ("_", "."))
 SEPARATED = re.compile(r"^[+-]?\d[\d.,'_ \u00a0\u202f\u2019]*\d$")
 GROUPED = re.compile(r"^[+-]?\d{1,3}(\.\d{3})+$")
+DOTS = "thousands '.', decimals ','"
 REMEDY = "write numbers without separators of thousands and with a decimal point"
 
 
@@ -32,6 +33,11 @@ def plain_numbers(table: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, str]]:
             form, values = readings[0]
             forms[name] = form
             table = table.with_columns(values.cast(pl.String).alias(name))
+    if DOTS in forms.values():  # 62.000 beside 1.248.000 is no 62
+        for name in WHOLE.intersection(table.columns) - forms.keys():
+            if table[name].dtype == pl.String and table[name].str.contains(r"^\d{1,3}(\.\d{3})*$").all():
+                forms[name] = DOTS
+                table = table.with_columns(pl.col(name).str.replace_all(".", "", literal=True))
     return table, forms
 
 
@@ -45,7 +51,8 @@ def _needs_form(name: str, text: pl.Series) -> bool:
 def _readings(text: pl.Series, *, is_whole: bool) -> Iterator[tuple[str, pl.Series]]:
     for thousands, decimal in FORMS:
         mark, groups = re.escape(decimal), rf"\d{{1,3}}(?:{re.escape(thousands)}\d{{3}})*" if thousands else r"\d+"
-        fits = text.str.contains(rf"^[+-]?{groups}(?:{mark}\d+)?$") | (text == "")
+        digits = r"(?:\d{1,2}|\d{4,})" if is_whole else r"\d+"  # three digits of a whole number are thousands
+        fits = text.str.contains(rf"^[+-]?{groups}(?:{mark}{digits})?$") | (text == "")
         if not fits.fill_null(True).all():
             continue
         plain = text.str.replace_all(thousands, "", literal=True) if thousands else text

@@ -20,6 +20,8 @@ LAYOUT_NAMES = {"csv": "CSV", "jsonl": "JSONL", "document": "a JSON document", "
 
 # Formats whose columns the planner does not fix, so that a row may stand for many requests.
 OF_REQUESTS = ("csv", "jsonl", "columns", "lengths")
+STATISTICS = ("percentile", "percentiles", "quantile", "quantiles", "statistic", "statistics", "stat", "metric",
+              "share", "fraction", "probability", "prob", "percent", "pct", "proportion")
 MOST_KEYS = 12  # of an unknown file that an error names
 SENT, FIRST_TOKEN, ENDED = INSTANTS  # beside the arrival, on its clock
 PART = "part of the prompt "  # before the number of a column that is added to input_tokens
@@ -143,6 +145,11 @@ class Reader:
     unsure_time: str = ""
     finish: Callable[[pl.DataFrame], pl.DataFrame] | None = None
     notes: tuple[str, ...] = ()
+
+
+def has_statistics(head: Head) -> bool:
+    """Tell whether a file's rows are statistics or shares, by a column's name."""
+    return any(name.strip().lower() in STATISTICS for name in head.columns)
 
 
 def has_columns(*names: str) -> Callable[[Head], bool]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from planner.traces.reader import Head, has_columns
+from planner.traces.reader import Head, has_columns, has_statistics
 
 
 class NoTrace(NamedTuple):
@@ -46,6 +46,9 @@ KNOWN = (
     NoTrace(has_columns("hw", "isl", "osl", "conc"), "a run of InferenceX", "give it to planner validate or calibrate"),
     NoTrace(lambda head: has_columns("version", "scenario")(head) and (head.has("results") or head.has("metrics")),
             "an llm-d Benchmark Report", _TO_VALIDATE),
+    NoTrace(lambda head: has_statistics(head) and not any(map(head.has, ("arrival_s", "timestamp", "request_id"))),
+            "a table of statistics or shares of lengths", "give single requests, or lengths with a number of requests "
+            "(a column num_requests); planner trace synth draws requests from a workload file"),
     NoTrace(has_columns("window_start_s", "total_rate_req_s"), "a series of rates",
             "give it to planner size --rate-series, beside a trace"),
     NoTrace(has_columns("start_s", "rate_rps"), "a series of rates",
