@@ -214,7 +214,7 @@ def _regular(starts: pl.Series, zero_at_s: float) -> str:
     gaps = starts.diff().drop_nulls()
     is_hourly = len(starts) > 1 and _is_whole(starts + zero_at_s, 3600)
     if is_hourly or (len(starts) > 2 and _is_whole(starts + zero_at_s, 60) and gaps.n_unique() == 1):
-        return f"their times are {gaps.median():g} s apart"
+        return f"their times are {float(np.median(gaps.to_numpy())):g} s apart"
     return ""
 
 

@@ -82,15 +82,11 @@ def check_rows(source: str, rows: Rows, reader: Reader) -> Checked:
     TraceError : the rows do not agree in the number of tokens that an id stands for, or do not say it.
     """
     rows = _without_arrivals(rows, reader)
-    table, forms = plain_numbers(rows.table)
-    rows = replace(rows, table=_with_parts(table))
-    values = in_our_units(rows.table, reader)
-    cells = {
-        column.name: _typed(column, _text(rows.table, values, column.name), values[column.name])
-        for column in _COLUMNS
-        if column.name in values.columns
-    }
-    problems = [problem for name, (text, value) in cells.items() for problem in _problems(name, text, value, reader)]
+    table, forms = rows.table, dict[str, str]()
+    rows, cells, problems = _cells(rows, table, reader)
+    if any(problem.reason.endswith(_OF_OTHER_FORM) for problem in problems):
+        table, forms = plain_numbers(table)
+        rows, cells, problems = _cells(rows, table, reader)
     lists, block_tokens = _id_lists(rows.table), None
     if lists is not None:
         block_tokens = reader.block_tokens or _block_tokens(source, rows)
@@ -108,6 +104,20 @@ def check_rows(source: str, rows: Rows, reader: Reader) -> Checked:
         first_fault=first_fault,
         forms=forms,
     )
+
+
+def _cells(rows: Rows, table: pl.DataFrame, reader: Reader) -> tuple[
+        Rows, dict[str, tuple[pl.Series, pl.Series]], list[_Problem]]:
+    """Return rows with a table's cells, each column's text and values, and what is wrong with them."""
+    rows = replace(rows, table=_with_parts(table))
+    values = in_our_units(rows.table, reader)
+    cells = {
+        column.name: _typed(column, _text(rows.table, values, column.name), values[column.name])
+        for column in _COLUMNS
+        if column.name in values.columns
+    }
+    return rows, cells, [problem for name, (text, value) in cells.items()
+                         for problem in _problems(name, text, value, reader)]
 
 
 def _with_parts(table: pl.DataFrame) -> pl.DataFrame:

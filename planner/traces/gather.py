@@ -127,7 +127,7 @@ def assemble(
     if (column := reader.unsure_time) and not is_dated:
         raise TraceError(f"trace {source}: {column} looks like arrival_s, but {column} = {table['arrival_s'][0]:g} "
                          f"does not say its unit; give --column arrival_s={column}:s or --column arrival_s={column}:ms")
-    zero_at_s = table["arrival_s"].to_physical().min() / 1e9 if is_dated else None  # type: ignore[operator]
+    zero_at_s = float(table["arrival_s"].to_physical().to_numpy().min()) / 1e9 if is_dated else None
     table = _from_earliest(source, table, gathered.place)
     sum_notes = refuse_sums(source, table, reader, zero_at_s, head)
     table, many_notes = apart(source, gathered.place, table, reader, head)

@@ -16,7 +16,7 @@ from planner.traces.head import check_text, objects_head, read_head
 from planner.traces.lines import Rows, parse_rows
 from planner.traces.reader import Head, Reader
 from planner.traces.records import document_rows, line_rows, objects_of, objects_of_lines, parse_document
-from planner.traces.server_texts import LOOKED_AT, instead_of, kind_of, read_server_text
+from planner.traces.server_texts import instead_of, kind_of, read_server_text
 from planner.traces.source import BLOCK_BYTES, as_utf8, decompressed, line_blocks, raw_blocks
 from planner.traces.table import Trace
 from planner.traces.tabular import is_tabular, open_table, table_head, table_rows
@@ -24,6 +24,7 @@ from planner.traces.tabular import is_tabular, open_table, table_head, table_row
 __all__ = ["BadRows", "read_trace", "trace_of"]
 
 HEAD_OBJECTS = 100
+HEAD_BYTES = 2**16  # by which a server's text is known
 
 
 def read_trace(
@@ -69,7 +70,7 @@ def _read(source: str, format: str | None, on_bad_rows: BadRows, limit: int | No
     recoded: list[str] = []
     blocks = as_utf8(line_blocks(decompressed(source, raw), BLOCK_BYTES), recoded)
     first = next(blocks, b"")
-    if format is None and kind_of(first.decode(errors="replace").split("\n", LOOKED_AT)[:LOOKED_AT]) is not None:
+    if format is None and kind_of(first[:HEAD_BYTES].decode(errors="replace").split("\n")) is not None:
         text = b"".join((first, *blocks))
         return _of_server(source, text, digest.hexdigest(), on_bad_rows, limit)
     head = read_head(source, first)
