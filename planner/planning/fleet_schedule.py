@@ -117,7 +117,7 @@ def _level(share: float) -> float:
 
 
 def with_forecast(choices: Choices) -> tuple[Choices, list[str]]:
-    """Return choices whose rate series is the forecast that is asked for, and what to know of it.
+    """Return choices whose rate series is the forecast that is asked for, and notes on both.
 
     Raises
     ------
@@ -125,7 +125,7 @@ def with_forecast(choices: Choices) -> tuple[Choices, list[str]]:
     """
     series, quantile = choices.series, choices.forecast_quantile
     if choices.forecast_s is None:
-        return choices, []
+        return choices, [] if series is None else [*series.notes]
     if series is None:
         raise UsageError(f"--forecast {choices.forecast_s:g}: needs the past rates; give --rate-series")
     ahead = forecast(series, choices.forecast_s, choices.season_s, quantile)
@@ -133,6 +133,7 @@ def with_forecast(choices: Choices) -> tuple[Choices, list[str]]:
     held_out = "" if covered is None else (f"; forecast from the seasons before, the last one was within it in "
                                            f"{covered:.0%} of the windows")
     return replace(choices, series=ahead), [
+        *series.notes,
         f"the rates are a forecast for {choices.forecast_s:,.6g} s: the {quantile:.0%} quantile over past seasons of "
         f"{choices.season_s:,.6g} s{held_out}"]
 

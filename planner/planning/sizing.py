@@ -118,7 +118,7 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
         growth=growth_of(traffic, kind, best, objectives, choices),
         routers=compared.routers, routers_not_tried=compared.routers_not_tried, better_router=compared.better_router,
         scalings=compared.scalings,
-        notes=(*best.notes, *pruned_notes(pruned), *forecast_notes, *_series_notes(choices), *drawn, *compared.notes))
+        notes=(*best.notes, *pruned_notes(pruned), *forecast_notes, *drawn, *compared.notes))
 
 
 def _sized(traffic: Traffic, kinds: Sequence[Kind], objectives: Objectives,
@@ -301,10 +301,6 @@ def _replay_line(traffic: Traffic, kind: Kind, sized: Sized, objectives: Objecti
     fleet = of_replicas(kind.scenario, sized.served.deployment, sized.count)
     replayed = None if fleet is None else traffic.replayed(fleet, sized.times)
     return None if replayed is None else replay_line(traffic.trace, replayed, objectives)
-
-
-def _series_notes(choices: Choices) -> tuple[str, ...]:
-    return () if choices.series is None else choices.series.notes
 
 
 def _without_router(deployment: Deployment) -> Deployment:
