@@ -3,6 +3,9 @@
 from dataclasses import replace
 
 from planner.deployment.deploy import Deployment
+from planner.planning.alternatives import Sized
+from planner.planning.fleets import Kind
+from planner.planning.loads import Traffic
 from planner.planning.study import Study, command_line
 from planner.settings.objectives import Objectives
 from planner.settings.scenario import Scenario, given_options
@@ -23,7 +26,14 @@ def replay_line(trace: Trace, scenario: Scenario, objectives: Objectives | None)
     return command_line(study, options={"on_bad_rows": "drop"} if trace.account.dropped else {})
 
 
-def of_replicas(scenario: Scenario, served: Deployment, count: int) -> Scenario | None:
+def fleet_line(traffic: Traffic, kind: Kind, sized: Sized, objectives: Objectives) -> str | None:
+    """Return the command that replays the load on a fleet; None if no options of a replay describe it."""
+    fleet = _of_replicas(kind.scenario, sized.served.deployment, sized.count)
+    replayed = None if fleet is None else traffic.replayed(fleet, sized.times)
+    return None if replayed is None else replay_line(traffic.trace, replayed, objectives)
+
+
+def _of_replicas(scenario: Scenario, served: Deployment, count: int) -> Scenario | None:
     """Return the scenario of a fleet; None if only a fleet file describes it.
 
     Parameters

@@ -27,7 +27,7 @@ from planner.planning.layouts import can_cost_less, pruned_notes, replica_cost, 
 from planner.planning.loads import StrataTraffic, Traffic, UsersLoad, traffic_of, users_of
 from planner.planning.missed import UnreachableError, reached_objectives
 from planner.planning.offers import HOURS_PER_MONTH, HOURS_PER_YEAR, check_sort, offers
-from planner.planning.replay_line import of_replicas, replay_line
+from planner.planning.replay_line import fleet_line
 from planner.planning.search_options import RANKS, Choices
 from planner.planning.sensitivity import sensitivity
 from planner.planning.size_answer import (
@@ -293,14 +293,7 @@ def _fleet(traffic: Traffic, kind: Kind, objectives: Objectives,
                *([NO_INTERVAL] if kind.scenario.interval is not None else [])),
         headroom=_headroom(traffic, deployment, objectives, sized), stationary=sized.stationary,
         trace_copies=sized.times, schedule=schedule, schedule_reason=schedule_reason,
-        replay_command=_replay_line(traffic, kind, sized, objectives))
-
-
-def _replay_line(traffic: Traffic, kind: Kind, sized: Sized, objectives: Objectives) -> str | None:
-    """Return the command that replays the load on a fleet; None if no options of a replay describe it."""
-    fleet = of_replicas(kind.scenario, sized.served.deployment, sized.count)
-    replayed = None if fleet is None else traffic.replayed(fleet, sized.times)
-    return None if replayed is None else replay_line(traffic.trace, replayed, objectives)
+        replay_command=fleet_line(traffic, kind, sized, objectives))
 
 
 def _without_router(deployment: Deployment) -> Deployment:
