@@ -14,6 +14,7 @@ from planner.deployment import memory
 from planner.deployment.deploy import deploy
 from planner.deployment.engine_limits import limits_of
 from planner.deployment.memory import CONTEXT_BYTES, MemoryPlan, activation_bytes, plan_memory, weight_bytes
+from planner.deployment.sliding_windows import WindowRules
 from planner.engines import sglang, vllm
 from planner.errors import CapacityError, UnknownNameError, UsageError
 from planner.model.layout import Layout
@@ -208,6 +209,35 @@ def test_vllm_wants_a_block_for_each_sequences_states() -> None:
         plan("Qwen/Qwen3.6-27B-FP8", gpu_memory_utilization=0.95, max_num_seqs=1024, max_num_batched_tokens=8192)
     blocks = int(re.findall(r"the (\d+) KV blocks", str(error.value))[0])
     assert blocks == pytest.approx(856, rel=0.05)
+
+
+@pytest.mark.parametrize(("version", "mode", "starts"), [
+    (None, None, False), ("0.20.0", None, False), ("0.20.0", "full_decode_only", False),
+    (None, "none", True), (None, "piecewise", True),  # no full graphs
+    ("0.18.1", None, True), ("0.19.1", None, True),  # smaller graphs are captured
+    ("0.17.0", "none", True),
+])
+def test_vllm_wants_blocks_for_states_only_for_full_graphs(version: str | None, mode: str | None, starts: bool) -> None:
+    """Wheels of 0.17.0, 0.18.1, 0.19.1 and 0.20.0 differ in this check."""
+    scenario = Scenario(model="Qwen/Qwen3.6-27B-FP8", gpu="h100-sxm", max_num_seqs=1024, max_num_batched_tokens=8192,
+                        max_model_len=8192, engine_version=version, cudagraph_mode=mode)  # type: ignore[arg-type]
+    if starts:
+        deployment = deploy(scenario)
+        assert deployment.memory is not None
+        assert deployment.memory.num_gpu_blocks < deployment.memory.max_num_seqs == 1024
+        return
+    with pytest.raises(CapacityError, match=r"max_num_seqs = 1,024 exceeds the \d+ KV blocks"):
+        deploy(scenario)
+
+
+def test_an_older_vllm_fails_only_at_the_batches_that_it_captures() -> None:
+    def divided(graph_seqs: int) -> MemoryPlan:
+        return plan("Qwen/Qwen3.6-27B-FP8", gpu_memory_utilization=0.95, max_num_seqs=1024, max_num_batched_tokens=8192,
+                    window_rules=WindowRules(version="0.17.0"), graph_seqs=graph_seqs)
+
+    assert divided(512).num_gpu_blocks > 512
+    with pytest.raises(CapacityError, match="full CUDA graph"):
+        divided(1024)
 
 
 def test_16_bit_weights_are_two_bytes_a_parameter() -> None:

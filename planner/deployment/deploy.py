@@ -12,7 +12,7 @@ from planner.catalog.kv_cache import kv_bytes_per_token_per_gpu
 from planner.deployment.autoscale import Autoscale, read_autoscale
 from planner.deployment.conditions import Accepts, check_contexts, routes_of
 from planner.deployment.context_length import asked_context, fitted_context, longest_context
-from planner.deployment.engine_limits import graph_sizes, limits_of, scenario_constants
+from planner.deployment.engine_limits import full_graph_seqs, graph_sizes, limits_of, scenario_constants
 from planner.deployment.kv_tiers import check_tiers, cpu_tier, remote_tier
 from planner.deployment.memory import MemoryPlan, pages, plan_memory
 from planner.deployment.pools import PoolSpec, Role, read_fleet
@@ -324,7 +324,7 @@ def _plan_memory(scenario: Scenario, limits: EngineDefaults, architecture: Archi
         max_num_batched_tokens=limits.max_num_batched_tokens or longest,
         max_num_seqs=limits.max_num_seqs or 256,
         block_size=scenario.block_size,
-        draft=draft, moe_backend=scenario.moe_backend,
+        draft=draft, moe_backend=scenario.moe_backend, graph_seqs=full_graph_seqs(scenario, gpu),
         adapters_bytes=0.0 if not scenario.max_loras else scenario.max_loras * adapter_bytes(
             architecture, scenario.max_lora_rank, layout.tensor_parallel_size),
         states_per_seq=ENGINES[scenario.engine].states_per_sequence(scenario.enable_prefix_caching,

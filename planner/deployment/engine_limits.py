@@ -89,6 +89,12 @@ def graph_sizes(scenario: Scenario, gpu: Gpu | None) -> dict[str, int]:
             "graph_tokens": tokens if mode in ("full_and_piecewise", "piecewise") else 0}
 
 
+def full_graph_seqs(scenario: Scenario, gpu: Gpu | None) -> int:
+    """Return the largest batch of decodes that runs as one full CUDA graph; 0 in a mode without such graphs [1]."""
+    mode = scenario.cudagraph_mode or ENGINES[scenario.engine].cudagraph_mode
+    return 0 if mode == "piecewise" else graph_sizes(scenario, gpu)["graph_seqs"]
+
+
 def scenario_constants(scenario: Scenario) -> EngineConstants:
     """Return the engine's constants, with those of the scenario's calibration in their place."""
     if scenario.calibration is None:

@@ -91,7 +91,7 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
                 max_num_seqs: int, block_size: int, draft: Draft | None = None,
                 adapters_bytes: float = 0.0, states_per_seq: int = 1, state_memory_ratio: float | None = None,
                 kv_cache_memory_bytes: int | None = None, window_rules: WindowRules | None = None,
-                moe_backend: str = "auto") -> MemoryPlan:
+                moe_backend: str = "auto", graph_seqs: int = 1) -> MemoryPlan:
     """Divide the memory of the fullest GPU as the engine does at start-up.
 
     Parameters
@@ -109,6 +109,7 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
     state_memory_ratio : of SGLang and linear attention, states over KV; None for the engine's default [1].
     window_rules : of sliding layers; None for the newest release's.
     moe_backend : kernels of routed experts.
+    graph_seqs : largest batch of decodes that runs as one full CUDA graph; 0 without such graphs [1].
     kv_cache_memory_bytes : memory for KV and states in place of what `gpu_memory_utilization` leaves [bytes].
 
     Raises
@@ -126,7 +127,7 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
     The states of linear attention (Qwen3.5) are set aside for max_num_seqs sequences, in SGLang for as many as 0.9 of
     the memory for KV holds, and it runs no more (`handle_max_mamba_cache`); with its radix cache that memory is all
     theirs, and `states_per_seq` are one sequence's. In vLLM they are in the blocks (`pages`), of which it wants
-    max_num_seqs at least. `Engine.compressed_pages` places the windows of compressed sparse attention.
+    as many as `Engine.seats_with_states`. `Engine.compressed_pages` places the windows of compressed sparse attention.
     Left out is scratch memory of sparse attention (GLM-5), up to 0.5e9 for the indexer's logits.
     """
     _check(gpu_memory_utilization, max_num_batched_tokens, max_num_seqs, block_size)
@@ -174,7 +175,8 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
         windows=windows, logged_kv_tokens=windows.logged_tokens(
             num_gpu_blocks, window_rules.longest or arch.max_model_len,
             of_pool=rules.logs_pool(window_rules.version)))
-    return _checked(plan, arch, gpu, gpu_memory_utilization)
+    seats = rules.seats_with_states(window_rules.version, max_num_seqs, graph_seqs)
+    return _checked(plan, arch, gpu, gpu_memory_utilization, seats)
 
 
 def pages(arch: Architecture, engine: str, block_size: int, kv_bytes_per_element: float, tensor_parallel_size: int,
@@ -372,13 +374,14 @@ def _check_room(arch: Architecture, gpu: Gpu, usable: float, kv_cache_memory_byt
             f"tensor_parallel_size")
 
 
-def _checked(plan: MemoryPlan, arch: Architecture, gpu: Gpu, gpu_memory_utilization: float) -> MemoryPlan:
+def _checked(plan: MemoryPlan, arch: Architecture, gpu: Gpu, gpu_memory_utilization: float, seats: int) -> MemoryPlan:
     """The plan, or an error that says what is needed, what there is, and the remedy."""
-    if arch.num_linear_layers and plan.state_blocks and 1 <= plan.num_gpu_blocks < plan.max_num_seqs:
+    if arch.num_linear_layers and plan.state_blocks and 1 <= plan.num_gpu_blocks < seats:
         raise CapacityError(
             f"max_num_seqs = {plan.max_num_seqs:,} exceeds the {plan.num_gpu_blocks:,} KV blocks of {arch.name} on "
-            f"{gpu.name}, and each sequence needs one for its recurrent states, so vLLM refuses to start; lower "
-            f"max_num_seqs to {plan.num_gpu_blocks:,}, or raise gpu_memory_utilization or tensor_parallel_size")
+            f"{gpu.name}. Each sequence in a full CUDA graph needs one for its recurrent states, so vLLM does not "
+            f"start; lower max_num_seqs to {plan.num_gpu_blocks:,}, raise gpu_memory_utilization or "
+            f"tensor_parallel_size, or set cudagraph_mode = piecewise")
     if plan.num_gpu_blocks >= 1:
         return plan
     needed = plan.usable_bytes - plan.kv_bytes + plan.kv_bytes_per_token * plan.block_size

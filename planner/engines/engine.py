@@ -108,6 +108,11 @@ def _one_state(_: bool | None, __: bool) -> int:
     return 1
 
 
+def _no_seats(version: str | None, max_num_seqs: int, graph_seqs: int) -> int:
+    """Return 0: no sequence needs a state block at the start."""
+    return 0
+
+
 def _separate_states(_: Architecture, block_size: int, *__: Any) -> tuple[int, int]:
     return block_size, 0
 
@@ -176,6 +181,8 @@ class Engine:
     state_memory_ratio : memory of recurrent states over that of KV at most; None if states of max_num_seqs are kept.
     state_pages : block size [tokens] and blocks of a sequence's recurrent states, of (model, block size, bytes of a KV
         element, TP size, drafted tokens).
+    seats_with_states : sequences that must each have a state block when the engine starts [1], of (release,
+        max_num_seqs, largest batch of a full CUDA graph).
     charges_graphs_since : release since which CUDA graphs take their memory from the share; None where they do not.
     window_pages : blocks where sliding layers keep a window for each running request, of (model, block size, bytes of
         a KV element, TP size, stages, release); None where they keep all of the context.
@@ -257,6 +264,7 @@ class Engine:
     states_per_sequence: Callable[[bool | None, bool], int] = _one_state
     state_memory_ratio: float | None = None
     state_pages: Callable[[Architecture, int, float, int, int], tuple[int, int]] = _separate_states
+    seats_with_states: Callable[[str | None, int, int], int] = _no_seats
     charges_graphs_since: str | None = None
     window_pages: Callable[[Architecture, int, float, int, int, str | None], WindowPages | None] = _no_windows
     tokens_in_flight: Callable[[int, int, str | None], int] = _one_step

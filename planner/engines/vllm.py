@@ -101,6 +101,27 @@ def activation_bytes(sizes: Activations) -> float:
     return sizes.residual + max(sizes.layer, seqs * sizes.vocab_size * per_logit)
 
 
+def seats_with_states(version: str | None, max_num_seqs: int, graph_seqs: int) -> int:
+    """Return the sequences that must each have a block for recurrent states when vLLM starts [1].
+
+    Only full CUDA graphs need them. vLLM 0.20 and newer check max_num_seqs (`resolve_cudagraph_mode_and_sizes` in
+    vllm/config/compilation.py). vLLM 0.18 and 0.19 capture smaller graphs instead
+    (`adjust_cudagraph_sizes_for_mamba_cache`). Older releases capture all sizes up to max_num_seqs, and the largest
+    batch fails (`num_cache_lines >= batch` in causal_conv1d.py). Source: wheels of 0.17.0, 0.18.1, 0.19.0, 0.19.1 and
+    0.20.0.
+
+    >>> [seats_with_states(version, 1024, 512) for version in (None, "0.19.1", "0.17.0")]
+    [1024, 0, 512]
+    >>> seats_with_states(None, 1024, 0)
+    0
+    """
+    if graph_seqs == 0:
+        return 0
+    if is_before(version, "0.20"):
+        return min(max_num_seqs, graph_seqs) if is_before(version, "0.18") else 0
+    return max_num_seqs
+
+
 def state_pages(arch: Architecture, block_size: int, kv_bytes_per_element: float, tensor_parallel_size: int,
                 num_drafted: int) -> tuple[int, int]:
     """Return the tokens of a KV block and the blocks of a sequence's recurrent states [tokens], [1].
@@ -327,6 +348,7 @@ VLLM = Engine(
     graph_capture_size=graph_capture_size, graphs_count_tokens=True, cudagraph_mode="full_and_piecewise",
     graph_rule="vLLM captures up to 2 × max_num_seqs tokens, at most 512",
     usable_bytes=usable_bytes, activation_bytes=activation_bytes, state_pages=state_pages,
+    seats_with_states=seats_with_states,
     charges_graphs_since="0.21",  # VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS
     window_pages=window_pages, tokens_in_flight=tokens_in_flight, logs_pool=logs_pool,
     compressed_pages=compressed_pages, needs_whole_context=True,
