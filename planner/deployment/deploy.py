@@ -301,7 +301,8 @@ def _context(scenario: Scenario, policy: Policy, architecture: Architecture | No
         return longest
     return fitted_context(longest, engine=scenario.engine, version=scenario.engine_version,
                           num_gpu_blocks=_num_gpu_blocks(scenario, memory), block_size=scenario.block_size,
-                          state_blocks=state_blocks, windows=None if memory is None else memory.windows)
+                          state_blocks=state_blocks, windows=None if memory is None else memory.windows,
+                          compressed=None if memory is None else memory.compressed)
 
 
 def with_constants(deployment: Deployment, constants: EngineConstants) -> Deployment:
