@@ -72,7 +72,8 @@ def test_the_context_is_fitted_by_the_same_check() -> None:
 def test_eight_b200_hold_about_as_many_contexts_as_the_log_says() -> None:
     """vllm-project/recipes#762 and vllm-project/vllm#51454: 20.43 under 0.25.0, of a KV cache that is not stated."""
     eight = deploy(scenario(gpu="b200-sxm", tensor_parallel_size=8, max_model_len=1_048_576,
-                            gpu_memory_utilization=0.95, kv_cache_memory_bytes=None, max_num_batched_tokens=8192, engine_version="0.25.0"))
+                            gpu_memory_utilization=0.95, kv_cache_memory_bytes=None, max_num_batched_tokens=8192,
+                            engine_version="0.25.0"))
     assert eight.memory is not None
     assert eight.memory.compressed is not None
     assert eight.memory.compressed.concurrency(eight.memory.num_gpu_blocks, 1_048_576) == pytest.approx(20.43, rel=0.07)
