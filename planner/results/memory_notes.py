@@ -40,8 +40,8 @@ def hybrid_memory(deployment: Deployment) -> list[str]:
         return []
     return [f"{engine.title} may refuse to start: it needs a KV block for the recurrent states of each of max_num_seqs "
             f"= {memory.max_num_seqs:,} sequences. The planner counts {memory.num_gpu_blocks:,} blocks without the "
-            f"memory of CUDA graphs, which takes up to {HYBRID_GIB} GiB with linear attention since {HYBRID_SINCE} and leaves "
-            f"{max(least, 0):,}; lower --max-num-seqs"]
+            f"memory of CUDA graphs, which takes up to {HYBRID_GIB} GiB with linear attention since {HYBRID_SINCE} and "
+            f"leaves {max(least, 0):,}; lower --max-num-seqs"]
 
 
 def compressed_memory(deployment: Deployment) -> list[str]:
