@@ -5,6 +5,7 @@ from helpers import trace_of
 
 from planner.catalog.catalog_files import load_model
 from planner.deployment.deploy import deploy, resolve
+from planner.deployment.starting import would_not_start
 from planner.engines.compressed_groups import CompressedGroups, compressed_groups
 from planner.errors import CapacityError
 from planner.results.memory_notes import compressed_memory
@@ -50,16 +51,20 @@ def scenario(**changes: object) -> Scenario:
 def test_vllm_refuses_a_context_that_its_check_has_no_room_for() -> None:
     """vllm-project/vllm#44376: 6.66 GiB are needed, 5.44 available, and 13,528 tokens would fit."""
     trace = trace_of([(0.0, 512, 4)])
-    [note] = compressed_memory(resolve(scenario(), trace))
-    assert "would not start: max_model_len = 30,000 needs 6.66 GiB of KV cache, and 5.44 GiB are available" in note
-    assert "lower --max-model-len to 13,524" in note
-    [note] = compressed_memory(resolve(scenario(max_model_len=13_524), trace))
-    assert "would not start" not in note
+    refused = resolve(scenario(), trace)
+    assert compressed_memory(refused) == []
+    reason = would_not_start(refused)
+    assert reason is not None
+    assert "max_model_len = 30,000 needs 6.66 GiB of KV cache, and 5.44 GiB are available" in reason
+    assert "lower --max-model-len to 13,524" in reason
+    started = resolve(scenario(max_model_len=13_524), trace)
+    assert would_not_start(started) is None
+    [note] = compressed_memory(started)
     assert "counts 15,426 tokens of KV cache, which are 1.14 requests" in note
     [note] = compressed_memory(resolve(scenario(max_num_batched_tokens=8192), trace))
     assert "each with windows and compressor rows of 8,192 tokens in flight" in note
-    [note] = compressed_memory(resolve(scenario(max_num_batched_tokens=8192, engine_version="0.26.0"), trace))
-    assert "would not start" in note  # two steps in flight
+    two_steps = resolve(scenario(max_num_batched_tokens=8192, engine_version="0.26.0"), trace)
+    assert would_not_start(two_steps) is not None
 
 
 def test_the_context_is_fitted_by_the_same_check() -> None:

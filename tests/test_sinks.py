@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 from architectures import attention_of
 from steps import stack_of, step, terms_of
@@ -62,4 +63,4 @@ def test_small_experts_on_a_gddr7_card_take_what_vllm_was_measured_with(
     """AIConfigurator's table of RTX PRO 6000 under vLLM 0.24, whole experts on one GPU."""
     stack: Any = stack_of(model, "rtx-pro-6000", quantization=quantization)
     [experts] = {layers for _, layers in stack.arch.mlps_of(Experts)}
-    assert float(layer_experts_s(stack, experts, tokens)) == pytest.approx(measured_s, rel=0.15)
+    assert float(layer_experts_s(stack, experts, np.array([tokens]))[0]) == pytest.approx(measured_s, rel=0.15)

@@ -45,17 +45,14 @@ def hybrid_memory(deployment: Deployment) -> list[str]:
 
 
 def compressed_memory(deployment: Deployment) -> list[str]:
-    """Say what vLLM's start-up log counts for compressed sparse attention, and that vLLM would not start."""
+    """Say what vLLM's start-up log counts for compressed sparse attention."""
     memory, length = deployment.memory, deployment.settings.max_model_len
     engine = ENGINES[deployment.scenario.engine]
     if memory is None or memory.compressed is None:
         return []
-    groups, gib = memory.compressed, 2.0**30
-    needed = groups.needed_bytes(length)
-    if needed > memory.kv_bytes:
-        return [f"{engine.title} would not start: max_model_len = {length:,} needs {needed / gib:.2f} GiB of KV cache, "
-                f"and {memory.kv_bytes / gib:.2f} GiB are available; lower --max-model-len to "
-                f"{groups.longest(memory.kv_bytes, length):,}, or lower --max-num-batched-tokens"]
+    groups = memory.compressed
+    if groups.needed_bytes(length) > memory.kv_bytes:
+        return []
     concurrency = groups.concurrency(memory.num_gpu_blocks, length)
     return [f"the start-up log of {engine.title} counts {int(concurrency * length):,} tokens of KV cache, which are "
             f"{concurrency:.2f} requests of {length:,} tokens, each with windows and compressor rows of "
