@@ -72,7 +72,7 @@ def test_every_gpu_number_has_unit_source_date_and_flops_are_dense(path: Path) -
         if isinstance(getattr(gpu, field), float | int):
             defaults = (("launch_speed", 1.0), ("multiprocessors", 0.0), ("shared_memory_bytes", 0.0),
                         ("sustained_clock", 0.0), ("hbm_energy_j_per_byte", 0.0), ("flop_energy_j", 0.0),
-                        ("host_staged", 0.0), ("instances", 1))
+                        ("host_staged", 0.0), ("power_limit_w", 0.0), ("instances", 1))
             assert field in gpu.provenance or (field, getattr(gpu, field)) in defaults, field
 
 
@@ -180,7 +180,7 @@ def test_variants_change_their_keys_only() -> None:
     ("nvidia/Gemma-4-E4B-it-NVFP4", "gemma-4-e4b", ("nvfp4", "bf16", None)),
     ("RedHatAI/gemma-4-31B-it-NVFP4", "gemma-4-31b", ("nvfp4", None, None)),
     ("nvidia/Qwen3-8B-FP8", "qwen3-8b", ("fp8", None, None)),  # not Qwen's, which is in blocks
-    ("nvidia/Qwen3.6-27B-NVFP4", "qwen3.5-27b", ("nvfp4", "fp8", None)),
+    ("nvidia/Qwen3.6-27B-NVFP4", "qwen3.5-27b", ("w4a16_nvfp4", "fp8", None)),
     ("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4", "nemotron-3-super-120b-a12b", ("fp8", "bf16", "fp8")),
     ("nvidia/Nemotron-3-Super-120B-A12B-NVFP4", "nemotron-3-super-120b-a12b", ("fp8", "bf16", "fp8")),
     ("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-FP8", "nemotron-3-super-120b-a12b", ("fp8", "bf16", "fp8")),

@@ -13,7 +13,8 @@ from steps import seconds, stack_of, step, terms_of, with_constants
 
 from planner.catalog.catalog_files import load_gpu, load_model
 from planner.deployment.deploy import deploy
-from planner.deployment.memory import draft_kv_bytes_per_token, draft_weight_bytes, weight_bytes
+from planner.deployment.draft_cache import draft_kv_bytes_per_token
+from planner.deployment.memory import draft_weight_bytes, weight_bytes
 from planner.errors import PlannerError, UsageError
 from planner.model.drafting import Draft, draft_of
 from planner.model.layout import Layout
@@ -46,7 +47,8 @@ def test_one_number_is_conditional_and_several_are_cumulative(given: str, tokens
 
 
 @pytest.mark.parametrize(("options", "said"), [
-    ({"speculative_acceptance": "1.2"}, "1.2 is outside [0, 1]; give shares"),
+    ({"speculative_acceptance": "1.2"}, "1.2 is outside [0, 1]; give a share of the drafts (0.7 for 70 %), or a mean"),
+    ({"speculative_acceptance": "3.5"}, "SGLang's accept len, as length:3.5"),
     ({"speculative_acceptance": "80,60,40"}, "80 is outside [0, 1]"),
     ({"speculative_acceptance": "-0.1"}, "outside [0, 1]"),
     ({"speculative_acceptance": "nan"}, "outside [0, 1]"),

@@ -91,6 +91,14 @@ def test_the_shipped_constants_are_a_hosts(gpu: str, is_measured: bool) -> None:
     assert fit.row["median_ape"] < 0.05
 
 
+def test_cards_on_pcie_5_wait_as_long_as_the_one_that_was_measured() -> None:
+    """A small all-reduce of two RTX 5090 starts as that of two RTX PRO 6000; two RTX 4090 wait longer."""
+    small = {gpu: float(collectives_s(staged(stack_of(gpu=gpu)), np.array([4096.0]), "all_reduce", 2)[0])
+             for gpu in ("rtx-5090", "rtx-pro-6000", "rtx-4090")}
+    assert small["rtx-5090"] == pytest.approx(small["rtx-pro-6000"], rel=0.1)
+    assert small["rtx-4090"] > small["rtx-5090"] + 8e-6
+
+
 def test_geforce_cards_and_hosts_as_installed_have_no_peer_access() -> None:
     found = {name for name in gpu_names() if is_staged(None, load_gpu(name))}
     assert found == {"rtx-3090", "rtx-4090", "rtx-5090", "rtx-pro-6000"}

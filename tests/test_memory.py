@@ -18,6 +18,7 @@ from planner.deployment.sliding_windows import WindowRules
 from planner.engines import sglang, vllm
 from planner.errors import CapacityError, UnknownNameError, UsageError
 from planner.model.layout import Layout
+from planner.results.memory_notes import hybrid_memory
 from planner.settings.scenario import Scenario
 
 
@@ -316,7 +317,7 @@ def test_wrong_arguments_are_refused() -> None:
 
 @pytest.mark.parametrize(("model", "engine", "pool_bytes", "tokens"), [
     ("deepseek-v4-flash", "sglang", 7705.45, None),  # of SGLang's own sizing: FP32 rows, a tenth for windows
-    ("deepseek-v4-pro", "vllm", 5511.4375, 256),
+    ("deepseek-v4-pro", "vllm", 5755.5, 256),
 ])
 def test_compressed_entries_take_what_engines_state(model: str, engine: str, pool_bytes: float,
                                                     tokens: int | None) -> None:
@@ -356,3 +357,18 @@ def test_a_chunk_that_reserves_all_memory_is_told_as_such() -> None:
         limits_of(Scenario(engine="sglang", max_num_batched_tokens=131072), load_gpu("gb200"), None)
     assert limits_of(Scenario(engine="sglang", max_num_batched_tokens=131072, gpu_memory_utilization=0.9),
                      load_gpu("gb200"), None).gpu_memory_utilization == 0.9
+
+
+@pytest.mark.parametrize(("options", "least"), [
+    ({}, 939), ({"max_num_seqs": 256}, None), ({"engine_version": "0.25.0"}, None), ({"gpu": "b200-sxm"}, None),
+    ({"model": "qwen3-32b"}, None), ({"engine": "sglang"}, None)])
+def test_a_hybrid_model_may_have_too_few_blocks_for_its_sequences(options: dict[str, Any], least: int | None) -> None:
+    """Qwen3.8-27B-FP8 on an RTX PRO 6000 has 939 blocks and refuses 1,024 sequences (vllm-project/recipes#831)."""
+    deployed = deploy(Scenario(**({"model": "Qwen/Qwen3.8-27B-FP8", "gpu": "rtx-pro-6000"} | options)))
+    said = hybrid_memory(deployed)
+    assert bool(said) is (least is not None)
+    if least is not None:
+        assert deployed.memory is not None
+        assert deployed.memory.num_gpu_blocks > deployed.memory.max_num_seqs
+        blocks = int(re.findall(r"leaves ([\d,]+)", said[0])[0].replace(",", ""))
+        assert blocks == pytest.approx(least, rel=0.02)

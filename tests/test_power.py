@@ -9,9 +9,12 @@ from helpers import EVERYTHING, scenario_of, trace_of
 
 from planner import Scenario, read_trace, replay
 from planner.catalog.catalog_files import gpu_names, load_gpu
-from planner.catalog.gpu_power import power_of, priors
+from planner.catalog.gpu_power import clock_share, limited, power_of, priors
+from planner.deployment.deploy import deploy, resolve
+from planner.errors import UsageError
 from planner.replays.fleet.shares import shares
 from planner.results.energy import busy_power_w, mean_power_w
+from planner.results.notes import notes
 from planner.run import Outcome
 
 CHAT: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "h100-sxm"}
@@ -134,3 +137,41 @@ def test_a_second_replica_draws_its_idle_power() -> None:
     two = replay(trace, Scenario(**CHAT, data_parallel_size=2))
     assert two.summary["energy_kwh"] > one.summary["energy_kwh"] * 1.05  # the same work, and more idle power
     assert two.summary["energy_kwh"] < one.summary["energy_kwh"] * 2
+
+
+@pytest.mark.parametrize(("watts", "measured"), [(300, 0.943), (250, 0.853), (200, 0.600), (150, 0.258)])
+def test_a_lower_limit_slows_prompts_as_it_was_measured(watts: float, measured: float) -> None:
+    """Prompts on RTX 3090 at 350 W and below (llmgarage.ai, February 2026); the rule has no constant of its own."""
+    assert clock_share(limited(load_gpu("rtx-3090"), watts)) == pytest.approx(measured, abs=0.035)
+
+
+def test_a_lower_limit_slows_prompts_keeps_decodes_and_saves_energy() -> None:
+    def summary(watts: float | None, prompt: int, answer: int) -> Any:
+        scenario = Scenario(model="llama-3.1-8b", gpu="rtx-4090", quantization="fp8", max_model_len=16384,
+                            power_limit=watts)
+        return replay(trace_of([(0.0, prompt, answer)] * 4), scenario).summary
+
+    full, low = summary(None, 8000, 2), summary(250.0, 8000, 2)
+    ratio = clock_share(limited(load_gpu("rtx-4090"), 250.0))
+    assert full["mean_ttft_ms"] / low["mean_ttft_ms"] == pytest.approx(ratio, rel=0.12)
+    assert low["energy_kwh"] < 0.95 * full["energy_kwh"]
+    assert low["cost_usd"] > full["cost_usd"]  # rent goes with time
+    full, low = summary(None, 16, 400), summary(250.0, 16, 400)
+    assert low["mean_tpot_ms"] == pytest.approx(full["mean_tpot_ms"], rel=0.02)
+    assert low["energy_kwh"] <= full["energy_kwh"]
+    assert summary(450.0, 8000, 2)["mean_ttft_ms"] == summary(None, 8000, 2)["mean_ttft_ms"]
+
+
+@pytest.mark.parametrize(("gpu", "watts", "said"), [
+    ("rtx-3090", 400.0, "rtx-3090 has a limit of 350 W; give 140 to 350 W"), ("rtx-3090", 100.0, "give 140 to 350 W"),
+    ("rtx-3090", 0.0, "give 140 to 350 W"), ("h100-sxm:1g.10gb", 300.0, "is a MIG slice")])
+def test_a_limit_out_of_range_is_refused(gpu: str, watts: float, said: str) -> None:
+    with pytest.raises(UsageError, match=r"power_limit = \d+ W") as caught:
+        deploy(Scenario(model="qwen3-0.6b", gpu=gpu, power_limit=watts))
+    assert said in str(caught.value)
+
+
+def test_a_note_says_what_a_lower_limit_does() -> None:
+    trace = trace_of([(0.0, 10, 10)])
+    said = " ".join(notes(resolve(Scenario(model="llama-3.1-8b", gpu="rtx-3090", power_limit=230.0), trace), trace))
+    assert "power_limit = 230 W of 350 W: large products run at 80% of their clocks" in said

@@ -1,6 +1,7 @@
 """Fit attention's constants to the measured tables and write `hardware_db/kernels/attention.toml`."""
 
 import argparse
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -29,6 +30,11 @@ PROMPT_BOUNDS = {"floor_s": (1e-7, 1e-3), "flops_frac": (0.01, 1.0), "softmax_fl
 DECODE_START = {"floor_s": 1e-5, "bandwidth_frac": 0.8, "s_per_seq_head": 1e-9}
 DECODE_BOUNDS = {"floor_s": (1e-7, 1e-3), "bandwidth_frac": (0.01, 1.0), "s_per_seq_head": (1e-13, 1e-6)}
 PERFECT = {"floor_s": 0.0, "bandwidth_frac": 1.0, "s_per_seq_head": 0.0}  # a decode at the peak
+SINK_KERNEL, SINK_WIDTHS = "vllm_triton_attn", (192,)
+SINK_GPUS = ("l40s", "rtx-pro-6000")  # on the others that were measured, other kernels have sinks
+SINK_HEADING = """Constants of steptime/operators/attention.py for layers with attention sinks, where no kernel but
+Triton's has them; written by benchmarks/kernels/fit_attention.py. head_dim 192, keys and values in FP8;
+softmax_flops_per_pair is that of rtx-pro-6000 in attention.toml. gpu = "prior": medians of the GPUs above."""
 CONSTANTS = tuple(dict.fromkeys((*PROMPT_START, *DECODE_START)))
 HEADING = """Constants of steptime/operators/attention.py, by GPU, engine, phase and dtypes.
 Written by benchmarks/kernels/fit_attention.py from operator times measured with the engines' kernels; head_dim 64,
@@ -57,13 +63,13 @@ def is_cold(footprint_bytes: Any, gpu: Gpu) -> Any:
     return (footprint_bytes < small) | (footprint_bytes > 1.5 * L2_BYTES[gpu.name])
 
 
-def select(table: pl.DataFrame, phase: str) -> pl.DataFrame:
+def select(table: pl.DataFrame, phase: str, widths: Sequence[int] = (64, 128, 256)) -> pl.DataFrame:
     """Keep serving's shapes, with a window of 0 where the table has no windows."""
     if "window_size" not in table.columns:
         table = table.with_columns(window_size=pl.lit(0))
     heads = pl.col("num_heads")
     grouped = (heads / pl.col("num_key_value_heads")).is_between(4, 16)
-    table = table.filter(pl.col("head_dim").is_in([64, 128, 256]), heads >= 8, grouped)
+    table = table.filter(pl.col("head_dim").is_in(widths), heads >= 8, grouped)
     if phase == "context":
         tokens = pl.col("batch_size") * pl.col("isl")
         return table.filter(pl.col("isl").is_between(128, 16384), pl.col("batch_size") <= 16, tokens <= 65536)
@@ -128,6 +134,26 @@ def fit_system(system: str, phase: str) -> list[Row]:
             rows.append({"gpu": gpu.name, "engine": engine, "version": version, "phase": phase, "dtype": dtype,
                          "kv_cache_dtype": kv_dtype, "kernel": table["kernel_source"][0], **constants, **quality,
                          "source": SOURCE})
+    return rows
+
+
+def fit_sinks(system: str, phase: str, softmax: float) -> list[Row]:
+    """Fit vLLM's Triton kernel, which models with attention sinks run where no other kernel has them.
+
+    Its tables have heads of one width, which cannot tell softmax's cost from the share of the peak.
+    """
+    gpu, rows = gpu_of(system), []
+    problem, start, bounds = PROBLEMS[phase]
+    free = {name: value for name, value in start.items() if name != "softmax_flops_per_pair"}
+    given = {"softmax_flops_per_pair": softmax} if phase == "context" else {}
+    for (engine, version), whole in tables(system, "attention", f"{phase}_attention_perf").items():
+        table = select(whole.filter(pl.col("kernel_source") == SINK_KERNEL), phase, SINK_WIDTHS)
+        if not table.height or gpu.name not in SINK_GPUS:
+            continue
+        model, measured = problem(table, gpu, "bfloat16", "fp8")
+        constants, quality = fit(functools.partial(model, **given), free, bounds, measured)
+        rows.append({"gpu": gpu.name, "engine": engine, "version": version, "phase": phase, "dtype": "bfloat16",
+                     "kv_cache_dtype": "fp8", "kernel": SINK_KERNEL, **constants, **given, **quality, "source": SOURCE})
     return rows
 
 
@@ -202,8 +228,13 @@ def main() -> None:
     like = next(row for row in rows if (row["gpu"], row["engine"], row["phase"], row["kv_cache_dtype"])
                 == ("rtx-pro-6000", "vllm", "context", "bfloat16"))
     rows += fit_consumer(like["softmax_flops_per_pair"])
+    keys = ("engine", "phase", "dtype", "kv_cache_dtype")
     show(rows, CONSTANTS)
-    write_fits(output, HEADING, [*rows, *prior_rows(rows, ("engine", "phase", "dtype", "kv_cache_dtype"), CONSTANTS)])
+    write_fits(output, HEADING, [*rows, *prior_rows(rows, keys, CONSTANTS)])
+    sinks = [row for phase in PROBLEMS for system in SYSTEMS
+             for row in fit_sinks(system, phase, like["softmax_flops_per_pair"])]
+    show(sinks, CONSTANTS)
+    write_fits(output.with_name("sink_attention.toml"), SINK_HEADING, [*sinks, *prior_rows(sinks, keys, CONSTANTS)])
 
 
 if __name__ == "__main__":

@@ -4,8 +4,9 @@ LLMServingSim (MIT) measured NCCL between two RTX PRO 6000 twice, in CUDA graphs
 profiler/perf/RTXPRO6000/hardware.yaml: of 2026-09-08 (commit e08dc38), and of 2026-09-26 with ACS and the IOMMU off
 (commit 1b2cc02). Give both files, in that order.
 
-Other cards take the mean latency of that machine and of one with two GeForce cards, whose small all-reduces somebody
-printed. Its bandwidth, 1.9 GB/s, is left out: others print 13 to 18 (docs/lab/kernels.md).
+Other cards on PCIe 5 take the latency of that machine. Those on an older one take the mean of it and of a machine with
+two GeForce cards on PCIe 4, whose small all-reduces somebody printed. Its bandwidth, 1.9 GB/s, is left out: others
+print 13 to 18 (docs/lab/kernels.md).
 """
 
 import argparse
@@ -52,8 +53,8 @@ def main() -> None:
     write_fits(ROOT / "hardware_db/kernels/host_paths.toml",
                "Constants of steptime/operators/host_path.py; written by benchmarks/kernels/fit_host_path.py.\n"
                "Errors compare the formula with the path through the host. Its direct times are the same machine's.\n"
-               "gpu = \"prior\": every other GPU on PCIe; the mean latency of two machines.",
-               [row, row | {"gpu": "prior", "latency_s": (latency_s + other_latency_s()) / 2,
+               "gpu = \"PCIe 5\": other GPUs on it. \"prior\": on an older one, the mean of two machines.",
+               [row, row | {"gpu": "PCIe 5"}, row | {"gpu": "prior", "latency_s": (latency_s + other_latency_s()) / 2,
                             "source": f"{SOURCE}; latency also {OTHER_SOURCE}; errors: first machine"}])
 
 

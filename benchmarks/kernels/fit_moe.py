@@ -4,7 +4,7 @@ In moe.toml each GPU holds all tokens. In dispatched_moe.toml a GPU gets only th
 In shaped_moe.toml are experts of one shape, whose newest tables are of other shapes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import polars as pl
 from fit_gemm import FORMATS, L2_BYTES, Row, priors, profile, report
@@ -18,9 +18,13 @@ UNGATED = ((1024, 2688), (2048, 5120), (2688, 1856))  # (hidden, inter) of exper
 WIDE = {("sglang", "wideep_generation_moe_perf"): "deepep_masked", ("trtllm", "wideep_moe_perf"): "wideep_cutlass"}
 # By engine, dtype, kernel and the backend that asks for it. Of gpt-oss-120b, whose experts have biases and a clamped
 # activation: the newest table has other models' alone. Of DeepSeek-V3: one fit of CUTLASS's to whole and narrow experts
-# of all models is up to 1.6 times its whole experts' table.
-SHAPED = {("trtllm", "w4a8_mxfp4_mxfp8", "moe_torch_flow", "auto"): (2880, 2880, 128),
-          ("trtllm", "nvfp4", "moe_torch_flow_cutlass", "cutlass"): (7168, 2048, 256)}
+# of all models is up to 1.6 times its whole experts' table. Of 4-bit experts on one GDDR7 card, as it runs them whole:
+# one fit to all shapes is up to 2.4 times the table at one token.
+SHAPED = [("trtllm", "w4a8_mxfp4_mxfp8", "moe_torch_flow", "auto", [(2880, 2880, 128)], tuple(SYSTEMS)),
+          ("trtllm", "nvfp4", "moe_torch_flow_cutlass", "cutlass", [(7168, 2048, 256)], tuple(SYSTEMS)),
+          ("vllm", "nvfp4", "vllm_", "auto", [(2048, 512, 256), (2048, 768, 128), (2816, 704, 128), (3072, 1024, 256),
+                                              (3072, 1536, 256)], ("rtx_pro_6000_server",)),
+          ("vllm", "w4a16_mxfp4", "vllm_", "auto", [(2880, 2880, 32), (2880, 2880, 128)], ("rtx_pro_6000_server",))]
 SHAPE = ("hidden_size", "inter_size", "num_experts")
 LARGEST_EP = 4  # of these: on more GPUs a count of tokens has another ratio to the formula
 OTHER_KERNELS = "nongated|situ"  # two matrices, or another activation
@@ -43,7 +47,7 @@ def fit_shaped() -> None:
     """Fit experts of one shape on GPUs that hold whole experts, and the tables' ratio to the formula by octaves."""
     rows: list[Row] = []
     for system in SYSTEMS:
-        for (engine, dtype, kernel, backend), sizes in SHAPED.items():
+        for engine, dtype, kernel, backend, sizes in shaped_on(system):
             shape = dict(zip(SHAPE, sizes, strict=True))
             found = of_shape(system, engine, dtype, kernel, shape)
             if found is None:
@@ -53,7 +57,8 @@ def fit_shaped() -> None:
                 lambda chosen=chosen, dtype=dtype, system=system, **given: predict(system, dtype, chosen, given),
                 START, BOUNDS, chosen["latency"].to_numpy() * 1e-3)
             rows.append({"gpu": SYSTEMS[system], "engine": engine, "version": version, "dtype": dtype,
-                         "kernel": kernel, "backend": backend, **shape, "largest_ep": LARGEST_EP, **constants,
+                         "kernel": chosen["kernel_source"][0], "backend": backend, **shape, "largest_ep": LARGEST_EP,
+                         **constants,
                          **ratios(chosen, predict(system, dtype, chosen, constants)), **quality,
                          "source": f"{SOURCE}; {DISTRIBUTION}"})
             report(rows[-1])
@@ -62,6 +67,13 @@ def fit_shaped() -> None:
                "written by benchmarks/kernels/fit_moe.py. `ratios` divides the measured time by the formula's time:\n"
                "the median over an octave around `at_tokens`. A fraction is a share of the peak in hardware_db/gpus.",
                rows)
+
+
+def shaped_on(system: str) -> Iterator[tuple[str, str, str, str, tuple[int, int, int]]]:
+    """Yield engine, dtype, kernel, backend and sizes of each row of SHAPED on a system."""
+    for engine, dtype, kernel, backend, shapes, systems in SHAPED:
+        if system in systems:
+            yield from ((engine, dtype, kernel, backend, sizes) for sizes in shapes)
 
 
 def of_shape(system: str, engine: str, dtype: str, kernel: str,

@@ -1,13 +1,18 @@
 """Power of a GPU while steps run: shares of its power limit, and energy per byte and per operation."""
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.catalog.catalog_files import data_dir, read_toml
 from planner.catalog.gpus import Gpu
 from planner.catalog.provenance import quantity_of
+from planner.errors import UsageError
 
 PRIORS = ("running_share", "memory_share", "compute_share")
+# Prompts of 198,000 tokens on RTX 3090 of 350 W (llmgarage.ai, power-limit-tokens-per-second-benchmark, 2026-02) have
+# 0.943 of the speed at 300 W, 0.853 at 250, 0.600 at 200 and 0.258 at 150. Voltage falls with the clock to this share.
+VOLTAGE_FLOOR_CLOCK = 0.79
+LEAST_LIMIT_SHARE = 0.4  # of the profile's limit: nobody published steps below that a rule fits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +45,47 @@ class Power:
         return min(self.idle_w + self.running_w + mbu * self.memory_w + mfu * self.compute_w, self.limit_w)
 
 
+def limited(gpu: Gpu, limit_w: float | None) -> Gpu:
+    """Return a GPU whose power limit is lowered; None leaves it.
+
+    Raises
+    ------
+    UsageError : the limit is above the profile's, or below the range of the rule, or the GPU is a MIG slice.
+    """
+    if limit_w is None:
+        return gpu
+    if gpu.slice_of:
+        raise UsageError(f"power_limit = {limit_w:g} W: {gpu.name} is a MIG slice, and the limit is of the whole GPU; "
+                         f"leave it out")
+    least_w = LEAST_LIMIT_SHARE * gpu.tdp_w
+    if not least_w <= limit_w <= gpu.tdp_w:
+        raise UsageError(f"power_limit = {limit_w:g} W: {gpu.name} has a limit of {gpu.tdp_w:g} W; give {least_w:g} to "
+                         f"{gpu.tdp_w:g} W, for which clocks are known")
+    return replace(gpu, power_limit_w=limit_w)
+
+
+def limit_of(gpu: Gpu) -> float:
+    """Return the power limit: the profile's, or a lower one that was set [W]."""
+    return gpu.power_limit_w or gpu.tdp_w
+
+
+def clock_share(gpu: Gpu) -> float:
+    """Return the clock of large products under a lowered power limit, over that under the profile's limit [1].
+
+    The draw without work, and that of a GPU which runs at all, do not depend on the clock. The rest goes with the cube
+    of the clock while voltage follows it, and below `VOLTAGE_FLOOR_CLOCK` with the clock alone.
+
+    >>> from planner.catalog.catalog_files import load_gpu
+    >>> [round(clock_share(limited(load_gpu("rtx-3090"), watts)), 2) for watts in (350, 300, 250, 200, 150)]
+    [1.0, 0.93, 0.84, 0.62, 0.29]
+    """
+    power = power_of(gpu)
+    base_w = power.idle_w + power.running_w
+    room = max(limit_of(gpu) - base_w, 0.0) / (gpu.tdp_w - base_w)
+    cubic: float = room ** (1 / 3)
+    return cubic if cubic >= VOLTAGE_FLOOR_CLOCK else room / VOLTAGE_FLOOR_CLOCK**2
+
+
 def power_of(gpu: Gpu) -> Power:
     """Return the draw of a GPU; where its energies are not in the catalog, by the priors of `hardware_db/power.toml`.
 
@@ -53,7 +99,7 @@ def power_of(gpu: Gpu) -> Power:
     span_w = gpu.tdp_w - gpu.idle_w
     memory_w = gpu.hbm_energy_j_per_byte * gpu.hbm_bandwidth_bytes_per_s or priors()["memory_share"] * span_w
     compute_w = gpu.flop_energy_j * gpu.flops_per_s["bf16"] or priors()["compute_share"] * span_w
-    return Power(idle_w=gpu.idle_w, limit_w=gpu.tdp_w, running_w=priors()["running_share"] * span_w,
+    return Power(idle_w=gpu.idle_w, limit_w=limit_of(gpu), running_w=priors()["running_share"] * span_w,
                  memory_w=memory_w, compute_w=compute_w)
 
 

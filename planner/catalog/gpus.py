@@ -54,6 +54,7 @@ class Gpu:
     price_usd_per_hour : on-demand list price [USD/h].
     kernels_of : the GPU whose measured kernels are its own: itself, or one of the same chip.
     collectives_of : the same for collectives: `kernels_of` where the same link joins both, else itself.
+    power_limit_w : a power limit that was set below `tdp_w`; 0 for none [W].
     slice_of : the GPU of which it is a MIG instance; "" where it is a whole one.
     instances : such instances in a whole GPU [1].
     provenance : the source of each number, by field ("flops_per_s.bf16" and so on).
@@ -84,6 +85,7 @@ class Gpu:
     collectives_of: str
     slice_of: str = ""
     instances: int = 1
+    power_limit_w: float = 0.0
     provenance: Mapping[str, Quantity]
 
 

@@ -13,6 +13,7 @@ from planner.catalog.layers.layer_group import LayerGroup
 from planner.errors import CatalogError
 
 Reader = Callable[[Keys, str, Depth], tuple[LayerGroup, ...]]
+SINK_KEYS = ("add_full_attention_sink_bias", "add_swa_attention_sink_bias")  # MiMo-V2's; gpt-oss always has sinks
 
 
 def layer_groups(keys: Keys, model_type: str, num_layers: int, max_model_len: int) -> tuple[LayerGroup, ...]:
@@ -130,14 +131,18 @@ def _heads(keys: Keys, model_type: str) -> tuple[Gqa, Gqa]:
             others = Keys(other, f"{keys.where}: attention_other_setting", {})
             local = (others.integer("num_attention_heads", local[0]), others.integer("num_attention_groups", local[1]),
                      others.integer("head_dim", local[2]))
-    seeing_all = _gqa(keys, full, key_is_value=_key_is_value(keys, model_type))
-    return seeing_all, seeing_all if local == full else _gqa(keys, local, key_is_value=False)
+    sinks_of_all, sinks_of_sliding = (model_type == "gpt_oss" or keys.config.get(name) is True for name in SINK_KEYS)
+    seeing_all = _gqa(keys, full, key_is_value=_key_is_value(keys, model_type), has_sinks=sinks_of_all)
+    if local == full and sinks_of_all == sinks_of_sliding:
+        return seeing_all, seeing_all
+    return seeing_all, _gqa(keys, local, key_is_value=False, has_sinks=sinks_of_sliding)
 
 
-def _gqa(keys: Keys, shape: tuple[int, int, int], *, key_is_value: bool) -> Gqa:
+def _gqa(keys: Keys, shape: tuple[int, int, int], *, key_is_value: bool, has_sinks: bool) -> Gqa:
     num_heads, num_kv_heads, head_dim = shape
     return Gqa(num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim, key_is_value=key_is_value,
-               has_output_gate=_has_output_gate(keys), norms_all_heads=keys.config.get("qk_norm_type") == "per_layer")
+               has_sinks=has_sinks, has_output_gate=_has_output_gate(keys),
+               norms_all_heads=keys.config.get("qk_norm_type") == "per_layer")
 
 
 def _full_heads(keys: Keys, model_type: str) -> tuple[int, int, int]:

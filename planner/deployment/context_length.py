@@ -6,6 +6,7 @@ from typing import Any
 from planner.catalog.architecture import Architecture
 from planner.deployment.sliding_windows import Windows
 from planner.engines import ENGINES
+from planner.engines.compressed_groups import CompressedGroups
 from planner.errors import CapacityError, UsageError
 from planner.policies.policy import CONTEXT_KEPT_FREE, Policy
 from planner.settings.deployment_options import FITTED_LENGTH, given_length
@@ -49,7 +50,7 @@ def fitted_context(longest: int, *, num_gpu_blocks: int, **rules: Any) -> int:
 
 
 def longest_fitting(longest: int, *, engine: str, version: str | None, num_gpu_blocks: int, block_size: int,
-                    state_blocks: int, windows: Windows | None) -> int:
+                    state_blocks: int, windows: Windows | None, compressed: CompressedGroups | None = None) -> int:
     """Return the longest context of one request that the KV cache holds, 0 if it holds no token [tokens].
 
     Parameters
@@ -57,6 +58,7 @@ def longest_fitting(longest: int, *, engine: str, version: str | None, num_gpu_b
     longest : context at most [tokens].
     state_blocks : blocks of a sequence's recurrent states or compressed windows [1].
     windows : of sliding layers; None if the blocks are given.
+    compressed : of compressed sparse attention; None elsewhere.
 
     Notes
     -----
@@ -66,6 +68,8 @@ def longest_fitting(longest: int, *, engine: str, version: str | None, num_gpu_b
     usable = num_gpu_blocks - ENGINES[engine].reserved_blocks(version) - state_blocks
 
     def fits(length: int) -> bool:
+        if compressed is not None:
+            return compressed.needed_bytes(length) <= num_gpu_blocks * compressed.block_bytes
         needed = -(-length // block_size)
         if windows is not None:
             needed += windows.window_blocks(length, windows.window_chunk)

@@ -7,6 +7,7 @@ from typing import Any
 
 from planner.catalog.architecture import Architecture
 from planner.catalog.catalog_files import load_gpu
+from planner.catalog.gpu_power import limited
 from planner.catalog.gpus import Gpu
 from planner.catalog.kv_cache import kv_bytes_per_token_per_gpu
 from planner.deployment.autoscale import Autoscale, read_autoscale
@@ -235,7 +236,7 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
     constants : in place of the engine's, or of the scenario's calibration.
     """
     architecture = loaded_model(scenario)
-    gpu = load_gpu(scenario.gpu) if scenario.gpu else None
+    gpu = limited(load_gpu(scenario.gpu), scenario.power_limit) if scenario.gpu else None
     given = frozenset(given_options(scenario)) - ({"max_model_len"} if given_length(scenario) is None else set())
     scenario = replace(scenario, **ENGINES[scenario.engine].options_before(scenario.engine_version, scenario))
     limits = limits_of(scenario, gpu, architecture)
@@ -301,7 +302,8 @@ def _context(scenario: Scenario, policy: Policy, architecture: Architecture | No
         return longest
     return fitted_context(longest, engine=scenario.engine, version=scenario.engine_version,
                           num_gpu_blocks=_num_gpu_blocks(scenario, memory), block_size=scenario.block_size,
-                          state_blocks=state_blocks, windows=None if memory is None else memory.windows)
+                          state_blocks=state_blocks, windows=None if memory is None else memory.windows,
+                          compressed=None if memory is None else memory.compressed)
 
 
 def with_constants(deployment: Deployment, constants: EngineConstants) -> Deployment:

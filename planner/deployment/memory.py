@@ -14,9 +14,11 @@ from planner.catalog.parameters import (
     per_layer_embeddings,
     per_layer_parameters,
 )
+from planner.deployment.draft_cache import draft_kv_bytes_per_token, draft_layers
 from planner.deployment.kept_scales import kept_scale_bytes
 from planner.deployment.sliding_windows import WindowRules, Windows, windows_of
 from planner.engines import ENGINES
+from planner.engines.compressed_groups import BLOCK_SIZE, CompressedGroups
 from planner.engines.engine import Activations, Occupied
 from planner.errors import CapacityError, UsageError
 from planner.model.drafting import Draft
@@ -52,6 +54,7 @@ class MemoryPlan:
     num_gpu_blocks : KV blocks that fit.
     windows : how sliding layers share the KV cache.
     logged_kv_tokens : of vLLM's start-up log; with sliding layers the room for contexts of the longest length.
+    compressed : how vLLM's pool is laid out for compressed sparse attention; None elsewhere.
     """
 
     capacity_bytes: float
@@ -69,6 +72,7 @@ class MemoryPlan:
     num_gpu_blocks: int
     windows: Windows
     logged_kv_tokens: int
+    compressed: CompressedGroups | None = None
 
     @property
     def num_kv_tokens(self) -> int:
@@ -145,6 +149,12 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
     per_seq = 0 if state_blocks else state_bytes_per_seq(arch, kv_bytes_per_element, ranks, stages)
     if arch.keeps_recent_entries and rules.compressed_pool is not None:
         per_token, per_seq = rules.compressed_pool(arch, kv_bytes_per_element, stages), 0
+    compressed = None
+    if arch.keeps_recent_entries and rules.compressed_groups is not None:
+        compressed = rules.compressed_groups(
+            arch, kv_bytes_per_element, stages, draft_layers(draft), rules.tokens_in_flight(
+                max_num_batched_tokens, window_rules.num_batches, window_rules.version))
+        per_token = compressed.block_bytes / BLOCK_SIZE
     windows = windows_of(
         arch, rules, layout, block_size=block_size, kv_bytes_per_element=kv_bytes_per_element,
         bytes_per_token=per_token, draft_bytes_per_token=draft_kv_bytes_per_token(
@@ -174,7 +184,7 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
         kv_bytes_per_token=windows.bytes_per_token, block_size=windows.block_size, num_gpu_blocks=num_gpu_blocks,
         windows=windows, logged_kv_tokens=windows.logged_tokens(
             num_gpu_blocks, window_rules.longest or arch.max_model_len,
-            of_pool=rules.logs_pool(window_rules.version)))
+            of_pool=rules.logs_pool(window_rules.version)), compressed=compressed)
     seats = rules.seats_with_states(window_rules.version, max_num_seqs, graph_seqs)
     return _checked(plan, arch, gpu, gpu_memory_utilization, seats)
 
@@ -306,13 +316,6 @@ def draft_weight_bytes(draft: Draft | None, layout: Layout) -> float:
     markov = 2 * 2.0 * arch.vocab_size * draft.markov_rank / layout.tensor_parallel_size
     return (layers_bytes(arch, draft.quantization, one_stage) + joining + markov
             + (0.0 if draft.shares_head else head))
-
-
-def draft_kv_bytes_per_token(draft: Draft | None, kv_bytes_per_element: float, tensor_parallel_size: int) -> float:
-    """KV of one token in the draft's own layers, which blocks hold beside the target's, on one GPU [bytes]."""
-    if draft is None or draft.arch is None or not draft.num_lookahead_tokens:
-        return 0.0
-    return kv_bytes_per_token_per_gpu(draft.arch, kv_bytes_per_element, tensor_parallel_size, 1)
 
 
 def bytes_per_element(arch: Architecture, quantization: str | None) -> tuple[float, float, float]:

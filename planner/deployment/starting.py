@@ -5,7 +5,9 @@ from dataclasses import dataclass, replace
 
 from planner.deployment.context_length import longest_fitting
 from planner.deployment.deploy import Deployment, resolve
+from planner.deployment.memory import MemoryPlan
 from planner.engines import ENGINES
+from planner.engines.compressed_groups import CompressedGroups
 from planner.errors import CapacityError
 from planner.settings.scenario import Scenario
 from planner.traces import Trace
@@ -126,6 +128,8 @@ def _whole_context(deployment: Deployment) -> Refusal | None:
     engine = ENGINES[scenario.engine]
     if not engine.needs_whole_context:
         return None
+    if memory is not None and memory.compressed is not None:
+        return _compressed_context(deployment, memory, memory.compressed)
     holds = longest_fitting(
         settings.max_model_len, engine=scenario.engine, version=scenario.engine_version,
         num_gpu_blocks=settings.num_gpu_blocks, block_size=settings.block_size, state_blocks=settings.state_blocks,
@@ -136,6 +140,22 @@ def _whole_context(deployment: Deployment) -> Refusal | None:
                           f"max_model_len = {settings.max_model_len:,}",
                    remedy="lower --max-model-len, or raise --gpu-memory-utilization or --tensor-parallel-size",
                    longest=holds)
+
+
+def _compressed_context(deployment: Deployment, memory: MemoryPlan, groups: CompressedGroups) -> Refusal | None:
+    """Refuse a KV cache that does not hold the windows and compressor rows of one request of the longest context."""
+    settings, engine = deployment.settings, ENGINES[deployment.scenario.engine]
+    is_given = settings.num_gpu_blocks != memory.num_gpu_blocks
+    available = settings.num_gpu_blocks * groups.block_bytes if is_given else memory.kv_bytes
+    needed, length = groups.needed_bytes(settings.max_model_len), settings.max_model_len
+    if needed <= available:
+        return None
+    longest = groups.longest(available, length)
+    return Refusal(reason=f"{engine.title}'s max_model_len = {length:,} needs {needed / 2**30:.2f} GiB of KV cache, "
+                          f"and {available / 2**30:.2f} GiB are available",
+                   remedy=f"lower --max-model-len to {longest:,}, lower --max-num-batched-tokens, or raise "
+                          f"--gpu-memory-utilization or --tensor-parallel-size",
+                   longest=longest)
 
 
 def _whole_prompts(deployment: Deployment) -> Refusal | None:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from planner.catalog.architecture import Architecture
 from planner.catalog.gpus import Gpu
+from planner.engines.compressed_groups import CompressedGroups
 from planner.engines.dialect import Dialect
 from planner.engines.log_lines import LogReader
 from planner.engines.releases import Default, is_before
@@ -194,6 +195,8 @@ class Engine:
     compressed_pages : the same as `state_pages` for compressed sparse attention, of (model, block size).
     compressed_pool : bytes of a token in the pools of compressed sparse attention, of (model, bytes of an element,
         stages); None if all of it is in blocks.
+    compressed_groups : how one pool of blocks is laid out for it, of (model, bytes of an element, stages, layers of a
+        draft, tokens in flight); None without one pool.
     compressed_max_num_seqs : default seat limit over all ranks with such models; None for the usual one.
     sparse_kv_cache_type : default KV type with DeepSeek's sparse attention, of a GPU; None for the checkpoint's.
     converts_to : weight formats that a release makes of 16-bit weights as it loads them.
@@ -272,6 +275,7 @@ class Engine:
     window_pool_ratio: Callable[[Architecture], float | None] = _no_windows
     compressed_pages: Callable[[Architecture, int], tuple[int, int]] = _separate_states
     compressed_pool: Callable[[Architecture, float, int], float] | None = None
+    compressed_groups: Callable[[Architecture, float, int, int, int], CompressedGroups] | None = None
     compressed_max_num_seqs: int | None = None
     sparse_kv_cache_type: Callable[[Gpu], str] | None = None
     converts_to: Callable[[str | None], tuple[str, ...]] = _no_formats

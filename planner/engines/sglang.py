@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import replace
+from typing import Any
 
 from planner.catalog.architecture import Architecture
 from planner.catalog.gpus import Gpu
@@ -192,6 +193,18 @@ DRAFTS = {"EAGLE": "eagle", "EAGLE3": "eagle3", "NEXTN": "mtp", "STANDALONE": "d
 
 
 
+def emulated_length(flag: str, value: Any) -> str | None:
+    """Return the mean acceptance length that SGLang emulates; None where it does not.
+
+    Source: `SIMULATE_ACC_LEN` of speculative/eagle_utils.py, off at 0 and below.
+
+    >>> emulated_length("SGLANG_SIMULATE_ACC_LEN", "3.5"), emulated_length("SGLANG_SIMULATE_ACC_LEN", "-1")
+    ('length:3.5', None)
+    """
+    length = number(flag, value)
+    return f"length:{length:g}" if length > 0 else None
+
+
 def prefill_cp(size: int) -> tuple[str, ...] | None:
     """Return the words that prefill context parallelism is asked by, after its first flag."""
     return (str(size), "--enable-prefill-cp") if size > 1 else None
@@ -285,6 +298,8 @@ DIALECT = Dialect(  # sglang/srt/server_args.py
     refuses_longer_since="0.5.1", config_effects=(OTHER_CONFIG,),
     variables={
         "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN": allowed(),
+        "SGLANG_SIMULATE_ACC_LEN": Flag(names=(), option="speculative_acceptance", read=emulated_length,
+                                        write=unwritten),
         "SGLANG_ENABLE_FLASHINFER_GEMM": choice((), "fp8_gemm_backend",
                                                  dict.fromkeys(ON, "flashinfer_trtllm") | dict.fromkeys(OFF, "auto")),
     })

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from planner.catalog.architecture import Architecture
 from planner.catalog.kv_cache import kv_bytes_per_token_per_gpu, state_bytes_per_seq
-from planner.catalog.layers.csa import kept_tokens
+from planner.engines.compressed_groups import compressed_groups, compressed_pages
 from planner.engines.dialect import (
     CONTEXT,
     KV_DTYPES,
@@ -44,9 +44,6 @@ TRITON_SAMPLER_SINCE = "0.17"  # v1/sample/ops/topk_topp_triton.py
 # `apply_top_k_top_p` sorts before: logits in 16 bit and FP32, sorted values and their indices (4 + 8), the indices
 # before (8), and CUB's other buffer for both (12).
 SORTING_BYTES_PER_LOGIT = 2 + 4 + 12 + 8 + 12
-# Compressed sparse attention: one pool. A block holds 256 tokens of entries, or of each other group of layers as many
-# tokens as fill a page of the same size: 64 of a window, 4 or 8 of a compressor's rows.
-BLOCK_SIZE, WINDOW_PAGE, OVERLAPPING_PAGE, PLAIN_PAGE = 256, 64, 4, 8
 # Largest message of FlashInfer's fused all-reduce, by GPU generation and ranks [MiB]:
 # FI_ALLREDUCE_FUSION_MAX_SIZE_MB in vllm/compilation/passes/fusion/allreduce_rms_fusion.py.
 LARGEST_FUSED_MIB: Mapping[str, Mapping[int, float]] = {
@@ -138,32 +135,6 @@ def state_pages(arch: Architecture, block_size: int, kv_bytes_per_element: float
     tokens = 16 * math.ceil(state * arch.num_attention_layers / (16 * per_token))
     groups = -(-arch.num_linear_layers // arch.num_attention_layers)
     return max(block_size, tokens), groups * (1 + num_drafted)
-
-
-def compressed_pages(arch: Architecture, block_size: int) -> tuple[int, int]:
-    """Return the tokens of a block and a running sequence's blocks for windows and compressors [tokens], [1].
-
-    A window that ends within a page touches one page more than it fills. The windows are in two groups, since half of
-    the layers have entries of the same size. The extra blocks of a prompt's chunk, before its window has moved on, are
-    left out: one for every 2 or 3 tokens.
-
-    Source: `DeepseekV4SWACache` and `CompressorStateCache`; issues 42948 and 51041 have the groups.
-
-    >>> from planner.catalog.catalog_files import load_model
-    >>> compressed_pages(load_model("deepseek-v4-pro"), 16)
-    (256, 26)
-    """
-    overlapping = next(group for group in arch.layers if group.indexer is not None)
-    plain = next(group for group in arch.layers if group.indexer is None and group.tokens_per_entry)
-    groups = round(sum(group.count for group in arch.layers) / overlapping.count)
-    windows = groups * _touched(overlapping.attention.recent_entries, WINDOW_PAGE)
-    return max(block_size, BLOCK_SIZE), (windows + _touched(kept_tokens(overlapping), OVERLAPPING_PAGE)
-                                         + _touched(kept_tokens(plain), PLAIN_PAGE))
-
-
-def _touched(window: int, page: int) -> int:
-    """Return the most pages that a window of the last tokens touches [1]."""
-    return math.ceil((window - 1) / page) + 1
 
 
 def fuses_allreduce(_: Architecture, num_stages: int) -> bool:
@@ -351,7 +322,8 @@ VLLM = Engine(
     seats_with_states=seats_with_states,
     charges_graphs_since="0.21",  # VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS
     window_pages=window_pages, tokens_in_flight=tokens_in_flight, logs_pool=logs_pool,
-    compressed_pages=compressed_pages, needs_whole_context=True,
+    compressed_pages=compressed_pages, compressed_groups=compressed_groups,
+    needs_whole_context=True,
     default_context=default_context, pads_experts_on=("AMD",),  # VLLM_ROCM_MOE_PADDING and AITER's kernels
     converts_to=converts_to, fits_context_since="0.14", reserved_blocks=reserved_blocks,
     index_share=0.1, compressed_kernels="vllm",

@@ -17,8 +17,8 @@ from planner.settings.tier_options import has_host_tier
 
 FILE = "engine.yaml"
 OWN_DRAFTS = ("eagle", "eagle3", "dflash", "dspark", "medusa")  # heads of a model, in checkpoints of their own
-NOT_THE_SERVERS = {"model", "gpu", "inter_node_bandwidth", "inter_node_latency", "pcie_p2p", "engine", "engine_version",
-                   "step_time", "calibration", "interval", "speculative_acceptance"}
+NOT_THE_SERVERS = {"model", "gpu", "inter_node_bandwidth", "inter_node_latency", "pcie_p2p", "power_limit", "engine",
+                   "engine_version", "step_time", "calibration", "interval", "speculative_acceptance"}
 
 
 def launch_command(scenario: Scenario) -> tuple[str, tuple[str, ...]]:

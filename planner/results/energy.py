@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.catalog.gpu_power import power_of
+from planner.catalog.gpu_power import limit_of, power_of
 from planner.deployment.roofs import model_flops, peak
 from planner.loop.state.count_table import node_counts
 from planner.replays.fleet.shares import Share, busy_fraction
@@ -35,7 +35,7 @@ def busy_power_w(part: Share) -> float:
     gpu, flops_per_s, busy_s = deployment.gpu, peak(deployment), float(part.engine.busy_s)
     assert gpu is not None
     if flops_per_s is None or deployment.stack is None or busy_s <= 0:
-        return gpu.tdp_w
+        return limit_of(gpu)
     power = power_of(gpu)
     room = gpu.hbm_bandwidth_bytes_per_s * deployment.layout.gpus_per_rank / deployment.layout.tensor_parallel_size
     memory_s = float(part.engine.total_hbm_bytes) / room

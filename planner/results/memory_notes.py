@@ -11,13 +11,53 @@ from planner.traces import Trace
 # model, kernels and sizes they follow no rule that we found: two graphs are measured, and their growth is multiplied.
 GRAPHS_GIB = (0.2, 2.8)
 USUAL_GRAPHS_GIB = 0.5
+# With linear attention vLLM charges a pass over many tokens to the graphs since 0.26 (vllm-project/vllm#50780: 18 to
+# 24 % of the KV cache). Three formats of Qwen3.8-27B on an RTX PRO 6000 have 7.5 to 8.9 GiB less than the memory model
+# says (vllm-project/recipes#831), and an H100 NVL has as much as it says.
+HYBRID_SINCE, HYBRID_GIB = "0.26", 8.9
 PADDED = "start-up logs of Qwen3-VL-30B-A3B (54 GiB of experts) on an MI300X have 2 to 21 GiB"
 SHARE_THAT_MATTERS = 0.05  # of the KV cache
 
 
 def memory_notes(deployment: Deployment) -> list[str]:
     """Say what the memory model leaves out of this deployment."""
-    return [*graph_memory(deployment), *expert_memory(deployment)]
+    return [*graph_memory(deployment), *hybrid_memory(deployment), *expert_memory(deployment),
+            *compressed_memory(deployment)]
+
+
+def hybrid_memory(deployment: Deployment) -> list[str]:
+    """Say that vLLM may refuse to start for want of blocks for recurrent states, if its graphs take as much as some do.
+    """
+    memory, scenario, arch = deployment.memory, deployment.scenario, deployment.architecture
+    engine = ENGINES[scenario.engine]
+    if memory is None or arch is None or not arch.num_linear_layers or not memory.state_blocks:
+        return []
+    if is_before(scenario.engine_version, HYBRID_SINCE) or scenario.kv_cache_memory_bytes is not None:
+        return []
+    block_bytes = memory.kv_bytes_per_token * memory.block_size
+    least = int((memory.kv_bytes - HYBRID_GIB * 2**30) // block_bytes)
+    if least >= memory.max_num_seqs:
+        return []
+    return [f"{engine.title} may refuse to start: it needs a KV block for the recurrent states of each of max_num_seqs "
+            f"= {memory.max_num_seqs:,} sequences. The planner counts {memory.num_gpu_blocks:,} blocks without the "
+            f"memory of CUDA graphs, which takes up to {HYBRID_GIB} GiB with linear attention since {HYBRID_SINCE} and "
+            f"leaves {max(least, 0):,}; lower --max-num-seqs"]
+
+
+def compressed_memory(deployment: Deployment) -> list[str]:
+    """Say what vLLM's start-up log counts for compressed sparse attention."""
+    memory, length = deployment.memory, deployment.settings.max_model_len
+    engine = ENGINES[deployment.scenario.engine]
+    if memory is None or memory.compressed is None:
+        return []
+    groups = memory.compressed
+    if groups.needed_bytes(length) > memory.kv_bytes:
+        return []
+    concurrency = groups.concurrency(memory.num_gpu_blocks, length)
+    return [f"the start-up log of {engine.title} counts {int(concurrency * length):,} tokens of KV cache, which are "
+            f"{concurrency:.2f} requests of {length:,} tokens, each with windows and compressor rows of "
+            f"{groups.in_flight:,} tokens in flight. The blocks hold {memory.num_kv_tokens:,} tokens of context, and a "
+            f"request that decodes holds {memory.state_blocks} more blocks, so more short requests fit"]
 
 
 def expert_memory(deployment: Deployment) -> list[str]:

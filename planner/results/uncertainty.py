@@ -183,7 +183,8 @@ def residuals_for(deployment: Deployment) -> Residuals:
     """Return the errors to expect of a deployment's step times.
 
     Those of its calibration, if that has runs on this GPU; else those of the engine's constants on runs left out of
-    their fit. A deployment with a prior among its kernels has the errors of such deployments on GPUs that no fit saw.
+    their fit. A deployment with a prior among its kernels has the errors of such deployments on GPUs that no fit saw,
+    and one that drafts tokens those of runs with drafts, of which the engines' fits have none.
 
     Raises
     ------
@@ -197,6 +198,8 @@ def residuals_for(deployment: Deployment) -> Residuals:
         return read_residuals(Path(scenario.calibration), "held_out")
     if names:
         return _of_unmeasured(scenario.gpu, names)
+    if deployment.draft is not None:
+        return _of_drafts()
     return read_residuals(data_dir("hardware_db") / "engines" / f"{scenario.engine}.toml", "residuals")
 
 
@@ -234,6 +237,14 @@ def _of_unmeasured(gpu: str | None, names: Sequence[str]) -> Residuals:
     return replace(read_residuals(path, "residuals"), basis=(
         f"intervals use the errors of {source['num_runs']} runs on {len(gpus)} GPUs that were left out of the fit "
         f"({', '.join(gpus)}): the kernels of {', '.join(names)} were not measured on {gpu}"))
+
+
+def _of_drafts() -> Residuals:
+    path = data_dir("hardware_db") / "residuals" / "drafts.toml"
+    source = read_table(path, "source")
+    return replace(read_residuals(path, "residuals"), basis=(
+        f"intervals use the errors of {source['num_runs']} runs on {len(source['gpus'])} GPUs "
+        f"({', '.join(source['gpus'])}) that verify drafts: the constants are fitted to runs without drafts"))
 
 
 def summary_intervals(summary: Mapping[str, Any], deployment: Deployment,

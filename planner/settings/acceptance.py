@@ -36,7 +36,11 @@ def cumulative_acceptance(given: str, num_speculative_tokens: int) -> tuple[floa
     """
     if str(given).startswith(LENGTH):
         return _of_length(given, num_speculative_tokens)
-    rates = [_chance(part, given) for part in str(given).split(",")]
+    parts = str(given).split(",")
+    if len(parts) == 1 and (length := _number(given, given)) > 1.0:
+        raise UsageError(f"{OPTION} {given}: {length:g} is outside [0, 1]; give a share of the drafts (0.7 for 70 %), "
+                         f"or a mean acceptance length, SGLang's accept len, as {LENGTH}{length:g}")
+    rates = [_chance(part, given) for part in parts]
     if len(rates) == 1:
         return tuple(rates[0] ** j for j in range(1, num_speculative_tokens + 1))
     for place, (before, after) in enumerate(itertools.pairwise(rates), start=2):

@@ -41,6 +41,9 @@ class DeploymentOptions:
     pcie_p2p: bool | None = option(
         None, "Peer-to-peer access between GPUs on PCIe. Without it, NCCL's collectives go through the host, and "
               "the engine's own all-reduce is off. [the GPU's profile]")
+    power_limit: float | None = option(
+        None, "Power limit of each GPU [W], as nvidia-smi -pl sets it: prompts are slower, and energy is saved. [the "
+              "GPU's profile]")
     expert_parallel: bool = option(
         False, "Expert parallelism: each GPU holds whole experts, not a slice of each expert (vLLM: "
         "--enable-expert-parallel; SGLang, TensorRT-LLM: ep_size).")

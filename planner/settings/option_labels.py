@@ -61,6 +61,7 @@ LABELS = {
     "inter_node_bandwidth": Label("network between nodes, bandwidth per GPU", "GB/s"),
     "inter_node_latency": Label("network between nodes, latency", "s"),
     "pcie_p2p": Label("peer-to-peer access over PCIe"),
+    "power_limit": Label("power limit of each GPU", "W"),
     "expert_parallel": Label("expert parallelism"),
     "expert_tensor_parallel_size": Label("tensor parallelism of each expert", "GPUs", (*_SGLANG, *_TRTLLM)),
     "enable_eplb": Label("expert load balancing (EPLB)"),

@@ -95,7 +95,8 @@ def collectives_s(stack: StepContext, message_bytes: Floats, op: str, num_gpus: 
         own_s = direct_s(count, stack)
         if not stack.is_staged:
             return own_s
-        host = find_fit(HostPathConstants, "host_paths", gpu=stack.gpu.name, engine=NCCL).constants
+        host = find_fit(HostPathConstants, "host_paths", gpu=stack.gpu.name, engine=NCCL,
+                        prior=stack.gpu.scale_up_link).constants
         slower_s = np.maximum(own_s, direct_s(count, replace(stack, uses_nccl=True)))
         return host_path_s(message_bytes, op=op, num_gpus=count, direct_s=slower_s, constants=host)
 

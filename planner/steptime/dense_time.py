@@ -21,7 +21,7 @@ from planner.model.precision import (
 )
 from planner.model.projections import projections
 from planner.steptime.contribution import Contribution
-from planner.steptime.kernel_constants import Fit, find_fits
+from planner.steptime.kernel_constants import Fit, find_fits, find_measured
 from planner.steptime.operators.fp32_gemm import FLOOR_S, FP32_GEMMS, fp32_gemm_s
 from planner.steptime.operators.gemm import Floats, GemmConstants, gemm_s
 from planner.steptime.step_context import StepContext
@@ -55,9 +55,17 @@ def gemm_kernels(stack: StepContext, format_name: str) -> tuple[str, tuple[Fit[G
 
 def preferred_kernels(cls: type[T], family: str, choices: tuple[str, ...],
                       stack: StepContext) -> tuple[str, tuple[Fit[T], ...]]:
-    """Return the first choice that the GPU can run and somebody measured, on this GPU or on another."""
+    """Return the first choice that the GPU can run and somebody measured, on this GPU or on another.
+
+    A generation's kernel may not run on all of its GPUs: if it was measured on this one under another engine alone, a
+    later choice that was measured under this engine goes before it (vLLM and SGLang multiply MXFP4 experts by Marlin on
+    Blackwell with GDDR: vllm-project/vllm#40153).
+    """
     usable = usable_kernels(choices, stack.gpu)
-    for name in usable:
+    by_engine = [name for name in usable[:-1] if find_measured(
+        cls, family, gpu=stack.gpu.kernels_of, engine=stack.engine, dtype=KERNELS[name].like or name)]
+    is_generations = family == "moe" and KERNELS[usable[0]].needs != "bf16"
+    for name in (*(by_engine if is_generations else ()), *usable):
         kernel = KERNELS[name]
         also = kernel.grouped_also if family == "moe" else ()
         try:

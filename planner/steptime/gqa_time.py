@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from planner.catalog.gpus import Gpu
 from planner.catalog.layers.gqa import Gqa
 from planner.catalog.layers.layer_group import LayerGroup
 from planner.engines import ENGINES
@@ -41,32 +42,48 @@ def gqa_contributions(stack: StepContext, attention: Gqa, groups: Sequence[Layer
     """Yield what layers with grouped-query attention take, those with an indexer by kernels of their own."""
     prompt, decode = _prompts(stack, attention), _decodes(stack, attention, counts)
     yield context_reads(stack, attention, groups, prompt, decode, chosen_pair_s(stack, attention, groups))
-    if uses_flash2(stack):
+    is_triton = runs_triton(stack, attention)
+    if uses_flash2(stack) or is_triton:  # both take decodes beside prompts as prompts, without a split of their keys
         yield _beside_prompts(groups, prompt.per_pair, decode)
-        if stack.gpu.multiprocessors and full_layers(groups):
+        if stack.gpu.multiprocessors and full_layers(groups) and not is_triton:
             yield _tiles(stack, attention, counts, prompt.per_pair, float(np.min(decode.per_context_token)),
                          full_layers(groups))
     yield from indexers(stack, groups)
     yield from exchanges(stack, attention, full_layers(groups))
 
 
-def gqa_fits(stack: StepContext, _: Gqa) -> tuple[Fit[PromptAttention], Fit[DecodeAttention]]:
+def gqa_fits(stack: StepContext, attention: Gqa) -> tuple[Fit[PromptAttention], Fit[DecodeAttention]]:
     """Return the constants of the prompts' and the decodes' kernels."""
-    wanted = kernel_row(stack)
-    return (find_fit(PromptAttention, "attention", phase="context", **wanted),
-            find_fit(DecodeAttention, "attention", phase="generation", **wanted))
+    wanted, family = kernel_row(stack), "attention"
+    if runs_triton(stack, attention):
+        wanted, family = wanted | {"kv_cache_dtype": "fp8"}, "sink_attention"  # measured with FP8 keys alone
+    return (find_fit(PromptAttention, family, phase="context", **wanted),
+            find_fit(DecodeAttention, family, phase="generation", **wanted))
+
+
+def runs_triton(stack: StepContext, attention: Gqa) -> bool:
+    """Tell whether layers run vLLM's Triton kernel since no other kernel on the GPU has attention sinks.
+
+    FlashAttention-3 has them on Hopper, FlashInfer with TensorRT-LLM's kernels on Blackwell with HBM. On other GPUs of
+    NVIDIA vLLM falls back to Triton (vllm-project/vllm#40153: gpt-oss-20b on RTX PRO 6000).
+    """
+    return (attention.has_sinks and ENGINES[stack.engine].runs_flash_attention and stack.gpu.vendor == "NVIDIA"
+            and not _has_later_kernels(stack.gpu))
 
 
 def uses_flash2(stack: StepContext) -> bool:
     """Tell whether attention runs FlashAttention-2: under vLLM with a 16-bit KV cache, on GPUs without a later kernel.
 
     FlashAttention-3, which packs the heads of every batch, is Hopper's; FlashInfer with TensorRT-LLM's kernels, which
-    takes prompts and decodes apart, that of Blackwell with HBM. Both have FP8, and memory faster than any GDDR.
+    takes prompts and decodes apart, that of Blackwell with HBM.
     """
-    gpu = stack.gpu
-    is_later = "fp8" in gpu.flops_per_s and gpu.hbm_bandwidth_bytes_per_s > FASTEST_GDDR_BYTES_PER_S
-    return (ENGINES[stack.engine].runs_flash_attention and gpu.vendor == "NVIDIA" and stack.kv_bytes_per_element == 2.0
-            and not is_later)
+    return (ENGINES[stack.engine].runs_flash_attention and stack.gpu.vendor == "NVIDIA"
+            and stack.kv_bytes_per_element == 2.0 and not _has_later_kernels(stack.gpu))
+
+
+def _has_later_kernels(gpu: Gpu) -> bool:
+    """Tell whether a GPU is Hopper, or Blackwell with HBM: both have FP8, and memory faster than any GDDR."""
+    return "fp8" in gpu.flops_per_s and gpu.hbm_bandwidth_bytes_per_s > FASTEST_GDDR_BYTES_PER_S
 
 
 def _shapes(stack: StepContext, attention: Gqa) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from planner.catalog.architecture import Architecture
+from planner.catalog.gpu_power import clock_share
 from planner.catalog.gpus import Gpu
 from planner.engines import ENGINES
 from planner.model.batch_overlap import BatchOverlap
@@ -103,7 +104,8 @@ def power_ratio(gpu: Gpu, precision: str) -> float:
     """Return the peak's clocks over those that large products keep [1].
 
     Power goes with the cube of the clocks (voltage follows them), so beyond the density that its limit feeds a GPU
-    sustains the cube root of the limit's share, where its clocks under load were not measured.
+    sustains the cube root of the limit's share, where its clocks under load were not measured. A lowered limit lowers
+    the clocks further (`gpu_power.clock_share`).
 
     >>> from planner.catalog.catalog_files import load_gpu
     >>> [round(gpu.flops_per_s["bf16"] / gpu.tdp_w / POWER_BOUND_FLOPS_PER_J, 2)
@@ -111,9 +113,9 @@ def power_ratio(gpu: Gpu, precision: str) -> float:
     [2.5, 1.57, 0.87]
     """
     if gpu.sustained_clock:
-        return 1.0 / gpu.sustained_clock
+        return 1.0 / gpu.sustained_clock / clock_share(gpu)
     density = gpu.flops_per_s["bf16"] / gpu.tdp_w * (FP4_UTILIZATION if precision == "fp4" else 1.0)
-    return float(max(density / POWER_BOUND_FLOPS_PER_J, 1.0) ** (1 / 3))
+    return float(max(density / POWER_BOUND_FLOPS_PER_J, 1.0) ** (1 / 3)) / clock_share(gpu)
 
 
 def runs_flashinfer(engine: str, gpu: Gpu) -> bool:

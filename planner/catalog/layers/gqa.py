@@ -18,6 +18,7 @@ class Gqa(Attention):
     has_output_gate : whether the output has a gate, for which the query's projection is twice as wide.
     key_is_value : whether keys, projected once, are values too (Gemma 4).
     norms_all_heads : whether query and key are normalised over all heads together.
+    has_sinks : whether each head has an attention sink, a learned logit beside those of the keys (gpt-oss).
     """
 
     num_heads: int
@@ -26,6 +27,7 @@ class Gqa(Attention):
     has_output_gate: bool = False
     key_is_value: bool = False
     norms_all_heads: bool = False
+    has_sinks: bool = False
 
     def projections(self, group: LayerGroup, hidden: int, ranks: int) -> tuple[Gemm, ...]:
         """Return query (with its gate), key and value in one, with an indexer's query and key; then the output."""
