@@ -323,7 +323,7 @@ def test_commands_with_ranks_are_read_back(engine: Any, size: int, router: str |
 
 def test_commands_say_what_they_lack() -> None:
     """VLLM deals requests by a score of its own, its ranks of experts step together, TensorRT-LLM's have a GPU each."""
-    assert launch_command(Scenario(model="llama-3.1-8b", data_parallel_size=2))[1] == ("router = round-robin",)
+    assert launch_command(Scenario(model="llama-3.1-8b", data_parallel_size=2))[1] == ("router = random",)
     replicas = Scenario(model="deepseek-v3", data_parallel_size=2)
     assert launch_command(replicas)[1] == ("data_parallel_size = 2",)
     assert "--data-parallel-size" not in launch_command(replicas)[0]
