@@ -96,6 +96,11 @@ class Fleet:
     notes: Annotated[tuple[str, ...], Key("", "Notes, a sentence each")]
     headroom: Annotated[float | None, Key("1", "Growth of the rate until the objectives are missed, without spares. "
                                           "Null if there is no limit")]
+    step_error: Annotated[float | None, Key("1", "Share by which steps may take longer than predicted: 90 % of the "
+                                            "measured runs that were left out of the fit were within. Null if the "
+                                            "error is not known")] = None
+    covers_error: Annotated[bool | None, Key("", "Whether the fleet meets the objectives if steps take longer by "
+                                             "step_error. Null if the error is not known")] = None
     stationary: Annotated[bool | None, Key("", "Whether a longer load needs as many replicas. Null if it was not "
                                            "tried")]
     trace_copies: Annotated[int, Key("1", "Repeats of the trace in the load", only="if a fleet meets the objectives")]
@@ -212,6 +217,7 @@ class SplitFleet:
     attainment: Annotated[float, Key("1", "Share of requests within their own limits")]
     p99_ttft_ms: Annotated[float | None, Key("ms", "99th percentile of TTFT")]
     p99_tpot_ms: Annotated[float | None, Key("ms", "99th percentile of TPOT. Null if no request has two output tokens")]
+    reached: Annotated[tuple[Reached, ...], Key("", "Each objective with the value that the fleet reaches")] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,6 +277,8 @@ class SizeAnswer:
     assumptions: Annotated[tuple[str, ...], Key("", "Assumptions, a sentence each")]
     workload: Annotated[SizedTraffic, Key("", "Traffic that the fleet serves")]
     trace_sha256: Annotated[str, Key("", "Hash of the trace's file")]
+    doubts: Annotated[tuple[str, ...], Key("", "Reasons why the size of the cheapest fleet may not hold: the error of "
+                                           "its prediction, and a sample that is too small. A sentence each")] = ()
     closest: Annotated[ClosestKind | None, Key("", "Kind that misses the objectives by least",
                                                only="if no fleet of equal replicas meets the objectives")] = None
     split: Annotated[ThresholdAnswer | None, Key("", "Two pools divided by the prompt length, against one pool",

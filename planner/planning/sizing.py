@@ -27,6 +27,7 @@ from planner.planning.layouts import can_cost_less, pruned_notes, replica_cost, 
 from planner.planning.loads import StrataTraffic, Traffic, UsersLoad, traffic_of, users_of
 from planner.planning.missed import UnreachableError, reached_objectives
 from planner.planning.offers import HOURS_PER_MONTH, HOURS_PER_YEAR, check_sort, offers
+from planner.planning.prediction_error import doubts, keeps_with_error, replicas_with_error, step_error
 from planner.planning.replay_line import fleet_line
 from planner.planning.search_options import RANKS, Choices
 from planner.planning.sensitivity import sensitivity
@@ -110,6 +111,8 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
     count = best.num_replicas - spare_replicas(choices, kind.divided)
     compared = _compared(traffic, kind, objectives, choices, best, count)
     drawn = strata_notes(traffic, kind, count, objectives, choices)
+    load = traffic.load(best.trace_copies)
+    covering = replicas_with_error(load, kind, objectives, choices, count, best)
     return replace(
         asked, cheapest=best, feasible=True, alternatives=(*fleets, *unable), priors=best.priors,
         fewest_gpus=min(fleets, key=lambda fleet: (whole_gpus(fleet.kind, fleet.num_gpus), _cost(fleet, choices))),
@@ -117,7 +120,8 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
         sensitivity=sensitivity(traffic, able, objectives, choices) if choices.sensitivity else None,
         growth=growth_of(traffic, kind, best, objectives, choices),
         routers=compared.routers, routers_not_tried=compared.routers_not_tried, better_router=compared.better_router,
-        scalings=compared.scalings,
+        scalings=compared.scalings, doubts=doubts(traffic.trace.num_requests, load.num_requests, count, fleets,
+                                                  objectives, covering),
         notes=(*best.notes, *pruned_notes(pruned), *forecast_notes, *drawn, *compared.notes))
 
 
@@ -272,6 +276,7 @@ def _fleet(traffic: Traffic, kind: Kind, objectives: Objectives,
     per_request: Any = load.requests["output_tokens"].mean()
     mean_rps = _mean_rps(traffic, choices, summary["request_throughput"])
     command, lacking = launch_command(replace(kind.scenario, router=None))
+    error = step_error(deployment)
     schedule, schedule_reason = _schedule(traffic, load, deployment, objectives, choices, num_gpus, kind)
     return kind, Fleet(
         kind=kind.names, lowered=kind.lowered, command=command, command_lacks=tuple(lacking),
@@ -291,7 +296,8 @@ def _fleet(traffic: Traffic, kind: Kind, objectives: Objectives,
                                    for name in priors(part.pool.deployment.stack))),
         notes=(*notes(_without_router(deployment), load), *slice_notes(kind.names, num_gpus),
                *([NO_INTERVAL] if kind.scenario.interval is not None else [])),
-        headroom=_headroom(traffic, deployment, objectives, sized), stationary=sized.stationary,
+        headroom=_headroom(traffic, deployment, objectives, sized), step_error=error,
+        covers_error=keeps_with_error(served, sized.count, objectives, error), stationary=sized.stationary,
         trace_copies=sized.times, schedule=schedule, schedule_reason=schedule_reason,
         replay_command=fleet_line(traffic, kind, sized, objectives))
 

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from planner.planning.share_answer import ShareAnswer
-from planner.report.cells import replay_lines
+from planner.report.cells import headroom_text, replay_lines
+from planner.report.split_tables import predicted_words
 
 
 def share_table(answer: ShareAnswer) -> str:
@@ -14,13 +15,15 @@ def share_table(answer: ShareAnswer) -> str:
         rows.append((each.deployment, f"{each.rate_rps:.4g}", f"{fleet.num_replicas:,}",
                      str(kind.tensor_parallel_size), kind.gpu, kind.quantization, f"{fleet.num_gpus:,}",
                      f"{fleet.cost_usd_per_month:,.0f}",
-                     "-" if fleet.headroom is None else f"{fleet.headroom:+.0%}"))
+                     headroom_text(fleet.headroom)))
     gpus = [("gpu", "cluster", "used", "to add"),
             *((each.gpu, f"{each.available:,}", f"{each.used:,}", f"{each.lacking:,}" if each.lacking else "")
               for each in answer.gpus)]
+    predicted = [f"{each.deployment}: predicted {predicted_words(each.fleet)}" for each in answer.deployments]
     commands = [f"{each.deployment}: {line}" for each in answer.deployments for line in (
         each.fleet.command, *filter(None, [each.fleet.lowered]), *replay_lines(each.fleet.replay_command))]
-    return "\n".join([_verdict(answer), *(aligned(rows) if answer.deployments else []), *aligned(gpus), *commands])
+    return "\n".join([_verdict(answer), *(aligned(rows) if answer.deployments else []), *aligned(gpus), *predicted,
+                      *commands])
 
 
 def _verdict(answer: ShareAnswer) -> str:
