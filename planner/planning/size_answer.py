@@ -259,7 +259,7 @@ class SizeAnswer:
     options: Annotated[tuple[Offer, ...], Key("", "Able fleets on each price term, by total_usd_per_month or --sort")]
     sorted_by: Annotated[str | None, Key("", "Column of --sort. Null without it")]
     sensitivity: Annotated[Sensitivity | None, Key("", "What the choice rests on. Null without --sensitivity")]
-    growth: Annotated[Growth | None, Key("", "What the cheapest kind needs month by month. Null without --growth")]
+    growth: Annotated[Growth | None, Key("", "Cheapest path over the months. Null without --growth")]
     routers: Annotated[tuple[RouterSize, ...], Key("", "Size behind each tried router, the used one first")]
     routers_not_tried: Annotated[tuple[str, ...], Key("", "Routers that were not tried")]
     better_router: Annotated[str | None, Key("", "Tried router with over 9 % fewer GPUs. Null if there is none")]

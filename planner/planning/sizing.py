@@ -118,7 +118,7 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
         fewest_gpus=min(fleets, key=lambda fleet: (whole_gpus(fleet.kind, fleet.num_gpus), _cost(fleet, choices))),
         options=offers(fleets, choices),
         sensitivity=sensitivity(traffic, able, objectives, choices) if choices.sensitivity else None,
-        growth=growth_of(traffic, kind, best, objectives, choices),
+        growth=growth_of(traffic, able, objectives, choices),
         routers=compared.routers, routers_not_tried=compared.routers_not_tried, better_router=compared.better_router,
         scalings=compared.scalings, doubts=doubts(traffic.trace.num_requests, load.num_requests, count, fleets,
                                                   objectives, covering),

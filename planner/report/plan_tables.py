@@ -170,7 +170,8 @@ def _fleet_words(result: SizeAnswer) -> list[str]:
                  f"{fewest.num_gpus} × {_named(fewest.kind)[1]} ({fewest.kind.quantization})",
                  f"required: {_required(result.slo)}; predicted: "
                  f"{f'{100 * best.attainment:.2f} % of the requests, ' * _limits_requests(result.slo)}"
-                 f"{predicted_words(best)}", *_trust_words(best, result.doubts)]
+                 f"{predicted_words(best)}", *_trust_words(best, result.doubts),
+                 *_room_words(best, result.alternatives)]
     lines.append(f"assumed: {'; '.join(result.assumptions)}")
     for what, rows in (("router", [(row.router, row.size) for row in result.routers]),
                        ("scaling", [(row.scaling, row.size) for row in result.scalings])):
@@ -185,6 +186,20 @@ def _trust_words(best: Fleet, doubts: Sequence[str]) -> list[str]:
         f"error: steps may take {100 * (best.step_error or 0.0):.0f} % longer than predicted (90 % of the measured "
         f"runs were within); the fleet keeps the objectives then"]
     return [*sure, *(f"doubt: {sentence}" for sentence in doubts)]
+
+
+def _room_words(best: Fleet, fleets: Sequence[Fleet | UnableFleet]) -> list[str]:
+    """Return which kind is cheaper than one more replica beyond the cheapest fleet's headroom; nothing if none is."""
+    if best.headroom is None or best.prefill_replicas:
+        return []
+    more = best.cost_usd_per_hour * (1 + 1 / best.num_replicas)
+    other = next((fleet for fleet in fleets if isinstance(fleet, Fleet) and fleet.cost_usd_per_hour < more and (
+        fleet.headroom is None or fleet.headroom > best.headroom)), None)
+    if other is None or other.cost_usd_per_hour < best.cost_usd_per_hour:
+        return []
+    return [f"more traffic: beyond the headroom of {headroom_text(best.headroom)}, one more replica makes "
+            f"{more:,.2f} USD/h; {_replicas(other)} × {' '.join(_named(other.kind))} at "
+            f"{other.cost_usd_per_hour:,.2f} USD/h has a headroom of {headroom_text(other.headroom)}"]
 
 
 def _is_far(fleet: Fleet | UnableFleet, best: Fleet | UnableFleet) -> bool:
