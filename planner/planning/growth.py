@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from planner.errors import UsageError
+from planner.files.counts import count_text
 from planner.planning.alternatives import fewest_near
 from planner.planning.fleets import Kind, fleet_cost, spare_replicas
 from planner.planning.growth_answer import Growth, Month
@@ -206,7 +207,7 @@ def _sentence(growth: Growth, cheapest: Fleet) -> str:
     if lost is not None:
         parts.append(f"from month {lost.month} on no number of replicas was found")
     if growth.total_usd is not None:
-        parts.append(f"{growth.total_usd:,.0f} USD over {months[-1].month} months")
+        parts.append(f"{growth.total_usd:,.0f} USD over {count_text(months[-1].month, 'month')}")
     if growth.cheaper_from_month is not None:
         kept = "" if growth.kept_total_usd is None else f", {growth.kept_total_usd:,.0f} USD if it stays"
         parts.append(f"from month {growth.cheaper_from_month} on another kind is cheaper than today's cheapest "
@@ -220,7 +221,7 @@ def _steps(months: Sequence[Month]) -> str:
              f"change to {month.num_gpus or 0:,} × {month.gpu} (tp {month.tensor_parallel_size}) in month {month.month}"
              for month in months if month.must_grow or month.is_change]
     if not steps:
-        return f"are enough for {months[-1].month} months"
+        return f"are enough for {count_text(months[-1].month, 'month')}"
     verbs = [step.partition(" ")[0] for step in steps]
     return "must " + ", ".join(step.partition(" ")[2] if k and verbs[k] == verbs[k - 1] else step
                                for k, step in enumerate(steps))

@@ -7,6 +7,7 @@ import numpy as np
 
 from planner.deployment.deploy import Deployment
 from planner.errors import CatalogError
+from planner.files.counts import count_text
 from planner.planning.alternatives import fewest_near
 from planner.planning.fleets import Kind, spare_replicas
 from planner.planning.search_options import Choices
@@ -106,8 +107,9 @@ def doubts(num_recorded: int, num_requests: int, count: int, fleets: Sequence[Fl
     if fleets[0].stationary is False:
         sentences.append("the repeated trace needs more replicas the longer it is: this number of replicas is too low")
     if num_recorded < needed:
-        sentences.append(f"the log has {num_recorded:,} requests: the highest percentile of the objectives needs "
-                         f"{needed:,}, {BEYOND} of them beyond it. Take a longer log, or a lower percentile")
+        sentences.append(f"the log has {count_text(num_recorded, 'request')}: the highest percentile of the "
+                         f"objectives needs {needed:,}, {BEYOND} of them beyond it. Take a longer log, or a lower "
+                         f"percentile")
     if num_requests < PER_REPLICA * count and count > 1:
         sentences.append(f"the load has {num_requests / count:,.3g} requests per replica: {count:,} replicas need "
                          f"{PER_REPLICA * count:,} requests to leave their start. Take a longer log, or a lower rate")

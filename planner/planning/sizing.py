@@ -122,7 +122,7 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
         routers=compared.routers, routers_not_tried=compared.routers_not_tried, better_router=compared.better_router,
         scalings=compared.scalings, doubts=doubts(traffic.trace.num_requests, load.num_requests, count, fleets,
                                                   objectives, covering),
-        notes=(*best.notes, *pruned_notes(pruned), *forecast_notes, *drawn, *compared.notes))
+        notes=(*compared.notes, *drawn, *forecast_notes, *pruned_notes(pruned), *best.notes))
 
 
 def _sized(traffic: Traffic, kinds: Sequence[Kind], objectives: Objectives,

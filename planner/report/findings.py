@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 
+from planner.files.counts import count_text
 from planner.files.keys import asdict
 from planner.planning.bracket import unknown_of
 from planner.planning.capacity_answer import CapacityAnswer
@@ -138,8 +139,8 @@ def _capacity(found: CapacityAnswer) -> Findings:
     deployment, load = found.deployment, found.workload
     return Findings(
         title=f"Capacity of {deployment.get('num_gpus')} × {deployment.get('gpu') or 'GPU'}",
-        lead=f"{load.num_requests:,} requests of {load.source} on {deployment.get('model') or 'an unnamed model'}, at "
-             f"rates by {load.scaling}",
+        lead=f"{count_text(load.num_requests, 'request')} of {load.source} on "
+             f"{deployment.get('model') or 'an unnamed model'}, at rates by {load.scaling}",
         names=("",), headline=_numbers("Capacity", rows),
         figures={"attainment": capacity_figure(found)} if found.probes else {},
         words=[*plans.capacity_words(found), *found.notes],
@@ -166,8 +167,9 @@ def _users(found: UsersAnswer) -> Findings:
             ("10 % confident", None if sure is None else sure.p90, unit)]
     return Findings(
         title=f"Capacity of {deployment.get('num_gpus')} × {deployment.get('gpu') or 'GPU'}, in {unit}",
-        lead=f"{load.num_requests:,} requests of {load.source} on {deployment.get('model') or 'an unnamed model'}, in "
-             f"a closed loop", names=("",), headline=_numbers("Capacity", rows),
+        lead=f"{count_text(load.num_requests, 'request')} of {load.source} on "
+             f"{deployment.get('model') or 'an unnamed model'}, in a closed loop",
+        names=("",), headline=_numbers("Capacity", rows),
         figures={"attainment": capacity_figure(found)} if found.probes else {},
         words=[*plans.capacity_words(found), *found.notes],
         listings=[*_missed(found.missed), *_rests_on("users", found.routers, ()),
@@ -193,7 +195,8 @@ def _fleet(found: SizeAnswer) -> Findings:
     return Findings(
         title="The cheapest fleet" if found.feasible else "No fleet meets the objectives", names=("",),
         headline=_numbers("Fleet", _fleet_numbers(found)), words=[*plans.sizing_words(found), *found.notes],
-        lead=f"{found.workload.num_requests:,} requests of {found.workload.source} {_amount(found.workload)}",
+        lead=f"{count_text(found.workload.num_requests, 'request')} of {found.workload.source} "
+             f"{_amount(found.workload)}",
         figures=figures,
         listings=[*_missed(found.missed), *_rests_on("num_gpus", found.routers, found.scalings),
                   _listing("Fleets", columns, [asdict(fleet) | _times(fleet) for fleet in found.alternatives]),

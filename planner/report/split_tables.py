@@ -16,15 +16,9 @@ def split_words(result: SizeAnswer) -> list[str]:
     return [f"two pools: threshold {fleet.threshold_tokens:,} tokens, {pools}, {fleet.num_gpus} GPUs, "
             f"{fleet.cost_usd_per_hour:.2f} USD/h, {fleet.cost_usd_per_month:,.0f} USD/month; "
             f"{_against_one(fleet, single)}",
-<<<<<<< HEAD
-            f"two pools: predicted {100 * fleet.attainment:.2f} % of the requests, p99 TTFT "
-            f"{ms_text(fleet.p99_ttft_ms)}, p99 TPOT {ms_text(fleet.p99_tpot_ms)}",
+            f"two pools: predicted {100 * fleet.attainment:.2f} % of the requests, {predicted_words(fleet)}",
             *(f"{lead}{pool.name}: {text}" for pool in fleet.pools
               for lead, text in (("launch of pool ", pool.command), ("pool ", pool.lowered)) if text is not None)]
-=======
-            f"two pools: predicted {100 * fleet.attainment:.2f} % of the requests, {predicted_words(fleet)}",
-            *(f"launch of pool {pool.name}: {pool.command}" for pool in fleet.pools)]
->>>>>>> b55db7ff (Sizes show the statistic that was asked for, the error of their prediction, and whether the sample is large enough)
 
 
 def _against_one(fleet: SplitFleet, single: float | None) -> str:
