@@ -169,11 +169,13 @@ def published_error(trace: Trace, scenario: Scenario, best: Fleet) -> tuple[str,
         residuals = residuals_for(resolve(own, trace))
     except PlannerError as error:
         return "error not known", without_paths(str(error))
-    shares = {LABELS[metric]: residuals.half_within(f"{metric}_ms") for metric in ("ttft", "tpot")}
-    errors = [f"± {100 * share:.0f} % {label}" for label, share in shares.items() if share is not None]
+    keys = {LABELS[metric]: f"{metric}_ms" for metric in ("ttft", "tpot") if f"{metric}_ms" in residuals.log_errors}
+    errors = [f"± {100 * (residuals.half_within(key) or 0.0):.0f} % {label}" for label, key in keys.items()]
+    means = [f"{100 * (residuals.mean_error(key) or 0.0):.0f} %" for key in keys.values()]
     basis = residuals.basis or (f"Half of the measured {ENGINES[own.engine]} runs that were not in the fit are within "
-                                f"this error of the prediction.")
-    return f"prediction error {', '.join(errors)}", basis
+                                f"this error of the prediction. In brackets: the mean of their errors, which few runs "
+                                f"with large errors decide.")
+    return f"prediction error {', '.join(errors)} (mean {' and '.join(means)})", basis
 
 
 def _summary(found: SizeAnswer, best: Fleet, headroom: float) -> str:
