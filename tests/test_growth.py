@@ -111,6 +111,7 @@ def test_the_kind_changes_once_another_is_cheaper() -> None:
     assert free.total_usd == pytest.approx(730 * (1.0 * (month - 1) + 1.5 * (5 - month)))
     assert f"must change to 1 × h100-sxm (tp 1) in month {month}" in free.sentence
     assert free.kept_total_usd is not None
+    assert free.total_usd is not None
     assert free.kept_total_usd > free.total_usd
     assert not any(row.is_change for row in dear.months)
     assert dear.total_usd == pytest.approx(min(730 * 1.5 * 4, free.kept_total_usd))

@@ -66,7 +66,8 @@ def takes_scenario(without: tuple[str, ...] = (),
         @functools.wraps(command)
         def with_options(context: typer.Context, **values: Any) -> None:
             options = {name: values.pop(name) for name in names}
-            launch, notes = _one_launch(values.pop(FROM_COMMAND)), []
+            launch = _one_launch(values.pop(FROM_COMMAND))
+            notes: list[str] = []
             for option in HELP_OPTIONS:
                 del values[option.name]
             launched: dict[str, Any] = {}

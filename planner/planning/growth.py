@@ -92,7 +92,7 @@ def growth_of(traffic: Traffic, able: Sequence[tuple[Kind, Fleet]], objectives: 
     sizes: list[Sizes] = [first, *in_parallel("sizing kinds for the months", calls, len(calls), choices.jobs)]
     path = _cheapest_path([[_usd(size) for size in row[1:]] for row in sizes], choices.change_cost)
     months = _months([path[0], *path], [fleet.kind for _, fleet in tried], sizes, traffic.mean_rps, factor)
-    changes = sum(month.is_change for month in months)
+    changes = sum(month.is_change is True for month in months)
     total, kept = _total(months), sum(_usd(size) for size in first[1:])
     cheaper = next((month for month in range(1, len(first)) if min(_usd(row[month]) for row in sizes) < _usd(
         first[month])), None)

@@ -10,6 +10,7 @@ from planner.errors import CatalogError
 from planner.files.counts import count_text
 from planner.planning.alternatives import fewest_near
 from planner.planning.fleets import Kind, spare_replicas
+from planner.planning.loads import Traffic
 from planner.planning.search_options import Choices
 from planner.planning.size_answer import Fleet
 from planner.replays.fleet.replicas import serve
@@ -88,6 +89,14 @@ def needed_requests(objectives: Objectives) -> int:
     shares += [each.percentile / 100 for each in objectives.statistics if each.percentile is not None]
     highest = max((share for share in shares if share < 1), default=0.0)
     return math.ceil(BEYOND / (1 - highest) - 1e-6) if highest else 0
+
+
+def doubts_of(traffic: Traffic, kind: Kind, count: int, fleets: Sequence[Fleet], objectives: Objectives,
+              choices: Choices) -> tuple[str, ...]:
+    """Return `doubts` of the cheapest fleet, which is of a kind, and is sized again with longer steps if it must be."""
+    load = traffic.load(fleets[0].trace_copies)
+    covering = replicas_with_error(load, kind, objectives, choices, count, fleets[0])
+    return doubts(traffic.trace.num_requests, load.num_requests, count, fleets, objectives, covering)
 
 
 def doubts(num_recorded: int, num_requests: int, count: int, fleets: Sequence[Fleet],

@@ -26,6 +26,12 @@ class KindNames:
     decode_tensor_parallel_size: Annotated[int | None, Key("1", "GPUs that share each layer of decode replicas. Null "
                                                            "if it is the same kind of replica")]
 
+    @property
+    def words(self) -> str:
+        """The kind in words, as in "1 × h100-sxm bf16"."""
+        decode = f" + {self.decode_tensor_parallel_size} × {self.decode_gpu}" if self.decode_gpu else ""
+        return f"{self.tensor_parallel_size} × {self.gpu}{decode} {self.quantization}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClosestKind:

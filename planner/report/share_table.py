@@ -18,7 +18,8 @@ def share_table(answer: ShareAnswer) -> str:
                      str(kind.tensor_parallel_size), kind.gpu, kind.quantization, f"{fleet.num_gpus:,}",
                      f"{fleet.cost_usd_per_month:,.0f}",
                      headroom_text(fleet.headroom)))
-    gpus = [("gpu", "cluster", "used"), *((each.gpu, f"{each.available:,}", f"{each.used:,}") for each in answer.gpus)]
+    gpus: list[tuple[str, ...]] = [("gpu", "cluster", "used")]
+    gpus += [(each.gpu, f"{each.available:,}", f"{each.used:,}") for each in answer.gpus]
     if any(each.lacking for each in answer.gpus):  # none if the cluster suffices
         gpus = [(*row, added) for row, added in zip(gpus, (
             "to add", *(f"{each.lacking:,}" if each.lacking else "" for each in answer.gpus)), strict=True)]
