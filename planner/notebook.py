@@ -103,7 +103,8 @@ def size(trace: AnyTrace, scenario: Scenario, slo: str, *, attainment: float = D
          reserved_prices: Mapping[str, float] | None = None, spot_prices: Mapping[str, float] | None = None,
          power_price: float | None = CHOICES.power_price, co2_per_kwh: float | None = CHOICES.co2_per_kwh,
          sort: str | None = CHOICES.sort, sensitivity: bool = CHOICES.sensitivity,
-         growth: str | None = CHOICES.growth, months: int = CHOICES.months, spare: int = CHOICES.num_spare,
+         growth: str | None = CHOICES.growth, months: int = CHOICES.months,
+         change_cost: float = CHOICES.change_cost, spare: int = CHOICES.num_spare,
          period_s: float | None = CHOICES.period_s, rate_series: str | Path | None = None,
          forecast_s: float | None = CHOICES.forecast_s, think_time: float | None = CHOICES.think_time,
          scaling: str = CHOICES.scaling, thresholds: Sequence[int] = CHOICES.thresholds,
@@ -117,14 +118,15 @@ def size(trace: AnyTrace, scenario: Scenario, slo: str, *, attainment: float = D
     gpus : to choose from; the scenario's where none are given.
     quantizations, tensor_parallel_sizes, spare, period_s, forecast_s, think_time, scaling, thresholds, jobs : as of
         `search_options.Choices`.
-    prices, reserved_prices, spot_prices, power_price, co2_per_kwh, sort, sensitivity, growth, months : likewise; the
-        answer's `options` have a row for each price term.
+    prices, reserved_prices, spot_prices, power_price, co2_per_kwh, sort, sensitivity, growth, months, change_cost :
+        likewise; the answer's `options` have a row for each price term.
     rate_series : CSV of rates over time that the trace's traffic takes on; see `rate_series.read_rate_series`.
     compare_assumptions : as of `capacity`.
     """
     choices = Choices(gpus=gpus, quantizations=quantizations, ranks=tensor_parallel_sizes, prices=prices or {},
                       reserved_prices=reserved_prices or {}, spot_prices=spot_prices or {}, power_price=power_price,
                       co2_per_kwh=co2_per_kwh, sort=sort, sensitivity=sensitivity, growth=growth, months=months,
+                      change_cost=change_cost,
                       num_spare=spare, period_s=period_s, forecast_s=forecast_s, jobs=jobs, scaling=scaling,
                       compare_assumptions=compare_assumptions, think_time=think_time, thresholds=thresholds,
                       series=None if rate_series is None else read_rate_series(Path(rate_series)))

@@ -1,12 +1,15 @@
 """Growth: servers of known speed month by month, and what a growth may be."""
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
-from helpers import trace_of
+from helpers import cheapest, trace_of
 
 from planner.errors import UsageError
-from planner.planning.growth import monthly_factor
+from planner.planning.growth import _cheapest_path, monthly_factor
 from planner.planning.growth_answer import Growth
 from planner.planning.search_options import Choices
 from planner.planning.sizing import size
@@ -63,7 +66,52 @@ def test_what_a_growth_may_be(text: str, factor: float) -> None:
     (replace(CHOICES, growth="10%"), "as in '10%/month'"),
     (replace(CHOICES, growth="-100%/month"), "leaves no traffic"),
     (replace(CHOICES, growth="0x/year"), "leaves no traffic"), (replace(CHOICES, months=0), "--months 0"),
+    (replace(CHOICES, change_cost=-1.0), "--change-cost -1"),
+    (replace(CHOICES, growth=None, change_cost=5.0), "--change-cost 5: needs --growth"),
     (replace(CHOICES, growth="100%/month", months=12), "the rate grows 4,096 times")])
 def test_bad_growths_are_refused(choices: Choices, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         size(TRACE, SERVER, OBJECTIVES, choices)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_path_is_cheaper(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    costs, change_cost = rng.integers(1, 9, (3, 5)).astype(float), float(rng.integers(0, 6))
+    costs[rng.random((3, 5)) < 0.1] = np.inf
+
+    def price(path: Sequence[int]) -> tuple[int, float]:
+        months = [costs[kind, month] for month, kind in enumerate(path)]
+        changes = sum(one != other for one, other in itertools.pairwise(path))
+        return sum(map(np.isinf, months)), sum(cost for cost in months if np.isfinite(cost)) + changes * change_cost
+
+    best = min(map(price, itertools.product(range(3), repeat=5)))
+    assert price(_cheapest_path(costs.tolist(), change_cost)) == best
+
+
+def test_the_kind_changes_once_another_is_cheaper() -> None:
+    """One L40S serves 1.6 requests/s, one H100 over ten: it is cheaper than two L40S."""
+    trace = trace_of([(k / 0.7, 1000, 200) for k in range(200)])
+    choices = Choices(gpus=("l40s", "h100-sxm"), ranks=(1,), prices={"l40s": 1.0, "h100-sxm": 1.5}, jobs=1,
+                      compare_assumptions=False, scaling="compress", growth="2x/month", months=4)
+    scenario = Scenario(model="llama-3.1-8b", router="round-robin")
+
+    def grown(change_cost: float) -> Growth:
+        found = size(trace, scenario, parse_objectives("p99_ttft:1000 p99_tpot:40"),
+                     replace(choices, change_cost=change_cost))
+        assert cheapest(found).kind.gpu == "l40s"
+        assert found.growth is not None
+        return found.growth
+
+    free, dear = grown(0.0), grown(1e6)
+    month = free.cheaper_from_month
+    assert month is not None
+    assert [row.gpu for row in free.months] == ["l40s"] * month + ["h100-sxm"] * (5 - month)
+    assert [row.is_change for row in free.months] == [k == month for k in range(5)]
+    assert free.total_usd == pytest.approx(730 * (1.0 * (month - 1) + 1.5 * (5 - month)))
+    assert f"must change to 1 × h100-sxm (tp 1) in month {month}" in free.sentence
+    assert free.kept_total_usd is not None
+    assert free.total_usd is not None
+    assert free.kept_total_usd > free.total_usd
+    assert not any(row.is_change for row in dear.months)
+    assert dear.total_usd == pytest.approx(min(730 * 1.5 * 4, free.kept_total_usd))

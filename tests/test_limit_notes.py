@@ -92,7 +92,7 @@ def test_rejected_requests_are_counted_by_reason(options: dict[str, Any], counts
     outcome = replay(trace, scenario_of(**options))
     assert outcome.summary["rejected_by_reason"] == counts
     assert outcome.summary["rejected"] == sum(counts.values())
-    found = [note for note in outcome.summary["notes"] if "requests are rejected: " in note]
+    found = [note for note in outcome.summary["notes"] if " rejected: " in note]
     assert len(found) == len(counts)
     assert any(words in note for note in found)
 
@@ -118,7 +118,7 @@ def test_the_terminal_lists_reasons_below_the_number_of_rejected(tmp_path: Path)
     text = CliRunner().invoke(app, ["replay", str(path), "--model", "llama-3.1-8b", "--gpu", "h100-sxm",
                                     "--max-model-len", "300"]).output
     assert re.search(r"rejected +1\n +too_long +1\n", text)
-    assert "1 requests are rejected: they have prompts of max_model_len = 300 tokens or more" in text
+    assert "1 request is rejected: it has prompts of max_model_len = 300 tokens or more" in text
 
 
 def conversations(num: int, apart_s: float) -> Trace:

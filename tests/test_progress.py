@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 from command_line import planner
 from joblib.externals.loky import get_reusable_executor, process_executor
+from watching import Recorded
 
 from planner.commands.display import Bars, Lines, Shown, Watch, progress_shown
+from planner.planning.bracket import find_bracket
 from planner.progress import Stage, in_parallel, later, shown_by, stage
+from planner.settings.objectives import Verdict
 
 
 class Terminal(io.StringIO):
@@ -94,3 +97,21 @@ def is_writeable(array: Any) -> bool:
 
 def test_large_arrays_come_to_other_processes_as_the_loop_takes_them() -> None:
     assert in_parallel("looking", [later(is_writeable)(np.zeros(1 << 18))] * 2, 2, 2) == [True, True]
+
+
+def test_a_search_never_counts_more_loads_than_it_announces() -> None:
+    """Where what is reached is near what must be, loads are tried densely, and the number of loads grows."""
+    counts: list[tuple[float, float | None]] = []
+    record = Recorded()
+
+    def verdict(load: float) -> Verdict:
+        trying = record.begun[-1]
+        assert not callable(trying.done)
+        counts.append((trying.done, trying.total))
+        return Verdict(is_met=load < 10.0, attainment=1.0, limiting_metric="ttft", strain=load / 10.0)
+
+    with shown_by(record):
+        bracket = find_bracket(verdict, 3.0)
+    known = [(done, total) for done, total in counts if total is not None]
+    assert len(bracket.probes) == len(counts) > 40
+    assert all(done < total for done, total in known)

@@ -95,9 +95,9 @@ def error_row(predicted: Any, measured: Any) -> list[Any]:
             percent(float(np.expm1(np.log(ratio).mean())))]
 
 
-def error_verdicts(table: pl.DataFrame, name: str, statistic: str, limits: tuple[float, float],
+def error_verdicts(table: pl.DataFrame, name: str, statistic: str, limits: tuple[float | None, float | None],
                    peers: str = "") -> list[Verdict]:
-    """Return the median and the mean of a statistic's absolute error against their limits."""
+    """Return the median and the mean of a statistic's absolute error against their limits; None for no limit."""
     errors = ape(table[f"predicted_{statistic}"], table[f"measured_{statistic}"])
     shown = (("median APE", float(np.median(errors)), limits[0]), ("MAPE", float(errors.mean()), limits[1]))
     return [Verdict(name=f"{name}: {what}", value=value, limit=limit, peers=peers) for what, value, limit in shown]

@@ -18,6 +18,7 @@ from planner.planning.study import Study, read_study
 from planner.progress import stage
 from planner.replays.result_tables import ReplayResult, check_table_path, write_table
 from planner.replays.scaling_record import events_table
+from planner.report.comparison_words import most_different, verdict_words
 from planner.report.gate_tables import gate_table
 from planner.report.measured_tables import accuracy_table, calibration_table
 from planner.report.summary_tables import comparison_table, explanation_table, summary_table
@@ -73,7 +74,6 @@ def replay(source: str, scenario: Scenario, slo: str | None, attainment: float |
     if explain:
         outcome.summary["explanation"] = explain_outcome(trace, scenario, outcome, slo=objectives)
     refusal = outcome.summary["would_not_start"]
-    _print_notes(note for note in outcome.summary["notes"] if note != refusal)  # the table begins with it
     for name, path in tables.items():
         if path is not None:
             write_table(_table(outcome.result, name), path)
@@ -84,7 +84,8 @@ def replay(source: str, scenario: Scenario, slo: str | None, attainment: float |
     text = summary_table(outcome.summary)
     if explain:
         text += "\n" + explanation_table({"": outcome.summary["explanation"]})
-    publish(outcome.summary, text, json)
+    publish(outcome.summary, text, json,
+            [note for note in outcome.summary["notes"] if note != refusal])  # the table begins with it
     starts = refusal is None or ignore_start_refusal
     return _keeps_objectives(outcome.summary) and starts and outcome.summary["completed"] > 0
 
@@ -99,7 +100,7 @@ def _keeps_objectives(summary: Mapping[str, Any]) -> bool:
 
 def compare(sources: Sequence[str], choices: Mapping[str, Sequence[Any]], launched: Mapping[str, Any],
             axes: Sequence[str], slo: str | None, format: str | None, on_bad_rows: OnBadRows, explain: bool | None,
-            json: Path | None, save: Path | None) -> bool:
+            every: bool, json: Path | None, save: Path | None) -> bool:
     """Replay what-ifs, those of files or every combination of the listed options, and print them side by side.
 
     False if no what-if completes a request.
@@ -120,13 +121,16 @@ def compare(sources: Sequence[str], choices: Mapping[str, Sequence[Any]], launch
                          notes=tuple(notes)) for name, (what_if, notes) in what_ifs(choices, axes, launched).items()]
     comparison = compare_studies(studies, lambda study: _read(study.trace, study.scenario, study.format, on_bad_rows),
                                  explain=are_files if explain is None else explain, save=save)
-    _print_notes([note for summary in comparison.values() for note in summary["notes"]])
     first = [f"{name}: {line}" for name, summary in comparison.items() for line in first_words(summary)]
-    text = "\n".join([*first, comparison_table(comparison), *missed_lines(comparison)])
+    shown = None if every or len(comparison) < 2 else most_different(comparison)
+    others = [] if shown is None else ["--all shows every figure, and the JSON has them"]
+    text = "\n".join([*first, *verdict_words(comparison), comparison_table(comparison, shown), *others,
+                      *missed_lines(comparison)])
     explanations = {name: summary["explanation"] for name, summary in comparison.items() if "explanation" in summary}
     if explanations:
         text += "\n" + explanation_table(explanations)
-    publish([{"name": name, **summary} for name, summary in comparison.items()], text, json)
+    publish([{"name": name, **summary} for name, summary in comparison.items()], text, json,
+            [note for summary in comparison.values() for note in summary["notes"]])
     return any(summary["completed"] for summary in comparison.values())
 
 
@@ -141,8 +145,7 @@ def capacity(source: str, scenario: Scenario, slo: str, attainment: float, searc
     objectives = parse_objectives(slo, attainment)
     trace = _read_searched(source, scenario, format, on_bad_rows)
     answer = capacity_of(trace, scenario, objectives, replace(search, seed=scenario.seed or 0))
-    _print_notes(answer.notes)
-    publish(answer, capacity_table(answer), json)
+    publish(answer, capacity_table(answer), json, answer.notes)
     return answer.feasible
 
 
@@ -156,10 +159,9 @@ def probe(source: str, scenario: Scenario, slo: str, attainment: float, results:
     check_outputs([json, script])
     objectives = parse_objectives(slo, attainment)
     answer = find_benchmarks(_read_searched(source, scenario, format, on_bad_rows), scenario, objectives, results)
-    _print_notes(answer.notes)
     if script is not None:
         write_text(script, probe_script(answer))
-    publish(answer, probe_table(answer), json)
+    publish(answer, probe_table(answer), json, answer.notes)
 
 
 def size(source: str, scenario: Scenario, slo: str, attainment: float, choices: Choices, format: str | None,
@@ -185,8 +187,7 @@ def size(source: str, scenario: Scenario, slo: str, attainment: float, choices: 
     choices = replace(choices, gpus=(scenario.gpu or "").split(","), quantizations=formats)
     objectives = parse_objectives(slo, attainment)
     answer = find_fleet(_read_searched(source, scenario, format, on_bad_rows), scenario, objectives, choices)
-    _print_notes(answer.notes)
-    publish(answer, sizing_table(answer), json)
+    publish(answer, sizing_table(answer), json, answer.notes)
     if kind is not None and path is not None and answer.cheapest is not None:
         write_text(path, fleet_manifest(kind, answer.cheapest, scenario.engine_version))
     return answer.feasible
@@ -199,8 +200,7 @@ def share(cluster: Path, choices: Choices, minimize: str, json: Path | None) -> 
 
     check_outputs([json])
     answer = find_share(cluster, choices, minimize)
-    _print_notes(answer.notes)
-    publish(answer, share_table(answer), json)
+    publish(answer, share_table(answer), json, answer.notes)
     return answer.feasible
 
 
@@ -212,13 +212,12 @@ def check(targets: Path, baseline: Path | None, update_baseline: bool, junit: Pa
 
     check_outputs([baseline, junit, markdown, json])
     result = judge_targets(targets, baseline=baseline, update=update_baseline)
-    _print_notes(result.notes)
     for path, make in ((junit, gate_junit), (markdown, gate_markdown)):
         if path is not None:
             write_text(path, make(result))
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         append_text(Path(summary), gate_markdown(result))
-    publish(result, gate_table(result), json)
+    publish(result, gate_table(result), json, result.notes)
     verdicts = [row.verdict for row in result.checks]
     if "no baseline" in verdicts and not {"missed", "regressed"} & set(verdicts):
         raise UsageError(f"--baseline {baseline}: lacks metrics that have max_regression; record them with "
@@ -239,8 +238,7 @@ def sweep(source: str, scenario: Scenario, options: Mapping[str, Any], output: P
     how: dict[str, Any] = {"jobs": jobs, "backend": backend, "address": address}
     table, found = find_best(asked, output, **how) if optimize else (replay_grid(asked, output, **how), None)
     result = describe_sweep(asked, output, table, found)
-    _print_notes(result.notes)
-    publish(result, sweep_table(result), json)
+    publish(result, sweep_table(result), json, result.notes)
     return found is None or found.best is not None
 
 
@@ -283,10 +281,9 @@ def validate(measured: Path, scenario: Scenario, max_error: str | None, predicti
     predicted = predict_file(measured, scenario, client=client, jobs=jobs, format=format)
     limits = parse_max_error(max_error, metrics_of(predicted.predictions)) if max_error is not None else {}
     result = accuracy(predicted, level=scenario.interval, limits=limits)
-    _print_notes(result.notes)
     if predictions is not None:
         write_table(predictions_table(predicted.predictions), predictions)
-    publish(result, accuracy_table(result), json)
+    publish(result, accuracy_table(result), json, result.notes)
     return result.met
 
 
@@ -299,10 +296,9 @@ def calibrate(measured: Path, scenario: Scenario, output: Path | None, fit: str 
     check_outputs([json, output], measured)
     names = None if fit is None else fit.replace(",", " ").split()
     result = fit_to(measured, scenario, names=names, folds=folds, jobs=jobs, client=client, format=format)
-    _print_notes(result.notes)
     if output is not None:
         write_calibration(result, output)
-    publish(result, calibration_table(result), json)
+    publish(result, calibration_table(result), json, result.notes)
 
 
 def _read(source: str, scenario: Scenario, format: str | None, on_bad_rows: OnBadRows) -> Trace:
@@ -354,13 +350,16 @@ def _table(result: ReplayResult, name: str) -> Any:
     return makers[name]()
 
 
-def publish(value: Any, text: str, json: Path | None) -> None:
-    """Print the table, and write the JSON; with `--json -` the JSON alone goes to stdout."""
-    if json is not None and str(json) == "-":
+def publish(value: Any, text: str, json: Path | None, notes: Iterable[str] = ()) -> None:
+    """Print the table, and write the JSON; with `--json -` the JSON alone goes to stdout. Notes follow on stderr."""
+    is_alone = json is not None and str(json) == "-"
+    if is_alone:
         sys.stdout.write(to_json(value))
-        return
-    print(text)
-    if json is not None:
+    else:
+        print(text)
+    sys.stdout.flush()
+    _print_notes(notes)
+    if json is not None and not is_alone:
         write_text(json, to_json(value))
 
 

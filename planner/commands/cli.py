@@ -158,6 +158,8 @@ def compare(
     on_bad_rows: BadRowsOption = "error",
     explain: Annotated[bool | None, typer.Option(help=r"Explain the differences between the results. \[on for TOML "
                                                  "files]")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Print all figures. Without it: the five that differ "
+                                        "most.")] = False,
     json: JsonOption = None,
     save: Annotated[Path | None, typer.Option(help="Write each result to a subfolder of this folder, for planner "
                                               "report.")] = None,
@@ -171,7 +173,7 @@ def compare(
     from planner.commands import actions
 
     is_served = actions.compare(sources, choices, launched, axis or [], slo, spec_of(format, column, where),
-                                on_bad_rows, explain, json, save)
+                                on_bad_rows, explain, every, json, save)
     raise typer.Exit(0 if is_served else 1)
 
 

@@ -67,14 +67,19 @@ def takes_scenario(without: tuple[str, ...] = (),
         def with_options(context: typer.Context, **values: Any) -> None:
             options = {name: values.pop(name) for name in names}
             launch = _one_launch(values.pop(FROM_COMMAND))
+            notes: list[str] = []
             for option in HELP_OPTIONS:
                 del values[option.name]
             launched: dict[str, Any] = {}
             if launch is not None:
-                launched, given = _over_launch(launch, options, context, lists)
+                launched, given, notes = _over_launch(launch, options, context, lists)
                 options |= launched | given
-            command(**values, **({"choices": _choices(options), "launched": launched} if lists else {
-                "scenario": scenario_from(options)}))
+            try:
+                command(**values, **({"choices": _choices(options), "launched": launched} if lists else {
+                    "scenario": scenario_from(options)}))
+            finally:  # the answer comes first
+                for note in notes:
+                    print(f"note: {note}", file=sys.stderr)
 
         options = [_CONTEXT, _LAUNCH, *(_parameter(f, lists) for f in fields(Scenario) if f.name in names)]
         return _with_parameters(with_options, [*own, *options, *HELP_OPTIONS])
@@ -141,8 +146,8 @@ def _one_launch(launches: list[str] | None) -> str | None:
 
 
 def _over_launch(launch: str, options: dict[str, Any], context: typer.Context,
-                 lists: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the options of an engine's launch command, and those on our command line, which override them.
+                 lists: bool) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
+    """Return the options of an engine's launch command, those on our command line, which override them, and notes.
 
     Parameters
     ----------
@@ -160,11 +165,9 @@ def _over_launch(launch: str, options: dict[str, Any], context: typer.Context,
         names = [name for name in others if (name in own) == is_own]
         if names:
             notes.append(f"--from-command: its {', '.join(names)} {what}")
-    for note in notes:
-        print(f"note: {note}", file=sys.stderr)
     stays = ("engine",)  # whose the other values are
     return {name: value for name, value in found.items()
-            if name in options and (name not in given or name in stays)}, given
+            if name in options and (name not in given or name in stays)}, given, notes
 
 
 def _choices(options: dict[str, Any]) -> dict[str, list[Any]]:

@@ -135,8 +135,13 @@ class _Search:
     def is_met(self, load: float) -> bool:
         if load not in self.known:
             self.known[load] = self.evaluate(load)
-            self.trying.move(len(self.known))
+            self.count()
         return self.known[load].is_met
+
+    def count(self, coming: int = 0) -> None:
+        """Say how many loads are through, and that so many more come at least."""
+        total = self.trying.total
+        self.trying.move(len(self.known), None if total is None else max(total, len(self.known) + coming))
 
     def rounded(self, load: float) -> float:
         return float(min(max(round(load), 1), self.limits[1])) if self.unknown.is_whole else load
@@ -195,6 +200,7 @@ class _Search:
     def checked(self, loads: list[float]) -> list[float]:
         """Try loads within the limits, and those between two of them of which one is near the edge; return all."""
         tried = sorted({self.rounded(load) for load in loads if self.limits[0] <= load <= self.limits[1]})
+        self.count(len(set(tried) - self.known.keys()))
         for load in tried:
             self.is_met(load)
         found = set(tried)
@@ -202,6 +208,7 @@ class _Search:
             if min(abs(self.known[low].strain - 1), abs(self.known[high].strain - 1)) <= NEAR:
                 steps = math.ceil(math.log(high / low) / math.log1p(FINE))
                 found |= {self.rounded(low * (high / low) ** (k / steps)) for k in range(1, steps)}
+        self.count(len(found - self.known.keys()))
         return sorted(found)
 
     def bisected(self, low: float, high: float) -> tuple[float, float]:

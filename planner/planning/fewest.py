@@ -9,6 +9,7 @@ import polars as pl
 
 from planner.deployment.deploy import Deployment, Pool, in_role
 from planner.deployment.pools import Role
+from planner.files.counts import count_text
 from planner.planning.missed import UnreachableError, missed_objectives, unreachable
 from planner.replays.fleet.replicas import serve
 from planner.replays.result_tables import ReplayResult
@@ -131,7 +132,7 @@ def fewest_replicas(trace: Trace, deployment: Deployment, objectives: Objectives
 
     def raise_where_none(high: int) -> None:
         if high >= most:
-            raise _missed(f"{high:,} replicas", objectives, *known[high])
+            raise _missed(count_text(high, "replica"), objectives, *known[high])
         if high > MANY and bound is None and 0 not in known:  # 0 stands for requests alone
             known[0] = divided(apart_in_time(trace), deployment, objectives, least)
             if not known[0][1].is_met:

@@ -6,6 +6,7 @@ import numpy as np
 
 from planner.deployment.deploy import Deployment
 from planner.errors import UsageError
+from planner.files.counts import count_text
 from planner.planning.fewest import Divided, fewest_replicas
 from planner.planning.fleets import count_gpus, spare_gpus, spare_replicas
 from planner.planning.loads import Traffic
@@ -53,7 +54,8 @@ def _of_periods(load: Trace, deployment: Deployment, objectives: Objectives, cho
         inside = int(((arrivals >= start) & (arrivals < start + period_s)).sum())
         count, gpus = 0, 0
         if inside:
-            name = f"the part from {start - first:,.6g} to {start - first + period_s:,.6g} s ({inside:,} requests)"
+            name = (f"the part from {start - first:,.6g} to {start - first + period_s:,.6g} s "
+                    f"({count_text(inside, 'request')})")
             count, gpus = _needed(name, slice_time(load, start, period_s), deployment, objectives, 1, divided)
         parts.append(SchedulePart(start_s=start - first, duration_s=period_s, num_requests=inside,
                                   rate_rps=inside / period_s, num_replicas=count + spare,

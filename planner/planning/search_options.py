@@ -156,7 +156,8 @@ class Choices:
         reserved, and of GPUs that may be taken away.
     price_file : prices by term and GPU, where the options before have none; see `price_list.read_prices`.
     power_price, co2_per_kwh : of the GPUs' power [USD/kWh, g/kWh]; None where nobody asks.
-    growth, months : of the rate, for which the cheapest kind is sized month by month; None for none.
+    growth, months : of the rate, for which kinds are sized month by month; None for none.
+    change_cost : of another kind of replica from one month to the next [USD].
     sensitivity : whether the cheapest kinds are sized again under changed assumptions.
     sort : column by which options are sorted; None for the total cost per month.
     num_spare : replicas that may fail: as many are added to those that serve the trace [1].
@@ -193,9 +194,10 @@ class Choices:
                                      "headroom or co2_kg_per_month.")
     sensitivity: bool = _option(False, "Also size the cheapest fleets with changed output lengths, rate, prefix hits, "
                                        "step times and price, and say which change flips the choice.", is_switch=True)
-    growth: str | None = _option(None, "Growth of the rate, as in '10%/month' or '2x/year': also say when the "
-                                       "cheapest fleet must grow.")
+    growth: str | None = _option(None, "Growth of the rate, as in '10%/month' or '2x/year': also give the cheapest "
+                                       "path over the months, on which a fleet grows or changes its kind.")
     months: int = _option(12, "Number of months of --growth.")
+    change_cost: float = _option(0.0, "With --growth: cost of a change to another kind of replica [USD].")
     num_spare: int = _option(0, "Number of spare replicas, in addition to the replicas that the "
                                 "load needs.", name="spare")
     period_s: float | None = _option(None, "Plan a number of replicas for each period of this length [s].",

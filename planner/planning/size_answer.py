@@ -26,6 +26,12 @@ class KindNames:
     decode_tensor_parallel_size: Annotated[int | None, Key("1", "GPUs that share each layer of decode replicas. Null "
                                                            "if it is the same kind of replica")]
 
+    @property
+    def words(self) -> str:
+        """The kind in words, as in "1 × h100-sxm bf16"."""
+        decode = f" + {self.decode_tensor_parallel_size} × {self.decode_gpu}" if self.decode_gpu else ""
+        return f"{self.tensor_parallel_size} × {self.gpu}{decode} {self.quantization}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClosestKind:
@@ -96,6 +102,11 @@ class Fleet:
     notes: Annotated[tuple[str, ...], Key("", "Notes, a sentence each")]
     headroom: Annotated[float | None, Key("1", "Growth of the rate until the objectives are missed, without spares. "
                                           "Null if there is no limit")]
+    step_error: Annotated[float | None, Key("1", "Share by which steps may take longer than predicted: 90 % of the "
+                                            "measured runs that were left out of the fit were within. Null if the "
+                                            "error is not known")] = None
+    covers_error: Annotated[bool | None, Key("", "Whether the fleet meets the objectives if steps take longer by "
+                                             "step_error. Null if the error is not known")] = None
     stationary: Annotated[bool | None, Key("", "Whether a longer load needs as many replicas. Null if it was not "
                                            "tried")]
     trace_copies: Annotated[int, Key("1", "Repeats of the trace in the load", only="if a fleet meets the objectives")]
@@ -212,6 +223,7 @@ class SplitFleet:
     attainment: Annotated[float, Key("1", "Share of requests within their own limits")]
     p99_ttft_ms: Annotated[float | None, Key("ms", "99th percentile of TTFT")]
     p99_tpot_ms: Annotated[float | None, Key("ms", "99th percentile of TPOT. Null if no request has two output tokens")]
+    reached: Annotated[tuple[Reached, ...], Key("", "Each objective with the value that the fleet reaches")] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,7 +265,7 @@ class SizeAnswer:
     options: Annotated[tuple[Offer, ...], Key("", "Able fleets on each price term, by total_usd_per_month or --sort")]
     sorted_by: Annotated[str | None, Key("", "Column of --sort. Null without it")]
     sensitivity: Annotated[Sensitivity | None, Key("", "What the choice rests on. Null without --sensitivity")]
-    growth: Annotated[Growth | None, Key("", "What the cheapest kind needs month by month. Null without --growth")]
+    growth: Annotated[Growth | None, Key("", "Cheapest path over the months. Null without --growth")]
     routers: Annotated[tuple[RouterSize, ...], Key("", "Size behind each tried router, the used one first")]
     routers_not_tried: Annotated[tuple[str, ...], Key("", "Routers that were not tried")]
     better_router: Annotated[str | None, Key("", "Tried router with over 9 % fewer GPUs. Null if there is none")]
@@ -271,6 +283,8 @@ class SizeAnswer:
     assumptions: Annotated[tuple[str, ...], Key("", "Assumptions, a sentence each")]
     workload: Annotated[SizedTraffic, Key("", "Traffic that the fleet serves")]
     trace_sha256: Annotated[str, Key("", "Hash of the trace's file")]
+    doubts: Annotated[tuple[str, ...], Key("", "Reasons why the size of the cheapest fleet may not hold: the error of "
+                                           "its prediction, and a sample that is too small. A sentence each")] = ()
     closest: Annotated[ClosestKind | None, Key("", "Kind that misses the objectives by least",
                                                only="if no fleet of equal replicas meets the objectives")] = None
     split: Annotated[ThresholdAnswer | None, Key("", "Two pools divided by the prompt length, against one pool",

@@ -27,13 +27,13 @@ from planner.planning.layouts import can_cost_less, pruned_notes, replica_cost, 
 from planner.planning.loads import StrataTraffic, Traffic, UsersLoad, traffic_of, users_of
 from planner.planning.missed import UnreachableError, reached_objectives
 from planner.planning.offers import HOURS_PER_MONTH, HOURS_PER_YEAR, check_sort, offers
+from planner.planning.prediction_error import doubts_of, keeps_with_error, step_error
 from planner.planning.replay_line import fleet_line
 from planner.planning.search_options import RANKS, Choices
 from planner.planning.sensitivity import sensitivity
 from planner.planning.size_answer import (
     ClosestKind,
     Fleet,
-    KindNames,
     Schedule,
     SizeAnswer,
     SizedTraffic,
@@ -115,10 +115,10 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
         fewest_gpus=min(fleets, key=lambda fleet: (whole_gpus(fleet.kind, fleet.num_gpus), _cost(fleet, choices))),
         options=offers(fleets, choices),
         sensitivity=sensitivity(traffic, able, objectives, choices) if choices.sensitivity else None,
-        growth=growth_of(traffic, kind, best, objectives, choices),
+        growth=growth_of(traffic, able, objectives, choices),
         routers=compared.routers, routers_not_tried=compared.routers_not_tried, better_router=compared.better_router,
-        scalings=compared.scalings,
-        notes=(*best.notes, *pruned_notes(pruned), *forecast_notes, *drawn, *compared.notes))
+        scalings=compared.scalings, doubts=doubts_of(traffic, kind, count, fleets, objectives, choices),
+        notes=(*compared.notes, *drawn, *forecast_notes, *pruned_notes(pruned), *best.notes))
 
 
 def _sized(traffic: Traffic, kinds: Sequence[Kind], objectives: Objectives,
@@ -236,7 +236,7 @@ def _infeasible(asked: SizeAnswer, unable: Sequence[UnableFleet]) -> SizeAnswer:
     """
     missing = [fleet for fleet in unable if fleet.missed]
     if not missing:
-        raise UsageError("no fleet can be deployed: " + "; ".join(f"{_name(f.kind)}: {f.reason}" for f in unable))
+        raise UsageError("no fleet can be deployed: " + "; ".join(f"{f.kind.words}: {f.reason}" for f in unable))
     closest = min(missing, key=_distance)
     kind, is_split = closest.kind, asked.split is not None and asked.split.fleet is not None
     return replace(asked, missed=closest.missed, feasible=is_split, closest=ClosestKind(
@@ -272,6 +272,7 @@ def _fleet(traffic: Traffic, kind: Kind, objectives: Objectives,
     per_request: Any = load.requests["output_tokens"].mean()
     mean_rps = _mean_rps(traffic, choices, summary["request_throughput"])
     command, lacking = launch_command(replace(kind.scenario, router=None))
+    longer = step_error(deployment)
     schedule, schedule_reason = _schedule(traffic, load, deployment, objectives, choices, num_gpus, kind)
     return kind, Fleet(
         kind=kind.names, lowered=kind.lowered, command=command, command_lacks=tuple(lacking),
@@ -291,7 +292,8 @@ def _fleet(traffic: Traffic, kind: Kind, objectives: Objectives,
                                    for name in priors(part.pool.deployment.stack))),
         notes=(*notes(_without_router(deployment), load), *slice_notes(kind.names, num_gpus),
                *([NO_INTERVAL] if kind.scenario.interval is not None else [])),
-        headroom=_headroom(traffic, deployment, objectives, sized), stationary=sized.stationary,
+        headroom=_headroom(traffic, deployment, objectives, sized), step_error=longer,
+        covers_error=keeps_with_error(served, sized.count, objectives, longer), stationary=sized.stationary,
         trace_copies=sized.times, schedule=schedule, schedule_reason=schedule_reason,
         replay_command=fleet_line(traffic, kind, sized, objectives))
 
@@ -387,8 +389,3 @@ def _schedule(traffic: Traffic, load: Trace, deployment: Deployment, objectives:
 def _cost(fleet: Fleet, choices: Choices) -> tuple[float, int]:
     """Return what decides: the price of GPUs on demand and of their power, then how many GPUs."""
     return fleet.cost_usd_per_hour + fleet.power_kw * (choices.power_price or 0.0), fleet.num_gpus
-
-
-def _name(kind: KindNames) -> str:
-    decode = f" + {kind.decode_tensor_parallel_size} × {kind.decode_gpu}" if kind.decode_gpu else ""
-    return f"{kind.tensor_parallel_size} × {kind.gpu}{decode} {kind.quantization}"

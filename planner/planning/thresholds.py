@@ -16,7 +16,7 @@ from planner.launch import launch_command
 from planner.planning.alternatives import MOST_TIMES
 from planner.planning.fewest import divided_into, fewest_replicas, together
 from planner.planning.fleets import Kind, count_gpus, fleet_cost, replica_price, spare_gpus
-from planner.planning.missed import UnreachableError, missed_objectives, unreachable
+from planner.planning.missed import UnreachableError, missed_objectives, reached_objectives, unreachable
 from planner.planning.offers import HOURS_PER_MONTH
 from planner.planning.search_options import Choices
 from planner.planning.size_answer import Fleet, SplitFleet, SplitPool, Threshold, ThresholdAnswer
@@ -310,7 +310,8 @@ def _answer(threshold: int, started: Sequence[Startable], served: ReplayResult, 
         pools=tuple(_pool(pool, own, served.trace, choices) for pool, own in zip(pools, started, strict=True)),
         cost_usd_per_hour=cost, cost_usd_per_month=HOURS_PER_MONTH * cost,
         attainment=judge(objectives, served.times_s).attainment,
-        p99_ttft_ms=summary["p99_ttft_ms"], p99_tpot_ms=summary["p99_tpot_ms"])
+        p99_ttft_ms=summary["p99_ttft_ms"], p99_tpot_ms=summary["p99_tpot_ms"],
+        reached=reached_objectives(objectives, served.times_s))
 
 
 def _pool(pool: Pool, started: Startable, load: Trace, choices: Choices) -> SplitPool:

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+MOST_TIMES = 10  # the load, from which on nobody asks how much more a fleet bears
+
 
 def number_text(value: Any) -> str:
     """Return a value as a cell.
@@ -18,6 +20,17 @@ def number_text(value: Any) -> str:
 def cell_text(value: Any) -> str:
     """Return the same, a dash where there is no value."""
     return "–" if value is None else number_text(value)
+
+
+def headroom_text(share: float | None) -> str:
+    """Return the growth of the load that a fleet bears.
+
+    >>> headroom_text(0.351), headroom_text(111.4), headroom_text(None)
+    ('35.1%', '> 10 ×', 'no end')
+    """
+    if share is None:
+        return "no end"
+    return f"{share:.1%}" if share < MOST_TIMES - 1 else f"> {MOST_TIMES} ×"
 
 
 def launch_line(command: str, lacking: Sequence[str]) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.catalog.gpu_label import gpu_label
+from planner.files.counts import count_text
 from planner.report import summary_tables as tables
 from planner.report.figures.style import clean, labels
 from planner.report.tenant_tables import SHOWN_TENANTS
@@ -92,8 +93,8 @@ def describe(result: SavedResult) -> str:
     model = deployment.get("model") or "an unnamed model"
     most = "up to " if result.summary.get("autoscale") else ""
     gpus = f"{most}{deployment.get('num_gpus') or 1} × {gpu_label(str(deployment.get('gpu') or 'GPU'))}"
-    number = f"{count:,}" if isinstance(count, int) else "an unknown number of"
-    return clean(f"{number} requests of {_source(result)} on {model}, {gpus}, policy {policy.get('name')}")
+    number = count_text(count, "request") if isinstance(count, int) else "an unknown number of requests"
+    return clean(f"{number} of {_source(result)} on {model}, {gpus}, policy {policy.get('name')}")
 
 
 def headline(results: Sequence[SavedResult]) -> Table:

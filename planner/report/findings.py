@@ -6,16 +6,18 @@ from typing import Any
 
 import polars as pl
 
+from planner.files.counts import count_text
 from planner.files.keys import asdict
 from planner.planning.bracket import unknown_of
 from planner.planning.capacity_answer import CapacityAnswer
 from planner.planning.check_answer import CheckAnswer
 from planner.planning.missed import Missed
-from planner.planning.size_answer import SizeAnswer, SizedTraffic
+from planner.planning.size_answer import Fleet, SizeAnswer, SizedTraffic, UnableFleet
 from planner.planning.sweep_answer import SweepAnswer
 from planner.planning.users_answer import UsersAnswer
 from planner.report import content
 from planner.report import plan_tables as plans
+from planner.report.capacity_sentence import limit_words
 from planner.report.content import Listing, Row, Table
 from planner.report.figures.answer_figures import fleet_costs, target_margins
 from planner.report.figures.fleet_figures import fleet_load
@@ -32,8 +34,9 @@ from planner.results.saved import SavedResult
 MOST_ROWS = 200  # of a list; the answer has the others
 FLEET_COLUMNS = ("gpu", "tensor_parallel_size", "decode_gpu", "decode_tensor_parallel_size", "quantization",
                  "num_replicas", "num_gpus", "cost_usd_per_hour",
-                 "cost_usd_per_million_output_tokens", "power_kw", "attainment", "p99_ttft_ms", "p99_tpot_ms",
-                 "headroom", "limiting_metric", "schedule_reason", "reason")
+                 "cost_usd_per_million_output_tokens", "power_kw", "attainment", "headroom", "step_error",
+                 "covers_error", "limiting_metric", "schedule_reason", "reason")
+FLEET_TIMES = FLEET_COLUMNS.index("headroom")  # place of the statistics
 
 THRESHOLD_COLUMNS = ("threshold_tokens", "replicas", "num_gpus", "cost_usd_per_hour", "reason")
 OFFER_COLUMNS = ("option", "tensor_parallel_size", "quantization", "cost_usd_per_hour", "cost_usd_per_month",
@@ -136,8 +139,8 @@ def _capacity(found: CapacityAnswer) -> Findings:
     deployment, load = found.deployment, found.workload
     return Findings(
         title=f"Capacity of {deployment.get('num_gpus')} × {deployment.get('gpu') or 'GPU'}",
-        lead=f"{load.num_requests:,} requests of {load.source} on {deployment.get('model') or 'an unnamed model'}, at "
-             f"rates by {load.scaling}",
+        lead=f"{count_text(load.num_requests, 'request')} of {load.source} on "
+             f"{deployment.get('model') or 'an unnamed model'}, at rates by {load.scaling}",
         names=("",), headline=_numbers("Capacity", rows),
         figures={"attainment": capacity_figure(found)} if found.probes else {},
         words=[*plans.capacity_words(found), *found.notes],
@@ -164,8 +167,9 @@ def _users(found: UsersAnswer) -> Findings:
             ("10 % confident", None if sure is None else sure.p90, unit)]
     return Findings(
         title=f"Capacity of {deployment.get('num_gpus')} × {deployment.get('gpu') or 'GPU'}, in {unit}",
-        lead=f"{load.num_requests:,} requests of {load.source} on {deployment.get('model') or 'an unnamed model'}, in "
-             f"a closed loop", names=("",), headline=_numbers("Capacity", rows),
+        lead=f"{count_text(load.num_requests, 'request')} of {load.source} on "
+             f"{deployment.get('model') or 'an unnamed model'}, in a closed loop",
+        names=("",), headline=_numbers("Capacity", rows),
         figures={"attainment": capacity_figure(found)} if found.probes else {},
         words=[*plans.capacity_words(found), *found.notes],
         listings=[*_missed(found.missed), *_rests_on("users", found.routers, ()),
@@ -184,15 +188,19 @@ def _fleet(found: SizeAnswer) -> Findings:
     if found.sensitivity is not None:
         figures["sensitivity"] = tornado(found.sensitivity)
     parts = () if found.cheapest is None or found.cheapest.schedule is None else found.cheapest.schedule.parts
-    columns = [name for name in FLEET_COLUMNS if not name.startswith("decode_")
-               or any(fleet.kind.decode_gpu is not None for fleet in found.alternatives)]
+    times = [name for fleet in found.alternatives[:1] for name in _times(fleet)]
+    columns = [name for name in (*FLEET_COLUMNS[:FLEET_TIMES], *times, *FLEET_COLUMNS[FLEET_TIMES:])
+               if not name.startswith("decode_") or any(
+                   fleet.kind.decode_gpu is not None for fleet in found.alternatives)]
     return Findings(
         title="The cheapest fleet" if found.feasible else "No fleet meets the objectives", names=("",),
         headline=_numbers("Fleet", _fleet_numbers(found)), words=[*plans.sizing_words(found), *found.notes],
-        lead=f"{found.workload.num_requests:,} requests of {found.workload.source} {_amount(found.workload)}",
+        lead=f"{count_text(found.workload.num_requests, 'request')} of {found.workload.source} "
+             f"{_amount(found.workload)}",
         figures=figures,
         listings=[*_missed(found.missed), *_rests_on("num_gpus", found.routers, found.scalings),
-                  _listing("Fleets", columns, found.alternatives), _listing("Options", OFFER_COLUMNS, found.options),
+                  _listing("Fleets", columns, [asdict(fleet) | _times(fleet) for fleet in found.alternatives]),
+                  _listing("Options", OFFER_COLUMNS, found.options),
                   *([_listing("Thresholds between two pools", THRESHOLD_COLUMNS, found.split.thresholds)]
                     if found.split else []),
                   *([_listing("Growth", list(asdict(found.growth.months[0])), found.growth.months)]
@@ -216,8 +224,8 @@ def _fleet_numbers(found: SizeAnswer) -> list[tuple[str, Any, str]]:
         ("a year", best.cost_usd_per_year, "USD"),
         ("per million output tokens", best.cost_usd_per_million_output_tokens, "USD")]
     reached: list[tuple[str, Any, str]] = [] if best is None else [
-        ("attainment", best.attainment, "%"), ("p99 TTFT", best.p99_ttft_ms, "ms"),
-        ("p99 TPOT", best.p99_tpot_ms, "ms")]
+        ("attainment", best.attainment, "%"), *((limit_words(name.removesuffix("_ms")), value, "ms")
+                                                for name, value in _times(best).items())]
     split = found.split
     of_split: list[tuple[str, Any, str]] = [] if split is None or split.fleet is None else [
         ("threshold between two pools", split.fleet.threshold_tokens, "tokens"),
@@ -229,6 +237,14 @@ def _fleet_numbers(found: SizeAnswer) -> list[tuple[str, Any, str]]:
             ("scaling of the rate", found.scaling, ""),
             ("router", found.router, ""), ("headroom of the rate", None if best is None else best.headroom, "%"),
             ("spare replicas", found.num_spare, "")]
+
+
+def _times(fleet: Fleet | UnableFleet) -> dict[str, Any]:
+    """Return by key the statistics of the objectives, and p99 of TTFT and TPOT [ms]; empty if no fleet is able."""
+    if isinstance(fleet, UnableFleet):
+        return {}
+    asked = {f"{each.objective}_ms": each.value_ms for each in fleet.reached if each.required is None}
+    return asked | {"p99_ttft_ms": fleet.p99_ttft_ms, "p99_tpot_ms": fleet.p99_tpot_ms}
 
 
 def _missed(missed: Sequence[Missed]) -> list[Listing]:

@@ -66,5 +66,6 @@ def growth_rows(result: SizeAnswer) -> list[str]:
         size = f"{'–':>10}{'–':>6}{'–':>13}"
         if month.num_gpus is not None:
             size = f"{month.num_replicas:>10,}{month.num_gpus:>6,}{month.cost_usd_per_month:>13,.2f}"
-        lines.append(f"{month.month:>5}{month.rate_rps:>12,.4g}{size}{'  grows' if month.must_grow else ''}")
+        step = "  grows" if month.must_grow else f"  changes to {month.gpu}" if month.is_change else ""
+        lines.append(f"{month.month:>5}{month.rate_rps:>12,.4g}{size}{step}")
     return lines

@@ -4,17 +4,21 @@ from collections.abc import Sequence
 
 from planner.planning.alternatives import size_text
 from planner.planning.bracket import unknown_of
-from planner.planning.capacity_answer import CapacityAnswer, Probe
+from planner.planning.capacity_answer import CapacityAnswer, Confidence, Probe
 from planner.planning.missed import Missed
 from planner.planning.size_answer import ClosestKind, Fleet, KindNames, SizeAnswer, UnableFleet
-from planner.planning.users_answer import UserProbe, UsersAnswer
-from planner.report.cells import launch_line, replay_lines
+from planner.planning.users_answer import UserConfidence, UserProbe, UsersAnswer
+from planner.report.capacity_sentence import limit_words
+from planner.report.cells import headroom_text, launch_line, replay_lines
 from planner.report.offer_tables import growth_rows, offer_rows, sensitivity_rows
-from planner.report.split_tables import ms_text, split_rows, split_words
+from planner.report.split_tables import ms_text, predicted_words, split_rows, split_words
 from planner.settings.judged import digits_apart
 from planner.settings.objectives import Required
 
 ROWS_BELOW, ROWS_ABOVE = 5, 4  # of the loads that were tried, next to the capacity
+FAR_REPLICAS, FAR_TIMES = 24, 3  # of a fleet that nobody would take, and its price over that of the cheapest
+SAME = 0.02  # share by which the median of the draws may differ from the capacity without a word
+COVERED = {True: "yes", False: "no", None: "–"}
 
 
 def capacity_table(result: CapacityAnswer | UsersAnswer) -> str:
@@ -37,9 +41,7 @@ def capacity_words(result: CapacityAnswer | UsersAnswer) -> list[str]:
     lines = [f"capacity {result.capacity_rps:.4g} requests/s{per_gpu}, {result.rate_scale:.3g} times the trace's "
              f"rate; missed at {_rate(result.bracket.upper_rps)}, limited by {result.limiting_metric}",
              _reached(result), *filter(None, [result.lowered])]
-    if result.confidence is not None:
-        lines.append(f"confidence: at least {result.confidence.p10:.4g} requests/s with 90 %, "
-                     f"{result.confidence.p50:.4g} with 50 %, {result.confidence.p90:.4g} with 10 %")
+    lines += _confidence(result.confidence, result.capacity_rps, "requests/s")
     lines.append(f"assumed: {'; '.join(result.assumptions)}")
     for what, rows in (("scaling", [(row.scaling, row.capacity_rps) for row in result.scalings]),
                        ("router", [(row.router, row.capacity_rps) for row in result.routers])):
@@ -58,19 +60,40 @@ def _users_words(result: UsersAnswer) -> list[str]:
     lines = [f"capacity {result.capacity:,} {unit}{per_gpu}, at {result.request_throughput or 0.0:.4g} requests/s; "
              f"missed with {result.bracket.upper:,}, limited by {result.limiting_metric}", _reached(result),
              *filter(None, [result.lowered])]
-    if result.confidence is not None:
-        lines.append(f"confidence: at least {result.confidence.p10:.4g} {unit} with 90 %, "
-                     f"{result.confidence.p50:.4g} with 50 %, {result.confidence.p90:.4g} with 10 %")
+    lines += _confidence(result.confidence, result.capacity, unit)
     by_router = ", ".join(f"{row.router} {_rate(row.users)}" for row in result.routers)
     routers = [f"{unit} by router: {by_router}"] if len(result.routers) > 1 else []
     return [*lines, assumed, *routers, *replay_lines(result.replay_command)]
 
 
+def _confidence(sure: Confidence | UserConfidence | None, capacity: float, unit: str) -> list[str]:
+    """Return the quantiles of the draws, and why the capacity is not their median; nothing without draws."""
+    if sure is None:
+        return []
+    lines = [f"confidence: at least {sure.p10:.4g} {unit} with 90 %, {sure.p50:.4g} with 50 %, {sure.p90:.4g} with "
+             f"10 %"]
+    if capacity and abs(sure.p50 / capacity - 1) > SAME:
+        side, chance = ("below", "better") if sure.p50 > capacity else ("above", "worse")
+        lines.append(f"the capacity of {capacity:.4g} is of the requests in their recorded order. It is {side} the "
+                     f"50 % value, because the draws put the log's windows in other orders and vary the step times by "
+                     f"their errors: the chance to serve it is {chance} than even")
+    return lines
+
+
 def _reached(result: CapacityAnswer | UsersAnswer) -> str:
     required, share = f"required: {_required(result.slo)}", 100 * (result.attainment_at_capacity or 0.0)
-    if not _limits_requests(result.slo):
-        return required
-    return f"{required}; at capacity {share:.2f} % of the requests meet their own limits"
+    parts = [f"{share:.2f} % of the requests meet their own limits"] * _limits_requests(result.slo)
+    parts += _statistics_at_capacity(result)
+    return f"{required}; at capacity {', '.join(parts)}" if parts else required
+
+
+def _statistics_at_capacity(result: CapacityAnswer | UsersAnswer) -> list[str]:
+    """Return each statistic of the objectives with its value at the capacity and its limit."""
+    tried = [probe.statistics_ms for probe in result.probes if probe.rate_rps == result.capacity_rps] if isinstance(
+        result, CapacityAnswer) else [probe.statistics_ms for probe in result.probes if probe.users == result.capacity]
+    values = (tried[0] if tried else None) or {}
+    return [f"{limit_words(name)} {ms_text(values[name])} of {1e3 * limit_s:,.6g} ms"
+            for name, limit_s in result.slo.limits_s.items() if name in values and "_" in name]
 
 
 def _limits_requests(slo: Required) -> bool:
@@ -147,7 +170,8 @@ def _fleet_words(result: SizeAnswer) -> list[str]:
                  f"{fewest.num_gpus} × {_named(fewest.kind)[1]} ({fewest.kind.quantization})",
                  f"required: {_required(result.slo)}; predicted: "
                  f"{f'{100 * best.attainment:.2f} % of the requests, ' * _limits_requests(result.slo)}"
-                 f"p99 TTFT {ms_text(best.p99_ttft_ms)}, p99 TPOT {ms_text(best.p99_tpot_ms)}"]
+                 f"{predicted_words(best)}", *_trust_words(best, result.doubts),
+                 *_room_words(best, result.alternatives)]
     lines.append(f"assumed: {'; '.join(result.assumptions)}")
     for what, rows in (("router", [(row.router, row.size) for row in result.routers]),
                        ("scaling", [(row.scaling, row.size) for row in result.scalings])):
@@ -156,12 +180,50 @@ def _fleet_words(result: SizeAnswer) -> list[str]:
     return lines
 
 
-def _fleet_rows(fleets: Sequence[Fleet | UnableFleet]) -> list[str]:
+def _trust_words(best: Fleet, doubts: Sequence[str]) -> list[str]:
+    """Return whether the cheapest fleet bears the error of its prediction, and reasons for doubt, a line each."""
+    sure = [] if not best.covers_error else [
+        f"error: steps may take {100 * (best.step_error or 0.0):.0f} % longer than predicted (90 % of the measured "
+        f"runs were within); the fleet keeps the objectives then"]
+    return [*sure, *(f"doubt: {sentence}" for sentence in doubts)]
+
+
+def _room_words(best: Fleet, fleets: Sequence[Fleet | UnableFleet]) -> list[str]:
+    """Return which kind is cheaper than one more replica beyond the cheapest fleet's headroom; nothing if none is."""
+    if best.headroom is None or best.prefill_replicas:
+        return []
+    more = best.cost_usd_per_hour * (1 + 1 / best.num_replicas)
+    other = next((fleet for fleet in fleets if isinstance(fleet, Fleet) and fleet.cost_usd_per_hour < more and (
+        fleet.headroom is None or fleet.headroom > best.headroom)), None)
+    if other is None or other.cost_usd_per_hour < best.cost_usd_per_hour:
+        return []
+    return [f"more traffic: beyond the headroom of {headroom_text(best.headroom)}, one more replica makes "
+            f"{more:,.2f} USD/h; {_replicas(other)} × {' '.join(_named(other.kind))} at "
+            f"{other.cost_usd_per_hour:,.2f} USD/h has a headroom of {headroom_text(other.headroom)}"]
+
+
+def _is_far(fleet: Fleet | UnableFleet, best: Fleet | UnableFleet) -> bool:
+    """Tell whether a fleet has dozens of replicas at several times the price of the cheapest."""
+    return (isinstance(fleet, Fleet) and isinstance(best, Fleet) and fleet.num_replicas >= FAR_REPLICAS
+            and fleet.cost_usd_per_hour > FAR_TIMES * best.cost_usd_per_hour)
+
+
+def _folded(fleets: Sequence[Fleet | UnableFleet]) -> list[str]:
+    """Return in a line which fleets have no row; nothing if all have one."""
+    far = [fleet for fleet in fleets if isinstance(fleet, Fleet)]
+    if not far:
+        return []
+    names = ", ".join(f"{_replicas(fleet)} × {' '.join(_named(fleet.kind))}" for fleet in far)
+    return [f"not shown, over {FAR_TIMES} times the price of the cheapest: {names}; the JSON has them"]
+
+
+def _fleet_rows(every: Sequence[Fleet | UnableFleet]) -> list[str]:
     """Return the fleets as rows, those that cannot serve the load with their reason."""
+    fleets = [fleet for fleet in every if not _is_far(fleet, every[0])]
     kinds = [_named(fleet.kind) for fleet in fleets]
     wide, size = max(14, *(len(gpu) + 1 for _, gpu in kinds)), max(3, *(len(ranks) + 1 for ranks, _ in kinds))
     lines = [f"{'gpu':<{wide}}{'tp':>{size}} {'weights':<10}{'replicas':>9}{'GPUs':>6}{'USD/h':>10}{'USD/Mtok':>10}"
-             f"{'kW':>8}{'headroom':>10}  one less misses"]
+             f"{'kW':>8}{'headroom':>10}{'error':>8}{'covered':>9}  one less misses"]
     for fleet, (ranks, gpu) in zip(fleets, kinds, strict=True):
         name = f"{gpu:<{wide}}{ranks:>{size}} {fleet.kind.quantization:<10}"
         if isinstance(fleet, UnableFleet):
@@ -169,10 +231,17 @@ def _fleet_rows(fleets: Sequence[Fleet | UnableFleet]) -> list[str]:
         else:
             lines.append(f"{name}{_replicas(fleet):>9}{fleet.num_gpus:>6,}{fleet.cost_usd_per_hour:>10.2f}"
                          f"{fleet.cost_usd_per_million_output_tokens:>10.3f}{fleet.power_kw:>8.2f}"
-                         f"{_growth(fleet.headroom):>10}  {fleet.limiting_metric}"
-                         f"{'; times by priors' if fleet.priors else ''}"
+                         f"{headroom_text(fleet.headroom):>10}{_error(fleet):>8}{COVERED[fleet.covers_error]:>9}  "
+                         f"{'–' if fleet.limiting_metric == 'none' else fleet.limiting_metric}"
                          f"{'; max_model_len is lowered' if fleet.lowered else ''}")
-    return lines
+    unmeasured = [fleet for fleet in fleets if isinstance(fleet, Fleet) and fleet.priors]
+    return [*lines, *(["* kernels not measured on the GPU"] if unmeasured else []),
+            *_folded([fleet for fleet in every if _is_far(fleet, every[0])])]
+
+
+def _error(fleet: Fleet) -> str:
+    """Return by how much longer steps may take, with a star if their kernels were not measured on the GPU."""
+    return ("–" if fleet.step_error is None else f"{fleet.step_error:.0%}") + "*" * bool(fleet.priors)
 
 
 def _closing_words(result: SizeAnswer) -> list[str]:
@@ -196,8 +265,6 @@ def _closing_words(result: SizeAnswer) -> list[str]:
                          f"enough")
     lines += [f"no schedule for {' × '.join(_named(fleet.kind))}: {fleet.schedule_reason}"
               for fleet in result.alternatives if isinstance(fleet, Fleet) and fleet.schedule_reason]
-    if best is not None and best.stationary is False:
-        lines.append("the repeated trace needs more replicas the longer it is: this number of replicas is too low")
     return lines
 
 
@@ -225,6 +292,3 @@ def _named(kind: KindNames | ClosestKind) -> tuple[str, str]:
         return str(kind.tensor_parallel_size), kind.gpu
     return (f"{kind.tensor_parallel_size} + {kind.decode_tensor_parallel_size}", f"{kind.gpu} + {kind.decode_gpu}")
 
-
-def _growth(share: float | None) -> str:
-    return "no end" if share is None else f"{share:.1%}"

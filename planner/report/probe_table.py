@@ -1,5 +1,6 @@
 """The benchmarks of `planner probe` as text: their expected numbers and their commands."""
 
+from planner.files.counts import count_text
 from planner.planning.probe_answer import Benchmark, ProbeAnswer
 
 UNITS = {"mean_ttft_ms": "ms", "mean_tpot_ms": "ms", "mean_e2el_ms": "ms", "request_throughput": "requests/s",
@@ -26,8 +27,8 @@ def probe_script(answer: ProbeAnswer) -> str:
 
 
 def _load(each: Benchmark) -> str:
-    return (f"{each.max_concurrency:,} in flight, {each.num_prompts:,} requests of {each.random_input_len:,} and "
-            f"{each.random_output_len:,} tokens")
+    return (f"{each.max_concurrency:,} in flight, {count_text(each.num_prompts, 'request')} of "
+            f"{each.random_input_len:,} and {each.random_output_len:,} tokens")
 
 
 def _between(each: Benchmark, name: str, level: float) -> str:

@@ -1,9 +1,12 @@
 """The answer of `planner share` as text: the fleets, the GPUs in use, and the GPUs to add."""
 
+import math
 from collections.abc import Sequence
 
 from planner.planning.share_answer import ShareAnswer
-from planner.report.cells import replay_lines
+from planner.planning.size_answer import Fleet
+from planner.report.cells import headroom_text, replay_lines
+from planner.report.split_tables import predicted_words
 
 
 def share_table(answer: ShareAnswer) -> str:
@@ -14,13 +17,24 @@ def share_table(answer: ShareAnswer) -> str:
         rows.append((each.deployment, f"{each.rate_rps:.4g}", f"{fleet.num_replicas:,}",
                      str(kind.tensor_parallel_size), kind.gpu, kind.quantization, f"{fleet.num_gpus:,}",
                      f"{fleet.cost_usd_per_month:,.0f}",
-                     "-" if fleet.headroom is None else f"{fleet.headroom:+.0%}"))
-    gpus = [("gpu", "cluster", "used", "to add"),
-            *((each.gpu, f"{each.available:,}", f"{each.used:,}", f"{each.lacking:,}" if each.lacking else "")
-              for each in answer.gpus)]
+                     headroom_text(fleet.headroom)))
+    gpus: list[tuple[str, ...]] = [("gpu", "cluster", "used")]
+    gpus += [(each.gpu, f"{each.available:,}", f"{each.used:,}") for each in answer.gpus]
+    if any(each.lacking for each in answer.gpus):  # none if the cluster suffices
+        gpus = [(*row, added) for row, added in zip(gpus, (
+            "to add", *(f"{each.lacking:,}" if each.lacking else "" for each in answer.gpus)), strict=True)]
+    predicted = [f"{each.deployment}: predicted {_share(each.fleet)}{predicted_words(each.fleet)}"
+                 for each in answer.deployments]
     commands = [f"{each.deployment}: {line}" for each in answer.deployments for line in (
         each.fleet.command, *filter(None, [each.fleet.lowered]), *replay_lines(each.fleet.replay_command))]
-    return "\n".join([_verdict(answer), *(aligned(rows) if answer.deployments else []), *aligned(gpus), *commands])
+    return "\n".join([_verdict(answer), *(aligned(rows) if answer.deployments else []), *aligned(gpus), *predicted,
+                      *commands])
+
+
+def _share(fleet: Fleet) -> str:
+    """Return the share of requests within their limits, if a share is asked for."""
+    is_asked = any(each.required is not None for each in fleet.reached)
+    return f"{100 * fleet.attainment:.2f} % of the requests, " if is_asked else ""
 
 
 def _verdict(answer: ShareAnswer) -> str:
@@ -32,7 +46,7 @@ def _verdict(answer: ShareAnswer) -> str:
     more = f"; add {add} for the whole load" if add else ""
     if not answer.deployments:
         return f"the cluster does not serve the deployments within their SLOs{more}"
-    return f"the cluster serves {answer.load_share:.0%} of each load within the SLOs ({cost}){more}"
+    return f"the cluster serves {math.floor(100 * answer.load_share)}% of each load within the SLOs ({cost}){more}"
 
 
 def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:

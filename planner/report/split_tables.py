@@ -1,6 +1,7 @@
 """Two pools divided by the prompt length as text: threshold, replicas, saving, and all thresholds of the search."""
 
-from planner.planning.size_answer import SizeAnswer, SplitFleet
+from planner.planning.size_answer import Fleet, SizeAnswer, SplitFleet
+from planner.report.capacity_sentence import limit_words
 
 
 def split_words(result: SizeAnswer) -> list[str]:
@@ -15,8 +16,7 @@ def split_words(result: SizeAnswer) -> list[str]:
     return [f"two pools: threshold {fleet.threshold_tokens:,} tokens, {pools}, {fleet.num_gpus} GPUs, "
             f"{fleet.cost_usd_per_hour:.2f} USD/h, {fleet.cost_usd_per_month:,.0f} USD/month; "
             f"{_against_one(fleet, single)}",
-            f"two pools: predicted {100 * fleet.attainment:.2f} % of the requests, p99 TTFT "
-            f"{ms_text(fleet.p99_ttft_ms)}, p99 TPOT {ms_text(fleet.p99_tpot_ms)}",
+            f"two pools: predicted {100 * fleet.attainment:.2f} % of the requests, {predicted_words(fleet)}",
             *(f"{lead}{pool.name}: {text}" for pool in fleet.pools
               for lead, text in (("launch of pool ", pool.command), ("pool ", pool.lowered)) if text is not None)]
 
@@ -43,6 +43,15 @@ def split_rows(result: SizeAnswer) -> list[str]:
         lines.append(f"{name}  {row.reason}" if row.cost_usd_per_hour is None else
                      f"{name}{row.num_gpus:>6,}{row.cost_usd_per_hour:>10.2f}")
     return lines
+
+
+def predicted_words(fleet: Fleet | SplitFleet) -> str:
+    """Return the statistics of the objectives with their limits, then p99 of TTFT and TPOT."""
+    p99s = {"p99_ttft": fleet.p99_ttft_ms, "p99_tpot": fleet.p99_tpot_ms}
+    asked = {each.objective: f"{limit_words(each.objective)} {ms_text(each.value_ms)} of {each.limit_ms:,.6g} ms"
+             for each in fleet.reached if each.required is None}
+    others = [f"{limit_words(name)} {ms_text(value)}" for name, value in p99s.items() if name not in asked]
+    return ", ".join([*asked.values(), *others])
 
 
 def ms_text(value: float | None) -> str:

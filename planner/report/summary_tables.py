@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from planner.files.counts import count_text
 from planner.replays.attempts import COUNTED
 from planner.report.cells import cell_text, launch_line, number_text
 from planner.report.tenant_tables import tenant_lines
@@ -68,8 +69,8 @@ def summary_table(summary: Mapping[str, Any]) -> str:
     lines += tenant_lines(summary.get("tenants", {}))
     lines += objective_lines(summary)
     speed = summary["simulated_requests_per_s"]
-    lines.append(f"replayed {summary['workload']['num_requests']:,} requests at {speed:,.0f} requests/s of loop time, "
-                 f"{summary['wall_s']:.2f} s in all")
+    lines.append(f"replayed {count_text(summary['workload']['num_requests'], 'request')} at {speed:,.0f} requests/s of "
+                 f"loop time, {summary['wall_s']:.2f} s in all")
     return "\n".join(lines)
 
 
@@ -83,12 +84,18 @@ def _pool_lines(pools: Sequence[Mapping[str, Any]]) -> list[str]:
     return _columns([pool["name"] for pool in pools], {"Pools": {"gpus": gpus, **rows}})
 
 
-def comparison_table(summaries: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return summaries side by side; each number after the first with its difference to the first in per cent."""
+def comparison_table(summaries: Mapping[str, Mapping[str, Any]], shown: Sequence[str] | None = None) -> str:
+    """Return summaries side by side; each number after the first with its difference to the first in per cent.
+
+    Parameters
+    ----------
+    shown : keys of the rows; None for all that exist.
+    """
     names = list(summaries)
     found = {}
     for title, keys in ROWS:
-        rows = [key for key in keys if any(s.get(key) is not None for s in summaries.values())]
+        rows = [key for key in keys if any(s.get(key) is not None for s in summaries.values())
+                and (shown is None or key in shown)]
         firsts = {key: summaries[names[0]].get(key) for key in rows}
         found[title] = {key: [_cell(summaries[name].get(key), firsts[key] if name != names[0] else None)
                               for name in names] for key in rows}

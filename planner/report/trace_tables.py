@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from planner.files.counts import count_text
+
 SHOWN_PERCENTILES = ("mean", "p5", "p25", "p50", "p75", "p95", "p99", "max")
 BAR = 40  # characters of the fullest part of the shape
 LABEL = 26
@@ -10,7 +12,7 @@ LABEL = 26
 
 def description_table(found: Mapping[str, Any]) -> str:
     """Return a trace's description as aligned text; what does not exist for it is left out."""
-    lines = [f"{found['source']} ({found['format']}): {found['num_requests']:,} requests over "
+    lines = [f"{found['source']} ({found['format']}): {count_text(found['num_requests'], 'request')} over "
              f"{_seconds(found['span_s'])}"]
     rates = {name: value for name, value in found["rates"].items() if value is not None}
     if rates:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from planner.files.counts import count_text
 from planner.results.saturation import YES
 from planner.settings.judged import judged_of, sentences, shares
 
@@ -61,7 +62,8 @@ def verdict_line(summary: Mapping[str, Any]) -> VerdictLine:
         return VerdictLine(kind=Kind.UNSERVED, sentence=_joined(without_answer, missed))
     if targets is not None:
         return VerdictLine(kind=Kind.MISSED, sentence=f"Misses its targets: {targets[1]}")
-    count = f"All {summary['completed']:,} requests are served"
+    completed = summary["completed"]
+    count = "The request is served" if completed == 1 else f"All {completed:,} requests are served"
     return VerdictLine(kind=Kind.NO_TARGETS, sentence="; ".join([count, *(shares(judged_of(summary))
                                                                            or ["no targets are set"])]))
 
@@ -99,7 +101,8 @@ def unserved(summary: Mapping[str, Any]) -> str:
     parts = [f"{count:,} {words}" for count, words in sorted(counts, key=lambda each: -each[0]) if count]
     if not parts:
         return ""
-    return f"{summary['completed']:,} of {summary['workload']['num_requests']:,} requests served; {'; '.join(parts)}"
+    sent = count_text(summary["workload"]["num_requests"], "request")
+    return f"{summary['completed']:,} of {sent} served; {'; '.join(parts)}"
 
 
 def _reason(summary: Mapping[str, Any], name: str) -> str:

@@ -8,6 +8,7 @@ from planner.deployment.deploy import Deployment
 from planner.replays.reasons import REJECTED
 from planner.replays.result_tables import ReplayResult
 
+SINGULAR = {"have": "has", "need": "needs"}  # verbs of `WHY`
 WHY = {  # by reason: what the requests are, and what lets them in
     "too_long": "have prompts of max_model_len = {max_model_len} tokens or more; --max-model-len raises the limit as "
                 "far as the model and the KV cache allow",
@@ -36,5 +37,11 @@ def rejection_notes(deployment: Deployment, counts: Mapping[str, int]) -> list[s
     pools = [pool.deployment.settings for pool in deployment.pools] or [deployment.settings]
     limits = {name: " or ".join(dict.fromkeys(f"{getattr(settings, name):,}" for settings in pools))
               for name in ("max_model_len", "max_num_batched_tokens", "num_gpu_blocks")}
-    return [f"{count:,} requests are rejected: they {WHY[name].format(**limits)}"
-            for name, count in counts.items()]
+    return [_note(count, WHY[name].format(**limits)) for name, count in counts.items()]
+
+
+def _note(count: int, why: str) -> str:
+    if count != 1:
+        return f"{count:,} requests are rejected: they {why}"
+    verb, _, rest = why.partition(" ")
+    return f"1 request is rejected: it {SINGULAR.get(verb, verb)} {rest}"

@@ -55,8 +55,8 @@ class ReadAccount:
         rate = f", {(self.rows_kept - 1) / self.span_s:.4g} requests/s" if self.span_s > 0 else ""
         ignored = f"; ignored columns: {', '.join(self.ignored_columns)}" if self.ignored_columns else ""
         return (
-            f"trace {self.source} ({self.format}): read {self.rows_read} rows, kept {self.rows_kept}, {dropped}; "
-            f"span {self.span_s:.6g} s{rate}; "
+            f"trace {self.source} ({self.format}): read {self.rows_read} row{'s' * (self.rows_read != 1)}, "
+            f"kept {self.rows_kept}, {dropped}; span {self.span_s:.6g} s{rate}; "
             f"input p50 {self.input_tokens_p50:.6g}, p99 {self.input_tokens_p99:.6g} tokens; "
             f"output p50 {self.output_tokens_p50:.6g}, p99 {self.output_tokens_p99:.6g} tokens{ignored}"
         )

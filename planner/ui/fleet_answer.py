@@ -11,6 +11,7 @@ from planner.deployment.deploy import resolve
 from planner.errors import PlannerError
 from planner.planning.missed import Reached
 from planner.planning.size_answer import Fleet, KindNames, SizeAnswer, UnableFleet
+from planner.report.cells import MOST_TIMES
 from planner.report.page import answer_html
 from planner.report.report_source import SavedAnswer
 from planner.report.target_cards import Card
@@ -24,7 +25,7 @@ from planner.ui.words import plain, without_paths
 
 ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
 MOST_OPTIONS = 10
-SERVES, FEWER = "serves up to", "misses with one fewer"  # columns of the options
+SERVES, COVERS, FEWER = "serves up to", "holds if slower", "misses with one fewer"  # columns of the options
 
 
 def card(found: SizeAnswer, best: Fleet, headroom: float, error: tuple[str, str], log: str) -> None:
@@ -61,8 +62,8 @@ def card(found: SizeAnswer, best: Fleet, headroom: float, error: tuple[str, str]
                 st.download_button("Picture", lambda: _picture(found, best, headroom), "fleet.png", "image/png",
                                    on_click="ignore", icon=":material/image:", key="card_picture",
                                    help="The answer as PNG, to paste into a chat or a slide.")
-    if best.stationary is False:
-        st.warning("The log's load needs more replicas the longer it goes on: this number of replicas is too low.")
+    for doubt in found.doubts:
+        st.warning(plain(f"{doubt[0].upper()}{doubt[1:]}."))
 
 
 def _picture(found: SizeAnswer, best: Fleet, headroom: float) -> bytes:
@@ -95,6 +96,8 @@ def options_table(fleets: Sequence[Fleet | UnableFleet], headroom: float) -> Non
         "USD a year": st.column_config.NumberColumn(format="localized"),
         SERVES: st.column_config.NumberColumn(format="%.1f ×", help="Traffic that the fleet serves within the targets, "
                                               "as a multiple of the log's at this load."),
+        COVERS: st.column_config.CheckboxColumn(help="Whether the fleet keeps the targets if its steps take longer "
+                                                "than predicted by the error of the prediction, at 90 % confidence."),
         FEWER: st.column_config.TextColumn(help="The target that the fleet misses with one replica fewer."),
         **{name: st.column_config.ProgressColumn(format="%.0f %%", min_value=0, max_value=100) for name in bars}})
 
@@ -149,7 +152,7 @@ def most_served(found: SizeAnswer, fleet: Fleet, headroom: float) -> tuple[str, 
     factor = most_traffic(fleet, headroom)
     if factor is None:
         return "any rate", "no limit was found"
-    times = f"{factor:.1f} ×" if factor < 10 else f"{factor:.0f} ×"
+    times = f"{factor:.1f} ×" if factor < MOST_TIMES else f"more than {MOST_TIMES} ×"
     if found.request_rate is None:
         return f"{times} the traffic", "of the log"
     return f"{found.request_rate * (1 + (fleet.headroom or 0.0)):,.3g} requests/s", f"{times} the log's"
@@ -166,11 +169,13 @@ def published_error(trace: Trace, scenario: Scenario, best: Fleet) -> tuple[str,
         residuals = residuals_for(resolve(own, trace))
     except PlannerError as error:
         return "error not known", without_paths(str(error))
-    shares = {LABELS[metric]: residuals.half_within(f"{metric}_ms") for metric in ("ttft", "tpot")}
-    errors = [f"± {100 * share:.0f} % {label}" for label, share in shares.items() if share is not None]
+    keys = {LABELS[metric]: f"{metric}_ms" for metric in ("ttft", "tpot") if f"{metric}_ms" in residuals.log_errors}
+    errors = [f"± {100 * (residuals.half_within(key) or 0.0):.0f} % {label}" for label, key in keys.items()]
+    means = [f"{100 * (residuals.mean_error(key) or 0.0):.0f} %" for key in keys.values()]
     basis = residuals.basis or (f"Half of the measured {ENGINES[own.engine]} runs that were not in the fit are within "
-                                f"this error of the prediction.")
-    return f"prediction error {', '.join(errors)}", basis
+                                f"this error of the prediction. In brackets: the mean of their errors, which few runs "
+                                f"with large errors decide.")
+    return f"prediction error {', '.join(errors)} (mean {' and '.join(means)})", basis
 
 
 def _summary(found: SizeAnswer, best: Fleet, headroom: float) -> str:
@@ -203,7 +208,8 @@ def _row(fleet: Fleet, headroom: float) -> Mapping[str, Any]:
             "USD a year": round(fleet.cost_usd_per_year),
             **{_column(reached): None if reached.value_ms is None else round(100 * reached.value_ms / reached.limit_ms)
                for reached in fleet.reached},
-            SERVES: most_traffic(fleet, headroom), FEWER: objective_words(fleet.limiting_metric)}
+            SERVES: most_traffic(fleet, headroom), COVERS: fleet.covers_error,
+            FEWER: objective_words(fleet.limiting_metric)}
 
 
 def _number(value: float) -> str:

@@ -42,10 +42,11 @@ NAME = "sizing"
 NO_SCHEDULE, BY_PERIOD, BY_SERIES = SCHEDULES = "none", "parts of the trace", "a file of rates"
 KEYS = ("schedule", "spare", "ranks", "period", "layouts", "sensitivity", "growth", *POOL_KEYS)  # in the address
 MOST_SPARE = 100
-IN_THE_CARD = ("launch: ", "the repeated trace")  # how sentences begin that the card has
+IN_THE_CARD = ("launch: ", "doubt: ")  # how sentences begin that the card has
 WHOLE = ("cost_usd_per_month", "cost_usd_per_year", "power_usd_per_month", "total_usd_per_month", "co2_kg_per_month")
 FORMATS = {
-    "headroom": st.column_config.NumberColumn(format="percent"),
+    **{name: st.column_config.NumberColumn(column_words(name), format="percent") for name in (
+        "headroom", "step_error")},
     "attainment": st.column_config.NumberColumn("requests within their limits", format="percent"),
     **{name: st.column_config.NumberColumn(column_words(name), format="%.2f") for name in (
         "cost_usd_per_hour", "cost_usd_per_million_output_tokens", "power_kw")},

@@ -5,6 +5,7 @@ from typing import Any
 
 import streamlit as st
 
+from planner.files.counts import count_text
 from planner.planning.study import Study
 from planner.report.trace_tables import description_table
 from planner.results.short_times import time_text
@@ -27,11 +28,12 @@ def page(trace: Trace, study: Study) -> None:
                           said="Describing the traffic …")
     account = trace.account
     st.caption(plain(f"{account.source} ({account.format}): {account.rows_kept:,} of {account.rows_read:,} rows read, "
-                     f"{found.num_requests:,} requests replayed over {time_text(1e3 * found.description['span_s'])}"))
+                     f"{count_text(found.num_requests, 'request')} replayed over "
+                     f"{time_text(1e3 * found.description['span_s'])}"))
     for note in account.notes:
         st.caption(plain(note))
     for reason, count in account.dropped.items():
-        st.warning(f"{count:,} rows dropped: {plain(reason)}")
+        st.warning(f"{count_text(count, 'row')} dropped: {plain(reason)}")
     for odd in found.description["anomalies"]:
         st.warning(plain(odd["text"]))
     with st.container(horizontal=True):

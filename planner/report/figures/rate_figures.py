@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.files.counts import count_text
 from planner.report.figures.clock_axis import first_at_s, show_clock
 from planner.report.figures.phase_colors import PHASE_COLORS
 from planner.report.figures.style import BLUE, GREEN, Theme, figure_of_rows, finish, log_axis
@@ -73,5 +74,5 @@ def lengths(trace: Trace, *, theme: Theme = "light") -> Any:
                            hovertemplate="p%{y:.4g}: %{x:,.0f} tokens<extra></extra>")
     figure.update_xaxes(**log_axis([value for trace in figure.data for value in trace.x]))
     figure.update_yaxes(range=[0, 101], ticksuffix=" %")
-    return finish(figure, "Lengths of prompts and outputs", f"of {trace.num_requests:,} requests", theme,
+    return finish(figure, "Lengths of prompts and outputs", f"of {count_text(trace.num_requests, 'request')}", theme,
                   hovermode="closest")

@@ -8,6 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
+from planner.files.counts import count_text
 from planner.report.figures.bins import numbers
 from planner.report.figures.phase_colors import PHASE_COLORS, SPAN_COLORS
 from planner.report.figures.style import BLUE, GREY, VERMILLION, Theme, figure_of_rows, finish, plot_text
@@ -56,7 +57,8 @@ def schedule_timeline(requests: pl.DataFrame, steps: pl.DataFrame, schedule: pl.
     figure.update_xaxes(title_text="time since the first of these arrivals [s]")
     figure.update_yaxes(autorange="reversed", type="category", categoryorder="array", categoryarray=names)
     left_out = f"; the {within.height:,} steps are too many to draw" if within.height > MOST_STEPS else ""
-    note = f"{requests.height:,} requests in order of arrival{left_out}" if figure.data else "no request ran"
+    in_order = f"{count_text(requests.height, 'request')} in order of arrival{left_out}"
+    note = in_order if figure.data else "no request ran"
     return finish(figure, "Schedule", note, theme, hovermode="closest")
 
 
@@ -87,8 +89,8 @@ def whole_strip(requests: pl.DataFrame, shown: pl.DataFrame, *, theme: Theme = "
                        mode="lines+markers", line={"color": VERMILLION, "width": 1.5}, marker={"size": 3},
                        hovertemplate="slowest first token %{y:,.3g} s<extra></extra>", **common)
     figure.update_xaxes(range=[0, count * width_s])
-    note = (f"{requests.height:,} requests in {count} bins of {width_s:,.3g} s, and the slowest first token of each; "
-            f"shaded: the requests below")
+    note = (f"{count_text(requests.height, 'request')} in {count} bins of {width_s:,.3g} s, and the slowest first "
+            f"token of each; shaded: the requests below")
     figure = finish(figure, "Whole trace", note, theme)
     if shown.height:
         begin_s, end_s = (float(shown["arrival_s"][k]) - float(requests["arrival_s"][0]) for k in (0, -1))

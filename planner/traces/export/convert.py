@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from planner.errors import UsageError
+from planner.files.counts import count_text
 from planner.files.writing import STDOUT, write_atomically
 from planner.traces import Trace
 from planner.traces.export.anonymous import anonymize, check_anonymous
@@ -43,13 +44,13 @@ class Account:
     @property
     def warnings(self) -> list[str]:
         """What was left out, and the notes."""
-        lost = ", ".join(f"{name} of {count:,} requests" for name, count in self.lost.items())
+        lost = ", ".join(f"{name} of {count_text(count, 'request')}" for name, count in self.lost.items())
         return [*([f"left out because {self.format} cannot store it: {lost}"] if lost else []), *self.notes]
 
     def __str__(self) -> str:
         checked = "" if self.names_checked is None else (
             f"; checked: no text, and none of {self.names_checked:,} names is in it")
-        return (f"wrote {self.num_requests:,} requests as {self.format}: {', '.join(map(str, self.paths))}"
+        return (f"wrote {count_text(self.num_requests, 'request')} as {self.format}: {', '.join(map(str, self.paths))}"
                 f"{checked}")
 
 

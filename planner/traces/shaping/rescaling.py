@@ -9,6 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from planner.errors import UsageError
+from planner.files.counts import count_text
 from planner.schema import MAX_SECONDS
 from planner.traces import Trace
 from planner.traces.parents import joined_parents, named_parents
@@ -34,8 +35,8 @@ def rate_of(trace: Trace) -> float:
     """
     span_s = float(trace.requests["arrival_s"][-1] - trace.requests["arrival_s"][0])
     if trace.num_requests < 2 or span_s <= 0:
-        raise UsageError(f"{trace.source}: {trace.num_requests} requests over {span_s:g} s have no rate to change; "
-                         f"must have two or more that arrive at different times")
+        raise UsageError(f"{trace.source}: {count_text(trace.num_requests, 'request')} over {span_s:g} s have no rate "
+                         f"to change; must have two or more that arrive at different times")
     return (trace.num_requests - 1) / span_s
 
 

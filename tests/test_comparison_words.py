@@ -1,0 +1,53 @@
+"""What-ifs side by side: the verdict comes first, then the figures that differ most."""
+
+from pathlib import Path
+
+from command_line import planner
+
+from planner.report.comparison_words import most_different, verdict_words
+from planner.report.summary_tables import comparison_table
+
+FAST = {"p99_ttft_ms": 100.0, "median_ttft_ms": 50.0, "p99_tpot_ms": 20.0, "num_preemptions": 0,
+        "cost_usd_per_million_output_tokens": 2.0, "completed": 100, "request_throughput": 5.0,
+        "objectives": [{"name": "p99_ttft", "limit": 150.0, "value": 100.0, "unit": "ms", "is_met": True}]}
+SLOW = FAST | {"p99_ttft_ms": 400.0, "median_ttft_ms": 55.0, "num_preemptions": 3,
+               "cost_usd_per_million_output_tokens": 1.0,
+               "objectives": [{"name": "p99_ttft", "limit": 150.0, "value": 400.0, "unit": "ms", "is_met": False}]}
+
+
+def test_the_verdict_is_a_sentence() -> None:
+    assert verdict_words({"fast": FAST, "slow": SLOW}) == [
+        "keep the objectives: fast (2 USD/Mtok); miss them: slow (1 USD/Mtok)",
+        "differs most: p99_ttft_ms, 100.0 with fast, 400.0 with slow"]
+    dear = FAST | {"cost_usd_per_million_output_tokens": 3.0}
+    assert verdict_words({"fast": FAST, "dear": dear})[:2] == [
+        "keep the objectives: fast (2 USD/Mtok), dear (3 USD/Mtok)",
+        "cheapest that keeps them: fast, 2 USD per million output tokens"]
+    assert verdict_words({"one": SLOW, "other": SLOW})[0].startswith("no what-if keeps the objectives")
+    assert verdict_words({"one": FAST}) == []
+
+
+def test_without_objectives_the_cost_is_compared() -> None:
+    rows = {name: {key: value for key, value in each.items() if key != "objectives"}
+            for name, each in {"fast": FAST, "slow": SLOW}.items()}
+    assert verdict_words(rows)[0] == "cheapest: slow, 1 USD per million output tokens"
+
+
+def test_the_rows_that_differ_most() -> None:
+    """One of each group: the p99 stands for all of TTFT. What no digit shows is no difference."""
+    rows = {"fast": FAST, "slow": SLOW}
+    assert most_different(rows) == ["num_preemptions", "p99_ttft_ms", "cost_usd_per_million_output_tokens"]
+    assert "p99_tpot_ms" not in comparison_table(rows, most_different(rows))
+    assert "p99_tpot_ms" in comparison_table(rows)
+    assert most_different({"one": FAST, "same": FAST | {"p99_ttft_ms": 100.01}}) == []
+
+
+def test_all_prints_every_figure(tmp_path: Path) -> None:
+    trace = tmp_path / "t.csv"
+    trace.write_text("arrival_s,input_tokens,output_tokens\n" + "".join(f"{0.01 * k},500,50\n" for k in range(60)))
+    options = ("--policy", "fcfs,static", "--model", "llama-3.1-8b", "--gpu", "h100-sxm")
+    short, full = planner("compare", trace, *options).stdout, planner("compare", trace, *options, "--all").stdout
+    assert short.startswith(("cheapest: fcfs, ", "differs most: "))
+    assert len([line for line in short.splitlines() if line.startswith("  ")]) <= 6
+    assert "mean_itl_ms" in full
+    assert len(full) > 2 * len(short)
