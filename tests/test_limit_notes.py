@@ -159,4 +159,4 @@ def test_a_limit_in_flight_says_that_it_counts_requests() -> None:
 def test_a_router_without_a_choice_is_a_note() -> None:
     alone, several = Scenario(router="round-robin"), Scenario(router="random", data_parallel_size=2)
     assert idle_options(alone) == ["router = round-robin: no effect with one replica"]
-    assert idle_options(several) == idle_options(Scenario(router="round-robin")) == []
+    assert idle_options(several) == idle_options(Scenario(router="random")) == []
