@@ -99,6 +99,16 @@ def unserved_format(key: str) -> str | None:
     return next((said for word, said in _UNSERVED.items() if word in words), None)
 
 
+def format_in_name(name: str) -> str | None:
+    """Return the weight format that the words of a checkpoint's name say, of any model; None where they say none.
+
+    >>> format_in_name("/models/demo-NVFP4"), format_in_name("Qwen/Qwen3-8B")
+    ('nvfp4', None)
+    """
+    owner, _, last = name.rstrip("/").lower().rpartition("/")
+    return _format_of(re.split(r"[-_.]", last), owner.rpartition("/")[2])
+
+
 def known_part(key: str, known: Container[str]) -> str | None:
     """Return the known model that a name begins with, of two words or more; None where there is none."""
     words = key.rpartition("/")[2].split("-")

@@ -128,6 +128,8 @@ class Dialect:
     log_opening : the text before the arguments in a server's log, and the sign between name and value; None if the log
         has none. logs_all_arguments : whether these are all arguments, or those that differ from the defaults.
     log_version : finds the release in a line of the log; None if the log does not say it.
+    log_resolved : finds the release, and the values with which the engine runs, in a later line of the log; None if the
+        arguments have them.
     dash : "-" or "_", in written flags.
     """
 
@@ -159,6 +161,7 @@ class Dialect:
     log_opening: tuple[str, str] | None = None
     logs_all_arguments: bool = False
     log_version: re.Pattern[str] | None = None
+    log_resolved: re.Pattern[str] | None = None
     dash: str = "-"
 
     @property
@@ -205,12 +208,17 @@ def listed(value: int) -> str:
     return f"[{value}]"
 
 
+# Containers of weight formats: the checkpoint's own config says which format they hold. The format is the usual one,
+# for a checkpoint that is not known; None if there is none. vLLM: `override_quantization_method` of each in
+# vllm/model_executor/layers/quantization.
+CONTAINERS = {"modelopt": "fp8", "modelopt_mixed": None, "compressed-tensors": None, "auto-round": "gptq",
+              "auto_round": "gptq", "inc": None, "quark": None, "torchao": None}
 QUANTIZATIONS = {"fp8": "fp8", "awq": "awq", "awq-marlin": "awq", "awq_marlin": "awq", "gptq": "gptq",
                  "gptq-marlin": "gptq", "gptq_marlin": "gptq", "modelopt_fp4": "nvfp4", "nvfp4": "nvfp4",
-                 "mxfp4": "mxfp4", "w8a8_int8": "int8", "w8a8_fp8": "fp8", "modelopt": "fp8", "modelopt_fp8": "fp8",
-                 "gptq_bitblas": "gptq", "moe_wna16": "gptq", "auto-round": "gptq", "inc": None, "quark": None,
-                 "fbgemm_fp8": "fp8", "ptpc_fp8": "fp8", "torchao": None, "bitsandbytes": "bnb-4bit",
-                 "mxfp8": "mxfp8", "modelopt_mxfp8": "mxfp8", "modelopt_mixed": None, "compressed-tensors": None}
+                 "mxfp4": "mxfp4", "w8a8_int8": "int8", "w8a8_fp8": "fp8", "modelopt_fp8": "fp8",
+                 "gptq_bitblas": "gptq", "moe_wna16": "gptq", "fbgemm_fp8": "fp8", "ptpc_fp8": "fp8",
+                 "bitsandbytes": "bnb-4bit", "mxfp8": "mxfp8", "modelopt_mxfp8": "mxfp8",
+                 **{name: name for name in CONTAINERS}}
 KV_DTYPES = {"auto": "auto", "fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "fp8_ds_mla": "fp8", "bf16": "bf16",
              "bfloat16": "bf16"}
 MOE_BACKENDS = {name: name for name in ("auto", "marlin", "triton", "deep_gemm", "cutlass", "flashinfer_trtllm")}

@@ -178,7 +178,8 @@ DIALECT = Dialect(  # vllm/engine/arg_utils.py
               re.compile(r"(?:\S*/)?vllm-openai(?::\S+|@\S+)?")),  # the image, whose arguments follow it
     ranks=RankFlags(needs_switch=False, router="vllm-dp"),  # v1/engine/core.py (DPEngineCoreProc), core_client.py
     lora_switch="--enable-lora", log_opening=("non-default args: {", ":"),
-    log_version=re.compile(r"vLLM API server version (\S+)"),
+    log_version=re.compile(r"(?:vLLM API server version|\[api_utils\.py:\d+\]\s+version) (\S+)"),
+    log_resolved=re.compile(r"Initializing a V\d LLM engine \(v([^)\s]+)\) with config: (.*)"),
     table=FLAGS, connectors=("--kv-transfer-config",),
     roles={"--disaggregation-mode": {"prefill": "prefill", "decode": "decode"}},  # Dynamo's workers
     words_after=("--enable-chunked-prefill", "--multi-step-stream-outputs"),  # StoreBooleanAction, up to 0.8

@@ -1,6 +1,7 @@
 """A launch that stands in a file: a script, a deployment file, or the arguments that a server wrote into its log."""
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +29,9 @@ OF_A_REPLICA = ("--port", "--host", "--node-rank", "--data-parallel-rank", "--ba
 MOST_LINES = 100_000  # of a script; a log may have more
 SUFFIXES = (".yaml", ".yml", ".json", ".sh", ".log", ".txt")  # of files that launch an engine
 MEMBER = re.compile(r"<\w+\.(\w+): [^<>]*>")  # of an enumeration, as Python writes it
+# Names in the line of the resolved config, and the arguments that they are.
+RESOLVED = {"max_seq_len": "max_model_len", **{name: name for name in (
+    "quantization", "kv_cache_dtype", "tensor_parallel_size", "pipeline_parallel_size")}}
 QUOTES, OPEN, CLOSED = "'\"", "([{<", ")]}>"
 
 
@@ -108,7 +112,8 @@ def read_file(path: Path, role: str = "both") -> Logged | Described:
                        role)
     version: str | None = None
     lines: list[str] = []
-    for _, line in text_lines(path):
+    lines_of_file = text_lines(path)
+    for _, line in lines_of_file:
         for name, engine in ENGINES.items():
             said = engine.dialect.log_version and engine.dialect.log_version.search(line)
             version = said[1] if said else version
@@ -117,7 +122,7 @@ def read_file(path: Path, role: str = "both") -> Logged | Described:
             opening, sign = engine.dialect.log_opening
             _, found_there, rest = line.partition(opening)
             if found_there:
-                return Logged(name, dict(_arguments(rest, sign)), version)
+                return _resolved(Logged(name, dict(_arguments(rest, sign)), version), lines_of_file)
         if len(lines) < MOST_LINES:
             lines.append(line)
     text = "".join(f"{line.rstrip()}\n" for line in lines)
@@ -131,6 +136,18 @@ def read_file(path: Path, role: str = "both") -> Logged | Described:
                          f"python -m sglang.launch_server or trtllm-serve in it, a deployment file (Kubernetes, "
                          f"compose, Helm values), or a server's log from its beginning")
     return _chosen(str(path), launches, role)
+
+
+def _resolved(logged: Logged, later: Iterator[tuple[int, str]]) -> Logged:
+    """Return the arguments of a log with the values that the engine resolved, which outrank them."""
+    pattern = ENGINES[logged.engine].dialect.log_resolved
+    lines = () if pattern is None else (line for _, line in itertools.islice(later, MOST_LINES))
+    for line in lines:
+        if pattern is not None and (said := pattern.search(line)) is not None:
+            values = dict(_arguments(said[2], "="))
+            resolved = {RESOLVED[name]: value for name, value in values.items() if name in RESOLVED}
+            return replace(logged, arguments={**logged.arguments, **resolved}, version=logged.version or said[1])
+    return logged
 
 
 def _of_text(text: str, folder: Path | None = None) -> list[Described]:

@@ -89,6 +89,7 @@ def read_launch(command: str, *, reads_files: bool = True, model: str | None = N
     else:
         taken = _of_words(source, role, reads_files)
         notes = [*_around(source, taken.found), *_image(source, taken)]
+    taken.found["launched_model"] = taken.found.get("model", "")
     if model is not None:
         taken.found["model"] = model
     _check_model(taken)

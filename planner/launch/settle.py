@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.catalog.catalog_files import load_model
+from planner.catalog.checkpoint_names import format_in_name
 from planner.catalog.layers.mlps import Experts
 from planner.engines import ENGINES
-from planner.engines.dialect import Tree
+from planner.engines.dialect import CONTAINERS, Tree
 from planner.engines.releases import is_before
 from planner.errors import PlannerError, UsageError
 from planner.launch.rank_flags import read_ranks
@@ -40,6 +41,7 @@ def settle(taken: Taken) -> dict[str, Any]:
     found = taken.found
     for option, value in LEVELS.get(found.pop("optimization_level", 2), {}).items():
         found.setdefault(option, value)
+    _settle_container(taken)
     _settle_draft(taken)
     _settle_adapters(taken)
     _settle_attention_ranks(found)
@@ -60,6 +62,25 @@ def settle(taken: Taken) -> dict[str, Any]:
     if "all2all_backend" in found.keys() - ranks.keys():
         taken.no_effect.append(f"all2all backend {found['all2all_backend']} (no ranks send tokens to experts)")
     return _settle_tier(taken, _settle_sizes(ranks))
+
+
+def _settle_container(taken: Taken) -> None:
+    """Take the format of a container of weight formats from the checkpoint, by its config or its name."""
+    found = taken.found
+    launched, container = found.pop("launched_model", ""), found.get("quantization")
+    if container not in CONTAINERS:
+        return
+    try:
+        own = load_model(found["model"]).quantization
+    except (KeyError, PlannerError):
+        own = None
+    del found["quantization"]
+    if own is None and (named := format_in_name(launched)) is not None:
+        found["quantization"] = named
+    elif own is None and CONTAINERS[container] is not None:
+        found["quantization"] = CONTAINERS[container]
+        taken.unmodelled.append((f"--quantization {container}", f"names a container of formats, and the checkpoint's "
+                                 f"format is not known: {CONTAINERS[container]} is assumed; --quantization chooses"))
 
 
 def _copies(model: str, slots: int) -> int:
