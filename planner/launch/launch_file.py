@@ -170,8 +170,9 @@ def _of_text(text: str, folder: Path | None = None) -> list[Described]:
 
 
 def _of_script(launch: ScriptLaunch) -> Described:
-    notes = () if launch.times is not None else (
-        "runs in a loop of unknown length; one engine is predicted. --data-parallel-size has their number",)
+    notes = launch.notes if launch.times is not None else (
+        *launch.notes, "runs in a loop of unknown length; one engine is predicted. --data-parallel-size has their "
+        "number")
     described = Described(words=launch.words, place=f"line {launch.line}", files=launch.files, notes=notes,
                           variables=_known(launch), replicas=launch.times or 1)
     return replace(described, role=_role(described))

@@ -40,22 +40,22 @@ def engines_of(container: Mapping[str, Any], around: Around, *, command: Sequenc
     image = text_of(container.get("image"))
     own = [*words_of(container.get("command")), *words_of(container.get("args"))]
     words = [_with(word, environment) for word in (own if command is None else command)]
-    launches: list[tuple[Sequence[str], str, Mapping[str, str], Mapping[str, str]]] = []
+    launches: list[tuple[Sequence[str], str, Mapping[str, str], Mapping[str, str], tuple[str, ...]]] = []
     if (script := _script(words)) is not None:
-        launches = [(launch.words, f"line {launch.line} of {around.place}", launch.files, launch.variables)
-                    for launch in script_launches(script, environment)]
+        launches = [(launch.words, f"line {launch.line} of {around.place}", launch.files, launch.variables,
+                     launch.notes) for launch in script_launches(script[0], environment, script[1])]
     elif find_launch(words) is not None:
-        launches = [(words, around.place, {}, {})]
+        launches = [(words, around.place, {}, {}, ())]
     elif image is not None and not (bool(container.get("command")) if has_entrypoint is None else has_entrypoint) and (
             find_launch([image, *words]) is not None):
-        launches = [([image, *words], around.place, {}, {})]
+        launches = [([image, *words], around.place, {}, {}, ())]
     gpus = gpus_of(container.get("resources"))
-    for launch_words, place, files, exported in launches:
+    for launch_words, place, files, exported, notes in launches:
         own_around = _with_ranks(around, launch_words)
         if own_around is not None:
             yield Described(words=launch_words, place=place, files=files, image=image,
                             variables={**environment, **exported}, replicas=own_around.replicas, role=around.role,
-                            notes=_notes(container), gpus=None if gpus is None else gpus * own_around.nodes)
+                            notes=(*_notes(container), *notes), gpus=None if gpus is None else gpus * own_around.nodes)
 
 
 def _notes(container: Mapping[str, Any]) -> tuple[str, ...]:
@@ -144,9 +144,9 @@ def _with(word: str, environment: Mapping[str, str]) -> str:
     return REFERENCE.sub(lambda match: "$" if match[0] == "$$" else environment.get(match[1], match[0]), word)
 
 
-def _script(words: Sequence[str]) -> str | None:
-    """Return the script that a shell runs; None if the words are no shell's."""
+def _script(words: Sequence[str]) -> tuple[str, Sequence[str]] | None:
+    """Return the script that a shell runs, and its arguments behind its name; None if the words are no shell's."""
     if not words or words[0].rpartition("/")[2] not in SHELLS:
         return None
     place = next((number for number, word in enumerate(words) if number and OF_A_SHELL.fullmatch(word)), None)
-    return None if place is None or place + 1 >= len(words) else words[place + 1]
+    return None if place is None or place + 1 >= len(words) else (words[place + 1], words[place + 3:])

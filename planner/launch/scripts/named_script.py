@@ -36,4 +36,5 @@ def of_named_script(words: Sequence[str], folder: Path | None, variables: Mappin
             known = ENGINES[launched(launch.words).engine].dialect.known_variables
             found = {**variables, **launch.variables}
             yield Described(words=launch.words, place=f"line {launch.line} of {name}, which {place} runs,",
-                            files=launch.files, variables={key: found[key] for key in found if key in known})
+                            files=launch.files, notes=launch.notes,
+                            variables={key: found[key] for key in found if key in known})

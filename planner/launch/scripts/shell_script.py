@@ -10,6 +10,7 @@ from itertools import takewhile
 from planner.errors import UsageError
 from planner.launch.beginnings import BEGINNINGS, bare_words, find_launch, shell_words
 from planner.launch.scripts.arithmetic import sum_of
+from planner.launch.scripts.branches import PATTERN, Block, holds
 
 ASSIGNED = re.compile(r"^(?:(?:export|local|readonly|declare|typeset)\s+(?:-\w+\s+)*)?([A-Za-z_]\w*)(\+?)=(.*)$", re.S)
 BARE_FLAG = re.compile(r"--?[A-Za-z]")
@@ -26,8 +27,11 @@ OF_SBATCH = {"--nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), "-N": ("SLURM_N
              "-n": ("SLURM_NTASKS",)}
 LOOP = re.compile(r"^for\s+(\w+)\s+in\s+(.*)$", re.S)
 SPAN = re.compile(r"\{(-?\d+)\.\.(-?\d+)\}|\$\(seq(?:\s+(-?\d+))?\s+(-?\d+)\)")
+CASE = re.compile(r"^case\s+(\"[^\"]*\"|\S+)\s+in\b\s*(.*)$", re.S)
+SHORT = re.compile(r"^(!?\s*(?:\[\[?\s.*?\s\]\]?|test\s[^&|]*?))\s+(&&|\|\|)\s+(.*)$", re.S)  # [ -n "$X" ] && Y=1
 PART = re.compile(r"""(?:[^;'"\\]|\\.|'[^']*'|"(?:\\.|[^"\\])*")+""", re.S)  # up to a semicolon outside quotes
-USED = re.compile(r"\\\$|'[^']*'|\"?\$\{(\w+)\[[@*]\]\}\"?|\$\{(\w+)(?:(:?[-=])([^{}]*))?\}|\$(\w+)|\"?\$[@*]\"?")
+USED = re.compile(r"\\\$|'[^']*'|\"?\$\{(\w+)\[[@*]\]\}\"?|\$\{(\w+)(?:(:?[-=+])((?:[^{}]|\{[^{}]*\})*))?\}|"
+                  r"\$(\w+)|\"?\$[@*]\"?")
 SUM = re.compile(r"'[^']*'|\$\(\(((?:[^()]|\([^()]*\))*)\)\)")  # $((8 * NODES))
 NAME = re.compile(r"[A-Za-z_]\w*")
 SUMS = set("0123456789 +-*/%()")
@@ -50,10 +54,12 @@ class Variables:
     ----------
     values : of each variable.
     exported : names of variables that its commands see.
+    arguments : of the script, which it has as "$@".
     """
 
     values: dict[str, list[str]] = field(default_factory=dict)
     exported: set[str] = field(default_factory=set)
+    arguments: Sequence[str] = ()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -87,9 +93,12 @@ class Variables:
     def _value(self, match: re.Match[str]) -> str:
         array, braced, how, default, plain = match.groups()
         name = array or braced or plain
-        if name is None:  # escaped, quoted, or the script's own arguments, of which there are none
-            return "" if "@" in match[0] or match[0] in ("$*", '"$*"') else match[0]
+        if name is None:  # escaped, quoted, or the script's own arguments
+            return shlex.join(self.arguments) if "@" in match[0] or match[0] in ("$*", '"$*"') else match[0]
         values = self.values.get(name)
+        if how in ("+", ":+") and (values is None or len(values) == 1):
+            is_set = values is not None and (how == "+" or values != [""])
+            return self.put_in(default) if is_set else ""
         if values is not None and len(values) != 1:
             return f"${name}"
         if values is None or (values == [""] and how in (":-", ":=")):
@@ -118,6 +127,7 @@ class ScriptLaunch:
     files : texts of the files that the script has written before, by name.
     variables : exported before, by name.
     times : engines that it launches: a loop's number of values if they run beside each other; None if not known [1].
+    notes : on branches before that a variable decided which is not set.
     """
 
     line: int
@@ -125,23 +135,28 @@ class ScriptLaunch:
     files: Mapping[str, str]
     times: int | None = 1
     variables: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
-def script_launches(text: str, variables: Mapping[str, str] | None = None) -> Iterator[ScriptLaunch]:
-    """Yield the lines of a script that launch an engine.
+def script_launches(text: str, variables: Mapping[str, str] | None = None,
+                    arguments: Sequence[str] = ()) -> Iterator[ScriptLaunch]:
+    """Yield the lines of a script that launch an engine; branches that do not run are left out.
 
     Parameters
     ----------
     variables : of the environment.
+    arguments : of the script.
 
     Raises
     ------
     UsageError : flags of a launch stand on a line of their own, which no backslash joins to it.
     """
     requested = {name: value for flag, value in SBATCH.findall(text) for name in OF_SBATCH[flag]}
-    known = Variables({name: [value] for name, value in {**requested, **(variables or {})}.items()})
+    known = Variables({name: [value] for name, value in {**requested, **(variables or {})}.items()},
+                      arguments=arguments)
     files: dict[str, str] = {}
-    blocks: list[int | None] = []  # that are open, with the times that each runs
+    blocks: list[Block] = []  # that are open
+    notes: list[str] = []
     launched_at: int | None = None  # line before this one, if it launches an engine
     for number, line, body in _lines(text):
         if launched_at is not None and BARE_FLAG.match(line):
@@ -153,17 +168,77 @@ def script_launches(text: str, variables: Mapping[str, str] | None = None) -> It
             files[known.put_in(written[1] or written[6]).strip("\"'")] = body if is_quoted else known.put_in(body)
             continue
         for part in _commands(line):
-            first = part.partition(" ")[0]
-            if first in OPENS:
-                blocks.append(_times(known, part, first))
-            elif first in CLOSES and blocks:
-                blocks.pop()
-            command = part.removeprefix(first).strip() if first in ("then", "else", "do") else part
-            if not _assigns(known, command, not blocks) and (words := _launching(known, command)):
-                counts = blocks if command.endswith("&") else []
-                times = None if None in counts else math.prod(count for count in counts if count is not None)
-                launched_at = number
-                yield ScriptLaunch(number, tuple(words), dict(files), times, known.environment)
+            left = _entered(known, blocks, part, number, notes)
+            states = [block.runs for block in blocks]
+            for command, is_sure in _chosen(known, left, number, notes):
+                if False in states:
+                    _leave_out(known, command)
+                elif not _assigns(known, command, is_sure and None not in states) and (
+                        words := _launching(known, command)):
+                    counts = [block.times for block in blocks] if command.endswith("&") else []
+                    times = None if None in counts else math.prod(count for count in counts if count is not None)
+                    launched_at = number
+                    yield ScriptLaunch(number, tuple(words), dict(files), times, known.environment, tuple(notes))
+
+
+def _entered(known: Variables, blocks: list[Block], part: str, number: int, notes: list[str]) -> str:
+    """Open, change or close the blocks that a part of a line does, and return the command that is left of it."""
+    if blocks and blocks[-1].kind == "case" and part != "esac" and (pattern := PATTERN.match(part)):
+        blocks[-1].enter_pattern(known.put_in(pattern[1]))
+        part = pattern[2]
+    first, _, rest = part.partition(" ")
+    if first == "if":
+        blocks.append(Block(kind=first))
+        blocks[-1].runs = _holds(known, rest, number, notes, blocks[:-1])
+        return ""
+    if case := CASE.match(part):
+        word = known.put_in(case[1]).strip("\"'")
+        blocks.append(Block(kind="case", word=None if "$" in word or "`" in word else word, runs=False))
+        return _entered(known, blocks, case[2], number, notes) if case[2] else ""
+    if first in OPENS:
+        blocks.append(Block(kind=first, times=_times(known, part, first)))
+    elif first in CLOSES and blocks:
+        blocks.pop()
+    elif first == "elif" and blocks:
+        blocks[-1].enter(_holds(known, rest, number, notes, blocks[:-1]))
+        return ""
+    elif first == "else" and blocks:
+        blocks[-1].enter(True)
+    return rest.strip() if first in ("then", "else", "do") else part
+
+
+def _holds(known: Variables, condition: str, number: int, notes: list[str], around: Sequence[Block]) -> bool | None:
+    """Tell whether a condition holds; a variable that is not set gets a note if the branch is reached."""
+    found = holds(condition, known.put_in, known.values.__contains__)
+    unset = [name for name in dict.fromkeys(re.findall(r"\$\{?(\w+)", condition)) if name not in known.values]
+    if found is not None and unset and all(block.runs is not False for block in around):
+        notes.append(f"runs with {' and '.join(unset)} unset: `{condition}` of line {number} "
+                     f"{'holds' if found else 'does not hold'}; {unset[0]}=VALUE before the command, or in its "
+                     f"environment, changes it")
+    return found
+
+
+def _chosen(known: Variables, command: str, number: int, notes: list[str]) -> Iterator[tuple[str, bool]]:
+    """Yield what a command with a test before it runs, and whether it does for sure: `[ -n "$X" ] && A || B`."""
+    short = SHORT.match(command)
+    if short is None:
+        yield command, True
+        return
+    found, (one, _, other) = _holds(known, short[1].strip(), number, notes, ()), short[3].partition(" || ")
+    if short[2] == "||":
+        found = None if found is None else not found
+    if found is not False:
+        yield one, found is True
+    if other and found is not True:
+        yield other, found is False
+    elif found is False:
+        _leave_out(known, one)
+
+
+def _leave_out(known: Variables, command: str) -> None:
+    """Let a variable that a branch assigns which does not run be empty, unless it has a value."""
+    if match := ASSIGNED.match(command):
+        known.values.setdefault(match[1], [""])
 
 
 def _commands(line: str) -> Iterator[str]:

@@ -1,0 +1,84 @@
+"""Branches of scripts: those that the file, its environment or a default decides are followed, with a note."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import yaml
+
+from planner.errors import UsageError
+from planner.launch.launch_file import read_text
+from planner.launch.manifests.manifest_kinds import manifest_engines
+from planner.launch.scripts.shell_script import script_launches
+
+SERVE = "vllm serve Qwen/Qwen3-32B"
+
+
+def launched(script: str, variables: Mapping[str, str] | None = None) -> list[str]:
+    """Return the flags of each launch of a script, behind the model's name."""
+    return [" ".join(launch.words[3:]) for launch in script_launches(script, variables)]
+
+
+@pytest.mark.parametrize(("script", "flags"), [
+    (f'if [ "${{NVLINK:-0}}" = "1" ]; then\n {SERVE} "$@"\nelse\n {SERVE} --enforce-eager "$@"\nfi',
+     ["--enforce-eager"]),
+    (f'NVLINK=1\nif [[ $NVLINK == 1 ]]; then {SERVE}; else {SERVE} --enforce-eager; fi', [""]),
+    (f'if [ -n "$SPEC" ]; then ARGS="--x 1"; fi\n{SERVE} $ARGS', [""]),
+    (f'SPEC=mtp\nif [ -n "$SPEC" ]; then ARGS="--x 1"; fi\n{SERVE} $ARGS', ["--x 1"]),
+    (f'if [ -z "${{TP}}" ]; then TP=2; fi\n{SERVE} -tp $TP', ["-tp 2"]),
+    (f'TP=4\n[ -z "$TP" ] && TP=2\n{SERVE} -tp $TP', ["-tp 4"]),
+    (f'[ -z "$TP" ] && TP=2\n{SERVE} -tp $TP', ["-tp 2"]),
+    (f'[ "$EAGER" = 1 ] && ARGS="--enforce-eager" || ARGS="--x 2"\n{SERVE} $ARGS', ["--x 2"]),
+    (f'MODE=fp8\ncase "$MODE" in\n fp8|fp4) ARGS="-q fp8" ;;\n *) ARGS="" ;;\nesac\n{SERVE} $ARGS', ["-q fp8"]),
+    (f'case "${{MODE:-none}}" in\n fp8) ARGS="-q fp8" ;;\n *) ARGS="--x 3" ;;\nesac\n{SERVE} $ARGS', ["--x 3"]),
+    (f'N=8\nif [ $N -gt 4 ]; then A=1; elif [ $N -gt 2 ]; then A=2; else A=3; fi\n{SERVE} --x $A', ["--x 1"]),
+    (f'N=3\nif [ $N -gt 4 ]; then A=1; elif [ $N -gt 2 ]; then A=2; else A=3; fi\n{SERVE} --x $A', ["--x 2"]),
+    (f'N=1\nif [ $N -gt 4 ]; then A=1; elif [ $N -gt 2 ]; then A=2; else A=3; fi\n{SERVE} --x $A', ["--x 3"]),
+    (f'if [ "$A" = 1 ]; then\n if [ "$B" = 1 ]; then X=1; fi\nelse\n X=2\nfi\n{SERVE} --x $X', ["--x 2"]),
+    (f'if [ "$A" = 1 ] || [ "${{B:-1}}" = 1 ]; then X=1; else X=2; fi\n{SERVE} --x $X', ["--x 1"]),
+    (f'if ! [ "$A" = 1 ]; then X=1; else X=2; fi\n{SERVE} --x $X', ["--x 1"]),
+    (f'if [[ -n "$A" && "$B" != x ]]; then X=1; else X=2; fi\n{SERVE} --x $X', ["--x 2"]),
+    (f'{SERVE} ${{QUANT:+--quantization $QUANT}} --x 1', ["--x 1"]),
+    (f'QUANT=fp8\n{SERVE} ${{QUANT:+--quantization $QUANT}}', ["--quantization fp8"]),
+    (f'if [ $UNSET = 1 ]; then {SERVE}; else {SERVE} --x 1; fi', ["--x 1"]),
+])
+def test_a_decided_branch_is_followed(script: str, flags: list[str]) -> None:
+    assert launched(script) == flags
+
+
+def test_the_environment_decides() -> None:
+    script = f'if [ "$NVLINK" = 1 ]; then {SERVE}; else {SERVE} --enforce-eager; fi'
+    assert launched(script, {"NVLINK": "1"}) == [""]
+    assert not next(script_launches(script, {"NVLINK": "1"})).notes
+    assert next(script_launches(script)).notes == (
+        'runs with NVLINK unset: `[ "$NVLINK" = 1 ]` of line 1 does not hold; NVLINK=VALUE before the command, or in '
+        'its environment, changes it',)
+
+
+@pytest.mark.parametrize("condition", ["[ $(nvidia-smi -L | wc -l) -gt 2 ]", "[ -f /models/x ]", "command -v x",
+                                       '[ "$(hostname)" = gpu1 ]'])
+def test_what_a_program_or_a_file_decides_stays_open(condition: str) -> None:
+    assert launched(f"if {condition}; then {SERVE}; else {SERVE} --x 1; fi") == ["", "--x 1"]
+    with pytest.raises(UsageError, match="several engines that differ"):
+        read_text(f"if {condition}; then\n {SERVE}\nelse\n {SERVE} --enforce-eager\nfi")
+    assert launched(f"if {condition}; then A=1; else A=2; fi\n{SERVE} --x $A") == ["--x $A"]
+
+
+def test_a_variable_of_a_program_decides_nothing() -> None:
+    script = f'N=$(nvidia-smi -L | wc -l)\nif [ "$N" -gt 2 ]; then {SERVE}; else {SERVE} --x 1; fi'
+    assert launched(script) == ["", "--x 1"]
+
+
+def test_a_service_of_compose_has_its_environment_and_its_arguments() -> None:
+    script = ('if [ "$${NVLINK:-0}" = "1" ]; then exec vllm serve "$$@"; else exec vllm serve '
+              '--disable-custom-all-reduce "$$@"; fi')
+    service = {"image": "vllm/vllm-openai:v0.27.1", "entrypoint": ["bash", "-c", script, "--"],
+               "command": ["--model", "Qwen/Qwen3-32B", "--max-model-len", "32768"]}
+    for environment, has_flag in ({}, True), ({"NVLINK": "1"}, False):
+        document = {"services": {"chat": {**service, "environment": environment}}}
+        engines = manifest_engines(yaml.safe_dump(document), Path("compose.yml"), "compose.yml")
+        assert len(engines) == 1
+        words = " ".join(engines[0].words)
+        assert ("--disable-custom-all-reduce" in words) == has_flag
+        assert words.endswith("--model Qwen/Qwen3-32B --max-model-len 32768")
+        assert bool(engines[0].notes) == has_flag
