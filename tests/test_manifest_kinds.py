@@ -50,7 +50,7 @@ FILES: dict[str, tuple[str, str, dict[str, Any]]] = {
           args: [--max-model-len=16384, --tensor-parallel-size=2]
           resourceProfile: nvidia-gpu-l4:2
           minReplicas: 3
-        """, ENGINE | {"max_model_len": 16384, "tensor_parallel_size": 2, "data_parallel_size": 3}),
+        """, ENGINE | {"max_model_len": 16384, "tensor_parallel_size": 2, "data_parallel_size": 3, "gpu": "l4"}),
     "an Argo Rollout": ("rollout.yaml", f"""
         kind: Rollout
         spec:

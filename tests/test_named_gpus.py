@@ -10,7 +10,8 @@ from planner.launch import launch_options, read_launch
 from planner.launch.named_gpus import named_gpu
 
 TASK = "resources: {}\nrun: vllm serve m/m -tp $SKYPILOT_NUM_GPUS_PER_NODE\nservice: {{replicas: 2}}\n"
-POD = "kind: Pod\nspec:\n  {}\n  containers: [{{name: engine, command: [vllm, serve, m/m], resources: {{limits: {}}}}}]\n"
+POD = ("kind: Pod\nspec:\n  {}\n"
+       "  containers: [{{name: engine, command: [vllm, serve, m/m], resources: {{limits: {}}}}}]\n")
 ONE = "{nvidia.com/gpu: 1}"
 AFFINITY = ("affinity: {{nodeAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: {{nodeSelectorTerms: "
             "[{{matchExpressions: [{{key: nvidia.com/gpu.product, operator: In, values: {}}}]}}]}}}}}}")
@@ -47,7 +48,7 @@ def test_of_several_gpus_the_one_that_is_given_counts(resources: str, tmp_path: 
     text, path = TASK.format(resources), tmp_path / "task.yaml"
     assert read(path, text, "l40s") == (None, 2, [])
     assert read(path, text, "NVIDIA H100 80GB HBM3") == (None, 1, [])
-    with pytest.raises(UsageError, match="the task offers several kinds of GPUs: L40S:2, H100.*; choose one with --gpu"):
+    with pytest.raises(UsageError, match=r"task offers several kinds of GPUs: L40S:2, H100.*; choose one with"):
         read(path, text)
     with pytest.raises(UsageError, match="offers several kinds of GPUs: L40S:2, H100"):
         read(path, text, "h200-sxm")
@@ -83,7 +84,7 @@ def test_an_affinity_names_the_gpu(tmp_path: Path) -> None:
     path = tmp_path / "pod.yaml"
     assert read(path, POD.format(AFFINITY.format("[NVIDIA-H200]"), ONE))[0] == "h200-sxm"
     both = POD.format(AFFINITY.format("[NVIDIA-H200, NVIDIA-H100-80GB-HBM3]"), ONE)
-    with pytest.raises(UsageError, match="offers several kinds of GPUs: nvidia.com/gpu.product: NVIDIA-H200, nvid"):
+    with pytest.raises(UsageError, match=r"offers several kinds of GPUs: nvidia\.com/gpu\.product: NVIDIA-H200, nvid"):
         read(path, both)
     assert read(path, both, "h100-sxm") == (None, 1, [])
     one = POD.format(f"nodeSelector: {{node.kubernetes.io/instance-type: p5.48xlarge}}\n  "
@@ -103,10 +104,12 @@ def test_an_option_outranks_the_file_with_a_note(tmp_path: Path) -> None:
      "container engine of Pod names nvidia.com/gpu.product: NVIDIA-B400: unknown GPU 'NVIDIA-B400'; did you mean"),
     ("nodeSelector: {cloud.google.com/gke-tpu-accelerator: tpu-v6e-slice}", "{google.com/tpu: 4}",
      "names cloud.google.com/gke-tpu-accelerator: tpu-v6e-slice: a TPU of Google; give --gpu"),
-    ("restartPolicy: Never", "{aws.amazon.com/neuron: 4}", "names aws.amazon.com/neuron: an AWS Trainium or Inferentia"),
+    ("restartPolicy: Never", "{aws.amazon.com/neuron: 4}",
+     "names aws.amazon.com/neuron: an AWS Trainium or Inferentia"),
     ("nodeSelector: {node.kubernetes.io/instance-type: trn2.48xlarge}", ONE, "trn2.48xlarge: an AWS Trainium"),
     ("nodeSelector: {node.kubernetes.io/instance-type: m7i.large}", ONE, "an instance type whose GPU is not known"),
-    ("restartPolicy: Never", "{nvidia.com/mig-3g.40gb: 1}", "names MIG 3g.40gb: a slice of a GPU that the file does not"),
+    ("restartPolicy: Never", "{nvidia.com/mig-3g.40gb: 1}",
+     "names MIG 3g.40gb: a slice of a GPU that the file does not"),
     ("nodeSelector: {karpenter.k8s.aws/instance-gpu-name: a100}", ONE, "offers several kinds of GPUs"),
 ])
 def test_an_accelerator_without_a_profile_is_named(pod: str, limits: str, said: str, tmp_path: Path) -> None:
@@ -146,3 +149,24 @@ def test_engines_on_different_gpus_are_chosen_by_the_gpu(tmp_path: Path) -> None
         read(path, text)
     path.write_text(text)
     assert launch_options(str(path), beside={"gpu": "h200-sxm"})[0]["data_parallel_size"] == 2
+
+
+L4 = "{nvidia.com/gpu.product: NVIDIA-L4}"
+
+
+@pytest.mark.parametrize("text", [
+    "kind: Model\nspec: {url: 'hf://m/m', engine: VLLM, resourceProfile: 'nvidia-gpu-l4:2', args: [-tp=2]}\n",
+    "model_loading_config: {model_id: m/m}\naccelerator_type: L4\nengine_kwargs: {tensor_parallel_size: 2}\n",
+    "servingEngineSpec: {modelSpec: [{modelURL: m/m, vllmConfig: {tensorParallelSize: 2}, nodeSelectorTerms: "
+    "[{matchExpressions: [{key: nvidia.com/gpu.product, values: [NVIDIA-L4]}]}]}]}\n",
+    "modelArtifacts: {name: m/m}\ndecode: {acceleratorTypes: {labelKey: nvidia.com/gpu.product, labelValues: "
+    "[NVIDIA-L4]}, containers: [{modelCommand: vllmServe, args: [-tp=2]}]}\n",
+    f"kind: InferenceService\nspec: {{predictor: {{nodeSelector: {L4}, model: {{storageUri: 'hf://m/m', "
+    "args: [-tp=2]}}}\n",
+    f"kind: LLMInferenceService\nspec: {{model: {{uri: 'hf://m/m'}}, parallelism: {{tensor: 2}}, template: "
+    f"{{nodeSelector: {L4}, containers: [{{name: main}}]}}}}\n",
+    f"kind: DynamoGraphDeployment\nspec: {{services: {{Worker: {{extraPodSpec: {{nodeSelector: {L4}, mainContainer: "
+    "{command: [python3, -m, dynamo.vllm], args: [--model, m/m, -tp=2]}}}}}\n",
+])
+def test_kinds_with_other_keys_name_the_gpu(text: str, tmp_path: Path) -> None:
+    assert read(tmp_path / "file.yaml", text)[:2] == ("l4", 2)

@@ -14,6 +14,7 @@ from planner.launch.manifests.containers import (
     text_of,
     words_of,
 )
+from planner.launch.manifests.node_labels import gpus_named, of_resources
 
 VALUE = re.compile(r"\{\{-?\s*\.Values\.([\w.]+)\s*(?:\|[^}]*)?-?\}\}")
 ROLES = {"kv_producer": "prefill", "kv_consumer": "decode"}
@@ -52,6 +53,7 @@ def of_production_stack(document: Mapping[str, Any]) -> Iterator[Described]:
                         image=f"{model.get('repository')}:{model.get('tag')}",
                         replicas=count_of(model.get("replicaCount")),
                         gpus=count_of(model["requestGPU"]) if "requestGPU" in model else None,
+                        gpu_names=of_resources(gpus_named(model), {"limits": {model.get("requestGPUType"): 1}}),
                         role=ROLES.get(str(cache.get("kvRole")), "both"))
 
 
@@ -66,7 +68,8 @@ def of_image_chart(document: Mapping[str, Any]) -> Iterator[Described]:
     image = document["image"]
     container = {"image": f"{image['repository']}:{image.get('tag', 'latest')}", "env": image.get("env"),
                  "resources": document.get("resources"), "command": image["command"]}
-    yield from engines_of(container, Around(place="the image", replicas=count_of(document.get("replicaCount"))))
+    yield from engines_of(container, Around(place="the image", replicas=count_of(document.get("replicaCount")),
+                                            gpu_names=gpus_named(document)))
 
 
 def is_llmd(document: Mapping[str, Any]) -> bool:
@@ -84,12 +87,15 @@ def of_llmd(document: Mapping[str, Any]) -> Iterator[Described]:
         parallelism = values.get("parallelism") or {}
         sizes = {"TP_SIZE": parallelism.get("tensor", 1), "DP_SIZE": parallelism.get("data", 1),
                  "DP_SIZE_LOCAL": parallelism.get("dataLocal", 1)}
+        kinds = values.get("acceleratorTypes") or {}
+        allowed = {"key": kinds.get("labelKey"), "values": kinds.get("labelValues")}
+        names = gpus_named({"nodeSelectorTerms": [{"matchExpressions": [allowed]}], **values})
         for container in values.get("containers") or ():
             container = _rendered(container, document)
             command, is_vllm = _llmd_command(container, str(artifacts.get("name")), sizes["TP_SIZE"])
             around = Around(place=f"container {container.get('name', '')} of {part}",
                             replicas=count_of(values.get("replicas")), role=part if len(parts) > 1 else "both",
-                            nodes=count_of(parallelism.get("workers")))
+                            nodes=count_of(parallelism.get("workers")), gpu_names=names)
             yield from engines_of(container, around, command=command if is_vllm else None,
                                   variables={name: str(size) for name, size in sizes.items()})
 

@@ -1,4 +1,4 @@
-"""KServe: InferenceServices with a container or a model of the Hugging Face runtime, and LLMInferenceServices."""
+"""KServe: InferenceServices with a container or a model, LLMInferenceServices, and their configurations."""
 
 import shlex
 from collections.abc import Iterator, Mapping
@@ -14,16 +14,18 @@ from planner.launch.manifests.containers import (
     words_of,
 )
 from planner.launch.manifests.kubernetes import of_pod
+from planner.launch.manifests.node_labels import gpus_named
 
 RUNTIMES_OWN = ("--model-name", "--model-dir", "--model-id", "--model-revision", "--backend", "--task",
                 "--predictor-config", "--http-port", "--grpc-port", "--enable-docs-url")
+KINDS = ("InferenceService", "LLMInferenceService", "LLMInferenceServiceConfig")
+MOUNTED = "/mnt/models"  # the folder at which KServe puts the model
 EXTRA = "VLLM_ADDITIONAL_ARGS"  # the variable with arguments beside those of llm-d's template
 
 
 def is_kserve(document: Mapping[str, Any]) -> bool:
     """Tell whether a document is a service of KServe."""
-    return document.get("kind") in ("InferenceService", "LLMInferenceService") and isinstance(
-        document.get("spec"), Mapping)
+    return document.get("kind") in KINDS and isinstance(document.get("spec"), Mapping)
 
 
 def of_kserve(document: Mapping[str, Any]) -> Iterator[Described]:
@@ -38,9 +40,13 @@ def of_kserve(document: Mapping[str, Any]) -> Iterator[Described]:
     model = _hub_name((spec.get("model") or {}).get("uri")) or (spec.get("model") or {}).get("name")
     prefill = spec.get("prefill")
     parts = {"decode": spec} | ({"prefill": prefill} if isinstance(prefill, Mapping) else {})
+    notes = (f"builds on {', '.join(map(str, spec['baseRefs']))}, which the file does not have; settings that change "
+             f"the engine are then missing",) if spec.get("baseRefs") else ()
     for role, part in parts.items():
-        yield from _of_llm_part(part, model, f"{place}, {role}" if prefill else place,
-                                role if prefill else "both")
+        if document["kind"].endswith("Config") and not isinstance(part.get("template"), Mapping):
+            continue  # settings of another part, as of the router
+        for engine in _of_llm_part(part, model, f"{place}, {role}" if prefill else place, role if prefill else "both"):
+            yield replace(engine, notes=(*engine.notes, *notes))
 
 
 def _bounds(predictor: Mapping[str, Any]) -> tuple[str, ...]:
@@ -76,7 +82,8 @@ def _of_predictor(predictor: Mapping[str, Any], place: str) -> Iterator[Describe
             own.append(f"{flag}={workers[key]}")
     words = ["vllm", "serve", *([] if has_model or named is None else [named]), *own]
     yield from engines_of(model, Around(place=place, replicas=max(replicas, 1),
-                                        nodes=count_of(workers.get("pipelineParallelSize"))), command=words)
+                                        nodes=count_of(workers.get("pipelineParallelSize")),
+                                        gpu_names=gpus_named(predictor)), command=words)
 
 
 def _argument(arguments: list[str], name: str) -> str | None:
@@ -90,9 +97,10 @@ def _argument(arguments: list[str], name: str) -> str | None:
 
 def _of_llm_part(part: Mapping[str, Any], model: Any, place: str, role: str) -> Iterator[Described]:
     parallelism = part.get("parallelism") or {}
-    containers = (part.get("template") or {}).get("containers") or [{}]
+    pod = part.get("template") or {}
+    containers = pod.get("containers") or [{}]
     container = next((each for each in containers if each.get("name") in (None, "main")), containers[0])
-    words = ["vllm", "serve", str(model)]
+    words = ["vllm", "serve", *([] if model is None else [str(model)])]
     words += [f"{flag}={parallelism[key]}" for key, flag in (
         ("tensor", "--tensor-parallel-size"), ("pipeline", "--pipeline-parallel-size"),
         ("data", "--data-parallel-size")) if key in parallelism]
@@ -100,10 +108,13 @@ def _of_llm_part(part: Mapping[str, Any], model: Any, place: str, role: str) -> 
     words += words_of(container.get("args"))
     words += shlex.split(environment_of(container.get("env")).get(EXTRA, ""))
     has_own = bool(container.get("command"))
+    if has_own:
+        words = [*words_of(container.get("command")), *words_of(container.get("args"))]
+    words = words if model is None else [str(model) if word == MOUNTED else word for word in words]
     nodes = count_of(parallelism.get("data")) // max(count_of(parallelism.get("dataLocal")), 1)
     yield from engines_of(container, Around(place=place, replicas=count_of(part.get("replicas")), role=role,
-                                            nodes=max(nodes, 1) if "dataLocal" in parallelism else 1),
-                          command=None if has_own else words)
+                                            nodes=max(nodes, 1) if "dataLocal" in parallelism else 1,
+                                            gpu_names=gpus_named(pod)), command=words, has_entrypoint=has_own)
 
 
 def _hub_name(uri: Any) -> str | None:

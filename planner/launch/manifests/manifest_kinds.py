@@ -8,6 +8,7 @@ import yaml
 
 from planner.errors import UsageError
 from planner.launch.described import Described
+from planner.launch.manifests.bases import with_bases
 from planner.launch.manifests.cloud_tasks import is_cloud_task, of_cloud_task
 from planner.launch.manifests.compose import is_compose, of_compose
 from planner.launch.manifests.config_maps import with_config_maps
@@ -24,6 +25,8 @@ from planner.launch.manifests.helm_values import (
 from planner.launch.manifests.kserve import is_kserve, of_kserve
 from planner.launch.manifests.kube_ai import is_kube_ai, of_kube_ai
 from planner.launch.manifests.kubernetes import is_kubernetes, of_kubernetes
+from planner.launch.manifests.ome import is_ome, of_ome
+from planner.launch.manifests.ray_clusters import is_ray_cluster, of_ray_cluster
 from planner.launch.manifests.ray_serve import is_ray, of_ray
 from planner.launch.manifests.role_groups import is_role_group, of_role_group
 from planner.launch.manifests.trtllm_disaggregated import is_trtllm_disaggregated, of_trtllm_disaggregated
@@ -32,9 +35,11 @@ Document = Mapping[str, Any]
 
 # What tells a kind, and what reads it with the file's path; the first that fits.
 KINDS: tuple[tuple[Callable[[Document], bool], Callable[[Document, Path], Iterator[Described]]], ...] = (
+    (is_ome, lambda document, _: of_ome(document)),
     (is_kserve, lambda document, _: of_kserve(document)),
     (is_dynamo, lambda document, _: of_dynamo(document)),
     (is_ray, lambda document, path: of_ray(document, path.parent)),
+    (is_ray_cluster, lambda document, _: of_ray_cluster(document)),
     (is_role_group, lambda document, _: of_role_group(document)),
     (is_kube_ai, lambda document, _: of_kube_ai(document)),
     (is_kubernetes, lambda document, _: of_kubernetes(document)),
@@ -74,7 +79,8 @@ def manifest_engines(text: str, path: Path, where: str) -> list[Described]:
     ------
     UsageError : as `read_manifest`.
     """
-    documents = with_config_maps([part for document in _documents(text, where) for part in _parts(document)])
+    documents = with_bases(with_config_maps([
+        part for document in _documents(text, where) for part in _parts(document)]))
     found, is_known = [], False
     for document in documents:
         try:

@@ -8,6 +8,7 @@ import yaml
 
 from planner.launch.described import Described
 from planner.launch.manifests.containers import count_of, environment_of, flags_of
+from planner.launch.named_gpus import named_gpu
 
 PARTS = (("llm_config", "both"), ("prefill_config", "prefill"), ("decode_config", "decode"))
 
@@ -42,7 +43,8 @@ def of_ray(document: Mapping[str, Any], folder: Path | None = None) -> Iterator[
         yield Described(words=["vllm", "serve", str(model), *flags_of(config.get("engine_kwargs") or {})],
                         place=f"llm_config {loading.get('model_id', '')}".strip(), role=role,
                         variables=environment_of((config.get("runtime_env") or {}).get("env_vars")),
-                        replicas=max(replicas, 1), notes=bounds)
+                        replicas=max(replicas, 1), notes=bounds,
+                        gpu_names=(named_gpu(str(kind)),) if (kind := config.get("accelerator_type")) else ())
 
 
 def _configs(document: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], str]]:
