@@ -85,6 +85,26 @@ FILES: dict[str, tuple[str, dict[str, Any]]] = {
           model: {uri: "hf://m/m"}
           template: {containers: [{name: main, command: [vllm, serve, /mnt/models]}]}
         """, VLLM),
+    "KServe's service on a runtime of the file": ("""
+        kind: ServingRuntime
+        metadata: {name: vllm}
+        spec:
+          containers:
+          - name: kserve-container
+            image: vllm/vllm-openai:v0.11.0
+            command: [python, -m, vllm.entrypoints.openai.api_server]
+            args: [--port=8080, --model=/mnt/models, "--served-model-name={{.Name}}"]
+        ---
+        kind: InferenceService
+        metadata: {name: chat}
+        spec:
+          predictor:
+            minReplicas: 2
+            nodeSelector: {nvidia.com/gpu.product: NVIDIA-L40S}
+            model: {runtime: vllm, storageUri: "hf://m/m", args: [--max-num-seqs=32, --tensor-parallel-size=2],
+                    resources: {limits: {nvidia.com/gpu: 2}}}
+        """, VLLM | {"engine_version": "0.11.0", "max_num_seqs": 32, "tensor_parallel_size": 2, "gpu": "l40s",
+                     "data_parallel_size": 2}),
     "a service on a configuration of the file": (f"""{CONFIG}
         ---
         kind: LLMInferenceServiceConfig

@@ -48,6 +48,9 @@ def test_of_several_gpus_the_one_that_is_given_counts(resources: str, tmp_path: 
     text, path = TASK.format(resources), tmp_path / "task.yaml"
     assert read(path, text, "l40s") == (None, 2, [])
     assert read(path, text, "NVIDIA H100 80GB HBM3") == (None, 1, [])
+    name, tensor_parallel_size, (note,) = read(path, text, "h100-pcie")
+    assert (name, tensor_parallel_size) == (None, 1)
+    assert note.startswith("--from-command: line 1 of the task names the GPU H100")
     with pytest.raises(UsageError, match=r"task offers several kinds of GPUs: L40S:2, H100.*; choose one with"):
         read(path, text)
     with pytest.raises(UsageError, match="offers several kinds of GPUs: L40S:2, H100"):
@@ -170,3 +173,13 @@ L4 = "{nvidia.com/gpu.product: NVIDIA-L4}"
 ])
 def test_kinds_with_other_keys_name_the_gpu(text: str, tmp_path: Path) -> None:
     assert read(tmp_path / "file.yaml", text)[:2] == ("l4", 2)
+
+
+@pytest.mark.parametrize("pool", [
+    "kind: NodePool\nspec: {template: {spec: {requirements: [{key: karpenter.k8s.aws/instance-family, operator: In, "
+    "values: [p5]}]}}}\n",
+    "kind: ResourceFlavor\nspec: {nodeLabels: {cloud.google.com/gke-accelerator: nvidia-h100-80gb}}\n",
+    "kind: ComputeClass\nspec: {priorities: [{gpu: {type: nvidia-h100-80gb, count: 1}}, {machineFamily: a3}]}\n",
+])
+def test_the_nodes_of_the_file_name_the_gpu(pool: str, tmp_path: Path) -> None:
+    assert read(tmp_path / "file.yaml", f"{pool}---\n{POD.format('restartPolicy: Never', ONE)}")[0] == "h100-sxm"

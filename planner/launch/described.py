@@ -13,7 +13,7 @@ class NamedGpu:
     ----------
     text : of the file.
     gpu : the catalog's name; None if the catalog does not have it.
-    problem : why the catalog does not have it.
+    problem : why the GPU has no prediction, if it is known: it is no GPU, or a slice of an unknown one.
     is_shared : whether pods share the GPU by time slices.
     """
 

@@ -20,6 +20,7 @@ MIG = re.compile(r"(.+)-mig-(\d+g\.\d+gb\S*)")
 WORDS = re.compile(r"[\s_.-]+")
 # Words that products and labels add to a name that the catalog has without them.
 ADDED = ("tesla", "mega", "nvlink", "geforce", "gpu", "hbm3", "hbm3e", "oam", "sxm5", "nvidia", "amd", "instinct")
+CHIP = re.compile(r"(?:[a-z]+-)*?[a-z]*\d+[a-z]*")
 SHARED = "shared"  # time slices of a GPU, as NVIDIA's device plugin names them
 
 
@@ -48,7 +49,7 @@ def named_gpu(text: str, names: Mapping[str, str] = MappingProxyType({})) -> Nam
         if form and (gpu := _loaded(form)) is not None:
             whole = NamedGpu(text, gpu=gpu, is_shared=SHARED in WORDS.split(key))
             return sliced(whole, profile) if profile else whole
-    return NamedGpu(text, problem=str(UnknownNameError("GPU", text, gpu_names())))
+    return NamedGpu(text)
 
 
 def _loaded(name: str) -> str | None:
@@ -90,28 +91,37 @@ def on_gpu(source: Described, gpu: str | None) -> Described:
     offers = [(engine, named) for engine in (source, *source.alternatives) for named in engine.gpu_names]
     if not offers:
         return source
-    texts = ", ".join(dict.fromkeys(named.text for _, named in offers))
-    kinds = {(*engine.words, named.gpu) for engine, named in offers}
-    if gpu is not None:
-        wanted = names_in(gpu)
-        offers = [(engine, named) for engine, named in offers if named.gpu in wanted] or offers
-        kinds = {(*engine.words,) for engine, _ in offers}
-        engine, named = offers[0]
-        notes = () if named.gpu in wanted else (f"names the GPU {texts}, and --gpu {gpu} replaces it",)
-    else:
-        known = [(engine, named) for engine, named in offers if named.gpu is not None]
-        kinds = {(*engine.words, named.gpu) for engine, named in known}
-        engine, named = (known or offers)[0]
-        if named.gpu is None:
-            raise UsageError(f"--from-command: {source.place} names {texts}: {named.problem}; give --gpu for a "
-                             f"prediction on a GPU of the catalog")
-        notes = (f"names the GPU {named.text}: {named.gpu} is predicted, and --gpu replaces it",)
-    if len(kinds) > 1:
-        raise UsageError(f"--from-command: {source.place} offers several kinds of GPUs: {texts}; choose one with --gpu"
-                         f"{', or give the command with its number of GPUs' if gpu is not None else ''}")
-    notes += ("shares its GPU with other pods; their load is not modelled",) if named.is_shared else ()
-    own = engine.options if gpu is not None else {**engine.options, "gpu": named.gpu}
-    return replace(engine, replicas=source.replicas, options=own, notes=(*engine.notes, *notes))
+    wanted = set() if gpu is None else names_in(gpu)
+    chosen = [offer for offer in offers if offer[1].gpu in wanted] or [
+        offer for offer in offers if offer[1].gpu and _chip(offer[1].gpu) in map(_chip, wanted)] or offers
+    engine, named = chosen[0]
+    if len({(*each.words, None if gpu else name.gpu or name.text) for each, name in chosen}) > 1:
+        raise UsageError(f"--from-command: {source.place} offers several kinds of GPUs: {_texts(offers)}; choose one "
+                         f"with --gpu{', or give the command with its number of GPUs' if gpu else ''}")
+    if gpu is None and named.gpu is None:
+        why = named.problem or str(UnknownNameError("GPU", named.text.rpartition(": ")[2], gpu_names()))
+        raise UsageError(f"--from-command: {source.place} names {named.text}: {why}; give --gpu for a prediction on a "
+                         f"GPU of the catalog")
+    notes, options = list(engine.notes), dict(engine.options)
+    if gpu is None:
+        notes.append(f"names the GPU {named.text}: {named.gpu} is predicted, and --gpu replaces it")
+        options["gpu"] = named.gpu
+    elif named.gpu not in wanted:
+        notes.append(f"names the GPU {_texts(chosen)}, and --gpu {gpu} replaces it")
+    if named.is_shared:
+        notes.append("shares its GPU with other pods; their load is not modelled")
+    return replace(engine, replicas=source.replicas, options=options, notes=tuple(notes))
+
+
+def _texts(offers: Iterable[tuple[Described, NamedGpu]]) -> str:
+    """Return the names of GPUs as their file writes them."""
+    return ", ".join(dict.fromkeys(named.text for _, named in offers))
+
+
+def _chip(gpu: str) -> str:
+    """Return the chip of a GPU without its form and memory, as h100 of h100-sxm."""
+    match = CHIP.match(gpu)
+    return match[0] if match else gpu
 
 
 def names_in(gpu: str) -> set[str]:

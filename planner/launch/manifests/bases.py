@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 Document = Mapping[str, Any]
+MOUNTED = "/mnt/models"  # the folder at which KServe puts the model
+OF_MODEL = ("runtime", "modelFormat", "storageUri", "storage", "args")  # keys of a model that are not its container's
 OF_RUNTIME = (("engineConfig", "engine"), ("decoderConfig", "decoder"))  # OME's keys of a runtime and of a service
 
 
@@ -32,6 +34,8 @@ def _on_bases(document: Document, bases: Mapping[str, Document], used: set[str])
         base = bases[runtime["name"]].get("spec") or {}
         parts = {over: merged(base[key], spec.get(over)) for key, over in OF_RUNTIME if key in base}
         return {**document, "spec": {**spec, **parts}}
+    if isinstance(predictor := spec.get("predictor"), Mapping):
+        return {**document, "spec": {**spec, "predictor": _on_runtime(predictor, bases, used)}}
     names = [each.get("name") if isinstance(each, Mapping) else each for each in spec.get("baseRefs") or ()]
     whole: Any = {}
     for name in (name for name in names if name in bases):
@@ -39,6 +43,32 @@ def _on_bases(document: Document, bases: Mapping[str, Document], used: set[str])
         whole = merged(whole, bases[name].get("spec"))
     left = [name for name in names if name not in bases]
     return {**document, "spec": {**merged(whole, spec), "baseRefs": left}} if names else document
+
+
+def _on_runtime(predictor: Mapping[str, Any], bases: Mapping[str, Document], used: set[str]) -> Mapping[str, Any]:
+    """Return KServe's predictor as the pod of its runtime, whose arguments go before the model's, if that is in a file.
+
+    Source: `MergeRuntimeContainers` in pkg/controller/v1beta1/inferenceservice/utils.
+    """
+    model = predictor.get("model")
+    name = model.get("runtime") if isinstance(model, Mapping) else None
+    spec = bases[name].get("spec") or {} if name in bases else {}
+    if not isinstance(model, Mapping) or not spec.get("containers"):
+        return predictor
+    used.add(str(name))
+    first, *others = spec["containers"]
+    arguments = [*(first.get("args") or ()), *(model.get("args") or ())]
+    source = hub_name(model.get("storageUri"))
+    words = [str(word) if source is None else str(word).replace(MOUNTED, source) for word in arguments]
+    container = merged(first, {key: value for key, value in model.items() if key not in OF_MODEL}) | {"args": words}
+    pod = {key: value for key, value in predictor.items() if key != "model"}
+    return {**spec, **pod, "containers": [container, *others]}
+
+
+def hub_name(uri: Any) -> str | None:
+    """Return the Hugging Face name of a model's address; another address as it is."""
+    return None if uri is None else str(uri).removeprefix("hf://").partition(":")[0] if str(uri).startswith(
+        "hf://") else str(uri)
 
 
 def merged(base: Any, over: Any) -> Any:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from planner.launch.described import Described
+from planner.launch.manifests.bases import MOUNTED, hub_name
 from planner.launch.manifests.containers import (
     Around,
     count_of,
@@ -19,7 +20,6 @@ from planner.launch.manifests.node_labels import gpus_named
 RUNTIMES_OWN = ("--model-name", "--model-dir", "--model-id", "--model-revision", "--backend", "--task",
                 "--predictor-config", "--http-port", "--grpc-port", "--enable-docs-url")
 KINDS = ("InferenceService", "LLMInferenceService", "LLMInferenceServiceConfig")
-MOUNTED = "/mnt/models"  # the folder at which KServe puts the model
 EXTRA = "VLLM_ADDITIONAL_ARGS"  # the variable with arguments beside those of llm-d's template
 
 
@@ -37,7 +37,7 @@ def of_kserve(document: Mapping[str, Any]) -> Iterator[Described]:
         bounds = _bounds(predictor)
         yield from (replace(engine, notes=(*engine.notes, *bounds)) for engine in _of_predictor(predictor, place))
         return
-    model = _hub_name((spec.get("model") or {}).get("uri")) or (spec.get("model") or {}).get("name")
+    model = hub_name((spec.get("model") or {}).get("uri")) or (spec.get("model") or {}).get("name")
     prefill = spec.get("prefill")
     parts = {"decode": spec} | ({"prefill": prefill} if isinstance(prefill, Mapping) else {})
     notes = (f"builds on {', '.join(map(str, spec['baseRefs']))}, which the file does not have; settings that change "
@@ -65,7 +65,7 @@ def _of_predictor(predictor: Mapping[str, Any], place: str) -> Iterator[Describe
         return
     arguments = words_of(model.get("args"))
     pairs = [word.replace("_", "-", word.partition("=")[0].count("_")).partition("=")[::2] for word in arguments]
-    named = _argument(arguments, "--model-id") or _hub_name(model.get("storageUri"))
+    named = _argument(arguments, "--model-id") or hub_name(model.get("storageUri"))
     own, skips = [], False
     for word, (flag, value) in zip(arguments, pairs, strict=True):
         if skips:
@@ -115,9 +115,3 @@ def _of_llm_part(part: Mapping[str, Any], model: Any, place: str, role: str) -> 
     yield from engines_of(container, Around(place=place, replicas=count_of(part.get("replicas")), role=role,
                                             nodes=max(nodes, 1) if "dataLocal" in parallelism else 1,
                                             gpu_names=gpus_named(pod)), command=words, has_entrypoint=has_own)
-
-
-def _hub_name(uri: Any) -> str | None:
-    """Return the Hugging Face name of a model's address; another address as it is."""
-    return None if uri is None else str(uri).removeprefix("hf://").partition(":")[0] if str(uri).startswith(
-        "hf://") else str(uri)

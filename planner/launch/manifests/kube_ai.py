@@ -34,7 +34,7 @@ def of_kube_ai(document: Mapping[str, Any]) -> Iterator[Described]:
                  "resources": {"limits": {"gpu": str(spec.get("resourceProfile", "")).rpartition(":")[2]}}}
     place = f"Model {(document.get('metadata') or {}).get('name', '')}".strip()
     named = named_gpu(PROFILE.sub("", str(spec.get("resourceProfile", "")).rpartition(":")[0]))
-    names = (named,) if named.gpu is not None or not named.problem.startswith("unknown") else ()
+    names = (named,) if named.gpu or named.problem else ()
     for engine in engines_of(container, Around(place=place, replicas=replicas, gpu_names=names),
                              command=[*launch, model, *words_of(spec.get("args"))]):
         notes = () if most in (None, replicas) else (

@@ -1,6 +1,7 @@
 """The kinds of deployment files, and a file read as the first of them that it is."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from planner.launch.manifests.helm_values import (
 from planner.launch.manifests.kserve import is_kserve, of_kserve
 from planner.launch.manifests.kube_ai import is_kube_ai, of_kube_ai
 from planner.launch.manifests.kubernetes import is_kubernetes, of_kubernetes
+from planner.launch.manifests.node_labels import gpus_of_pools
 from planner.launch.manifests.ome import is_ome, of_ome
 from planner.launch.manifests.ray_clusters import is_ray_cluster, of_ray_cluster
 from planner.launch.manifests.ray_serve import is_ray, of_ray
@@ -91,7 +93,8 @@ def manifest_engines(text: str, path: Path, where: str) -> list[Described]:
             raise UsageError(f"--from-command {where}: {_title(document)} has a key of another form than its kind has "
                              f"({error}); give the engine's command") from error
     if found:
-        return found
+        names = gpus_of_pools(documents)
+        return [replace(engine, gpu_names=engine.gpu_names or names) for engine in found]
     titles = ", ".join(dict.fromkeys(map(_title, documents))) or "nothing"
     why = "none launches an engine that is known" if is_known else "no kind of deployment file that is known"
     raise UsageError(f"--from-command {where}: has {titles}: {why}; give the engine's command, or a file of "

@@ -19,6 +19,7 @@ PRODUCTS = re.compile(r"(?:nvidia\.com/gpu\.product|(?:beta\.)?amd\.com/gpu\.pro
 INSTANCES = re.compile(r"(?:(?:beta|node)\.kubernetes\.io/instance-type|(?:karpenter\.k8s\.aws|eks\.amazonaws\.com)/"
                        r"instance-(?:family|type)|karpenter\.azure\.com/sku-name)")
 OTHERS = re.compile(r"gpu|accelerator", re.IGNORECASE)  # labels of a cluster's own, whose value may be a GPU
+POOLS = ("NodePool", "Provisioner", "ResourceFlavor", "ComputeClass")
 MIG = re.compile(r"nvidia\.com/mig-(\d+g\.\d+gb\S*)")
 Names = tuple[NamedGpu, ...]
 
@@ -38,6 +39,21 @@ def gpus_named(pod: Mapping[str, Any]) -> Names:
     terms = [*(required or ()), *(pod.get("nodeSelectorTerms") or ())]
     names = _union(_all_of([*selected, *_expressions(term)]) for term in terms or [{}])
     return names or _union(_all_of(_expressions(each.get("preference") or {})) for each in preferred)
+
+
+def gpus_of_pools(documents: Iterable[Mapping[str, Any]]) -> Names:
+    """Return the GPUs of the nodes that a file describes: Karpenter's NodePools, Kueue's flavors, GKE's classes."""
+    names: Names = ()
+    for document in documents:
+        spec = document.get("spec") if document.get("kind") in POOLS else None
+        if not isinstance(spec, Mapping):
+            continue
+        inner = (spec.get("template") or {}).get("spec") or spec
+        terms = [{"matchExpressions": inner.get("requirements") or ()}]
+        kinds = [gpu["type"] for each in spec.get("priorities") or () if "type" in (gpu := each.get("gpu") or {})]
+        nodes = {"nodeSelector": spec.get("nodeLabels"), "nodeSelectorTerms": terms}
+        names = _union((names, gpus_named(nodes), (named_gpu(str(kind), OF_GKE) for kind in kinds)))
+    return names
 
 
 def _expressions(term: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
@@ -68,7 +84,7 @@ def _of_label(key: str, text: str, values: Mapping[str, list[str]]) -> Names:
     elif PRODUCTS.fullmatch(key):
         names = _of_product(key, text, values)
     elif OTHERS.search(key) and not text.isdigit():
-        names = tuple(named for named in (named_gpu(text),) if named.gpu is not None)
+        names = tuple(named for named in (named_gpu(text),) if named.gpu or named.problem)
     else:
         names = ()
     return tuple(replace(named, text=label) for named in names)
@@ -83,7 +99,7 @@ def _of_product(key: str, text: str, values: Mapping[str, list[str]]) -> Names:
     return (named_gpu(text, OF_GKE if "gke" in key else OF_AWS if "aws" in key else {}),)
 
 
-def _union(parts: Iterable[Names]) -> Names:
+def _union(parts: Iterable[Iterable[NamedGpu]]) -> Names:
     return tuple(dict.fromkeys(named for part in parts for named in part))
 
 
