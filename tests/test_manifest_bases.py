@@ -105,6 +105,42 @@ FILES: dict[str, tuple[str, dict[str, Any]]] = {
                     resources: {limits: {nvidia.com/gpu: 2}}}
         """, VLLM | {"engine_version": "0.11.0", "max_num_seqs": 32, "tensor_parallel_size": 2, "gpu": "l40s",
                      "data_parallel_size": 2}),
+    "KServe's preset with templates": ("""
+        kind: LLMInferenceServiceConfig
+        spec:
+          model: {uri: "hf://m/m", name: chat}
+          parallelism: {data: 4, dataLocal: 2, tensor: 2}
+          template:
+            containers:
+            - name: main
+              command: [/bin/sh, -c]
+              args:
+              - |-
+                eval "exec vllm serve \\
+                  /mnt/models \\
+                  --served-model-name "{{ .Spec.Model.Name }}" "{{ .ObjectMeta.Namespace }}/{{ .Spec.Model.Name }}" \\
+                  {{- if .Spec.Parallelism.Expert -}}--enable-expert-parallel{{- end }} \\
+                  {{- if .Spec.Parallelism.Tensor -}}--tensor-parallel-size {{ .Spec.Parallelism.Tensor }}{{- end }} \\
+                  --data-parallel-size {{ or .Spec.Parallelism.Data 1 }} \\
+                  --data-parallel-size-local {{ or .Spec.Parallelism.DataLocal 1 }} \\
+                  {{ kvTransferConfig .Spec.KVCacheOffloading }} \\
+                  ${VLLM_ADDITIONAL_ARGS} \\
+                  $@"
+              - --
+        """, VLLM | {"tensor_parallel_size": 2, "data_parallel_size": 4, "router": "vllm-dp"}),
+    "OME's service with its model's name": ("""
+        kind: ServingRuntime
+        metadata: {name: srt}
+        spec:
+          acceleratorRequirements: {acceleratorClasses: [nvidia-h100]}
+          engineConfig: {runner: {image: "lmsysorg/sglang:v0.5.5", command: [/bin/bash, -lc, --],
+                                    args: ["python3 -m sglang.launch_server --model-path=$MODEL_PATH --tp-size=4"]}}
+        ---
+        kind: InferenceService
+        metadata: {name: chat}
+        spec: {runtime: {name: srt}, model: {name: m/m}, engine: {minReplicas: 2}}
+        """, {"engine": "sglang", "engine_version": "0.5.5", "model": "m/m", "tensor_parallel_size": 4,
+              "data_parallel_size": 2, "gpu": "h100-sxm"}),
     "a service on a configuration of the file": (f"""{CONFIG}
         ---
         kind: LLMInferenceServiceConfig

@@ -33,7 +33,8 @@ def _on_bases(document: Document, bases: Mapping[str, Document], used: set[str])
         used.add(runtime["name"])
         base = bases[runtime["name"]].get("spec") or {}
         parts = {over: merged(base[key], spec.get(over)) for key, over in OF_RUNTIME if key in base}
-        return {**document, "spec": {**spec, **parts}}
+        rest = {key: value for key, value in base.items() if key not in dict(OF_RUNTIME)}
+        return {**document, "spec": {**rest, **spec, **parts}}
     if isinstance(predictor := spec.get("predictor"), Mapping):
         return {**document, "spec": {**spec, "predictor": _on_runtime(predictor, bases, used)}}
     names = [each.get("name") if isinstance(each, Mapping) else each for each in spec.get("baseRefs") or ()]

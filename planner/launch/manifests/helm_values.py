@@ -1,7 +1,6 @@
 """Values of Helm charts: vLLM's production stack, and llm-d's model service."""
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,9 +13,9 @@ from planner.launch.manifests.containers import (
     text_of,
     words_of,
 )
+from planner.launch.manifests.go_templates import rendered
 from planner.launch.manifests.node_labels import gpus_named, of_resources
 
-VALUE = re.compile(r"\{\{-?\s*\.Values\.([\w.]+)\s*(?:\|[^}]*)?-?\}\}")
 ROLES = {"kv_producer": "prefill", "kv_consumer": "decode"}
 # Keys of vllmConfig in the stack's template deployment-vllm-multi.yaml.
 STACK_FLAGS = {"maxModelLen": "--max-model-len", "dtype": "--dtype", "tensorParallelSize": "--tensor-parallel-size",
@@ -91,7 +90,7 @@ def of_llmd(document: Mapping[str, Any]) -> Iterator[Described]:
         allowed = {"key": kinds.get("labelKey"), "values": kinds.get("labelValues")}
         names = gpus_named({"nodeSelectorTerms": [{"matchExpressions": [allowed]}], **values})
         for container in values.get("containers") or ():
-            container = _rendered(container, document)
+            container = rendered(container, {"Values": document})
             command, is_vllm = _llmd_command(container, str(artifacts.get("name")), sizes["TP_SIZE"])
             around = Around(place=f"container {container.get('name', '')} of {part}",
                             replicas=count_of(values.get("replicas")), role=part if len(parts) > 1 else "both",
@@ -110,19 +109,3 @@ def _llmd_command(container: Mapping[str, Any], model: str, tensor_parallel_size
     if count_of(tensor_parallel_size) > 1 and not any("tensor" in word or word == "-tp" for word in arguments):
         words.append(f"--tensor-parallel-size={tensor_parallel_size}")
     return words, True
-
-
-def _rendered(value: Any, document: Mapping[str, Any]) -> Any:
-    """Return a value of a chart with the values that its templates name."""
-    if isinstance(value, Mapping):
-        return {key: _rendered(part, document) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_rendered(part, document) for part in value]
-    return VALUE.sub(lambda match: _looked_up(match, document), value) if isinstance(value, str) else value
-
-
-def _looked_up(match: re.Match[str], document: Mapping[str, Any]) -> str:
-    found: Any = document
-    for key in match[1].split("."):
-        found = found.get(key) if isinstance(found, Mapping) else None
-    return match[0] if found is None else str(found)

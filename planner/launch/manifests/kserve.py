@@ -1,5 +1,6 @@
 """KServe: InferenceServices with a container or a model, LLMInferenceServices, and their configurations."""
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -14,12 +15,14 @@ from planner.launch.manifests.containers import (
     environment_of,
     words_of,
 )
+from planner.launch.manifests.go_templates import rendered
 from planner.launch.manifests.kubernetes import of_pod
 from planner.launch.manifests.node_labels import gpus_named
 
 RUNTIMES_OWN = ("--model-name", "--model-dir", "--model-id", "--model-revision", "--backend", "--task",
                 "--predictor-config", "--http-port", "--grpc-port", "--enable-docs-url")
 KINDS = ("InferenceService", "LLMInferenceService", "LLMInferenceServiceConfig")
+EVALUATED = re.compile(r'\beval "((?:exec )?vllm serve\b.*)"', re.DOTALL)  # the command of a preset
 EXTRA = "VLLM_ADDITIONAL_ARGS"  # the variable with arguments beside those of llm-d's template
 
 
@@ -37,6 +40,7 @@ def of_kserve(document: Mapping[str, Any]) -> Iterator[Described]:
         bounds = _bounds(predictor)
         yield from (replace(engine, notes=(*engine.notes, *bounds)) for engine in _of_predictor(predictor, place))
         return
+    spec = rendered(spec, {"Spec": spec, "ObjectMeta": document.get("metadata"), "GlobalConfig": {}})
     model = hub_name((spec.get("model") or {}).get("uri")) or (spec.get("model") or {}).get("name")
     prefill = spec.get("prefill")
     parts = {"decode": spec} | ({"prefill": prefill} if isinstance(prefill, Mapping) else {})
@@ -46,7 +50,8 @@ def of_kserve(document: Mapping[str, Any]) -> Iterator[Described]:
         if document["kind"].endswith("Config") and not isinstance(part.get("template"), Mapping):
             continue  # settings of another part, as of the router
         for engine in _of_llm_part(part, model, f"{place}, {role}" if prefill else place, role if prefill else "both"):
-            yield replace(engine, notes=(*engine.notes, *notes))
+            variables = {name: value for name, value in engine.variables.items() if name != EXTRA}
+            yield replace(engine, notes=(*engine.notes, *notes), variables=variables)
 
 
 def _bounds(predictor: Mapping[str, Any]) -> tuple[str, ...]:
@@ -110,8 +115,9 @@ def _of_llm_part(part: Mapping[str, Any], model: Any, place: str, role: str) -> 
     has_own = bool(container.get("command"))
     if has_own:
         words = [*words_of(container.get("command")), *words_of(container.get("args"))]
-    words = words if model is None else [str(model) if word == MOUNTED else word for word in words]
+    words = [EVALUATED.sub(r"\1", word if model is None else word.replace(MOUNTED, str(model))) for word in words]
     nodes = count_of(parallelism.get("data")) // max(count_of(parallelism.get("dataLocal")), 1)
     yield from engines_of(container, Around(place=place, replicas=count_of(part.get("replicas")), role=role,
                                             nodes=max(nodes, 1) if "dataLocal" in parallelism else 1,
-                                            gpu_names=gpus_named(pod)), command=words, has_entrypoint=has_own)
+                                            gpu_names=gpus_named(pod)), command=words, has_entrypoint=has_own,
+                          variables={EXTRA: ""})
