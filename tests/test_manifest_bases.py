@@ -165,7 +165,7 @@ def test_a_file_is_read_as_it_deploys(kind: str, tmp_path: Path) -> None:
     (tmp_path / "file.yaml").write_text(dedent(text))
     launch = read_launch(str(tmp_path / "file.yaml"))
     assert launch.options == expected
-    assert [note for note in launch.notes if "names the GPU" not in note] == []
+    assert [note for note in launch.notes if "names its GPU" not in note] == []
 
 
 def test_an_engine_beside_a_decoder_prefills(tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ def test_a_file_is_read_as_it_deploys(kind: str, tmp_path: Path) -> None:
         (tmp_path / other).write_text(content)
     launch = read_launch(str(tmp_path / name))
     assert launch.options == expected
-    assert [note for note in launch.notes if "names the GPU" not in note] == []
+    assert [note for note in launch.notes if "names its GPU" not in note] == []
 
 
 @pytest.mark.parametrize("kind", ["RoleBasedGroup", "StormService"])

@@ -50,7 +50,7 @@ def test_of_several_gpus_the_one_that_is_given_counts(resources: str, tmp_path: 
     assert read(path, text, "NVIDIA H100 80GB HBM3") == (None, 1, [])
     name, tensor_parallel_size, (note,) = read(path, text, "h100-pcie")
     assert (name, tensor_parallel_size) == (None, 1)
-    assert note.startswith("--from-command: line 1 of the task names the GPU H100")
+    assert note.startswith("--from-command: line 1 of the task names its GPU (H100")
     with pytest.raises(UsageError, match=r"task offers several kinds of GPUs: L40S:2, H100.*; choose one with"):
         read(path, text)
     with pytest.raises(UsageError, match="offers several kinds of GPUs: L40S:2, H100"):
@@ -98,21 +98,21 @@ def test_an_affinity_names_the_gpu(tmp_path: Path) -> None:
 def test_an_option_outranks_the_file_with_a_note(tmp_path: Path) -> None:
     text = POD.format("nodeSelector: {nvidia.com/gpu.product: NVIDIA-B400}", ONE)
     assert read(tmp_path / "pod.yaml", text, "h100-sxm") == (None, 1, [
-        "--from-command: container engine of Pod names the GPU nvidia.com/gpu.product: NVIDIA-B400, and --gpu h100-sxm "
-        "replaces it"])
+        "--from-command: container engine of Pod names its GPU (nvidia.com/gpu.product: NVIDIA-B400), and --gpu "
+        "h100-sxm replaces it"])
 
 
 @pytest.mark.parametrize(("pod", "limits", "said"), [
     ("nodeSelector: {nvidia.com/gpu.product: NVIDIA-B400}", ONE,
-     "container engine of Pod names nvidia.com/gpu.product: NVIDIA-B400: unknown GPU 'NVIDIA-B400'; did you mean"),
+     "engine of Pod names its accelerator (nvidia.com/gpu.product: NVIDIA-B400): unknown GPU 'NVIDIA-B400'; did you"),
     ("nodeSelector: {cloud.google.com/gke-tpu-accelerator: tpu-v6e-slice}", "{google.com/tpu: 4}",
-     "names cloud.google.com/gke-tpu-accelerator: tpu-v6e-slice: a TPU of Google; give --gpu"),
+     "names its accelerator (cloud.google.com/gke-tpu-accelerator: tpu-v6e-slice): a TPU of Google; give --gpu"),
     ("restartPolicy: Never", "{aws.amazon.com/neuron: 4}",
-     "names aws.amazon.com/neuron: an AWS Trainium or Inferentia"),
-    ("nodeSelector: {node.kubernetes.io/instance-type: trn2.48xlarge}", ONE, "trn2.48xlarge: an AWS Trainium"),
+     "names its accelerator (aws.amazon.com/neuron): an AWS Trainium or Inferentia"),
+    ("nodeSelector: {node.kubernetes.io/instance-type: trn2.48xlarge}", ONE, "trn2.48xlarge): an AWS Trainium"),
     ("nodeSelector: {node.kubernetes.io/instance-type: m7i.large}", ONE, "an instance type whose GPU is not known"),
     ("restartPolicy: Never", "{nvidia.com/mig-3g.40gb: 1}",
-     "names MIG 3g.40gb: a slice of a GPU that the file does not"),
+     "names its accelerator (MIG 3g.40gb): a slice of a GPU that the file does not"),
     ("nodeSelector: {karpenter.k8s.aws/instance-gpu-name: a100}", ONE, "offers several kinds of GPUs"),
 ])
 def test_an_accelerator_without_a_profile_is_named(pod: str, limits: str, said: str, tmp_path: Path) -> None:

@@ -100,14 +100,14 @@ def on_gpu(source: Described, gpu: str | None) -> Described:
                          f"with --gpu{', or give the command with its number of GPUs' if gpu else ''}")
     if gpu is None and named.gpu is None:
         why = named.problem or str(UnknownNameError("GPU", named.text.rpartition(": ")[2], gpu_names()))
-        raise UsageError(f"--from-command: {source.place} names {named.text}: {why}; give --gpu for a prediction on a "
-                         f"GPU of the catalog")
+        raise UsageError(f"--from-command: {source.place} names its accelerator ({named.text}): {why}; give --gpu for "
+                         f"a prediction on a GPU of the catalog")
     notes, options = list(engine.notes), dict(engine.options)
     if gpu is None:
-        notes.append(f"names the GPU {named.text}: {named.gpu} is predicted, and --gpu replaces it")
+        notes.append(f"names its GPU ({named.text}); {named.gpu} is predicted, and --gpu replaces it")
         options["gpu"] = named.gpu
     elif named.gpu not in wanted:
-        notes.append(f"names the GPU {_texts(chosen)}, and --gpu {gpu} replaces it")
+        notes.append(f"names its GPU ({_texts(chosen)}), and --gpu {gpu} replaces it")
     if named.is_shared:
         notes.append("shares its GPU with other pods; their load is not modelled")
     return replace(engine, replicas=source.replicas, options=options, notes=tuple(notes))

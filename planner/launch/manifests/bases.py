@@ -29,15 +29,16 @@ def _on_bases(document: Document, bases: Mapping[str, Document], used: set[str])
     if not isinstance(spec, Mapping):
         return document
     runtime = spec.get("runtime")
-    if document.get("kind") == "InferenceService" and isinstance(runtime, Mapping) and runtime.get("name") in bases:
-        used.add(runtime["name"])
-        base = bases[runtime["name"]].get("spec") or {}
+    name = str(runtime.get("name")) if isinstance(runtime, Mapping) else ""
+    if document.get("kind") == "InferenceService" and name in bases:
+        used.add(name)
+        base = bases[name].get("spec") or {}
         parts = {over: merged(base[key], spec.get(over)) for key, over in OF_RUNTIME if key in base}
         rest = {key: value for key, value in base.items() if key not in dict(OF_RUNTIME)}
         return {**document, "spec": {**rest, **spec, **parts}}
     if isinstance(predictor := spec.get("predictor"), Mapping):
         return {**document, "spec": {**spec, "predictor": _on_runtime(predictor, bases, used)}}
-    names = [each.get("name") if isinstance(each, Mapping) else each for each in spec.get("baseRefs") or ()]
+    names = [str(each.get("name")) if isinstance(each, Mapping) else str(each) for each in spec.get("baseRefs") or ()]
     whole: Any = {}
     for name in (name for name in names if name in bases):
         used.add(name)
@@ -52,11 +53,11 @@ def _on_runtime(predictor: Mapping[str, Any], bases: Mapping[str, Document], use
     Source: `MergeRuntimeContainers` in pkg/controller/v1beta1/inferenceservice/utils.
     """
     model = predictor.get("model")
-    name = model.get("runtime") if isinstance(model, Mapping) else None
+    name = str(model.get("runtime")) if isinstance(model, Mapping) else ""
     spec = bases[name].get("spec") or {} if name in bases else {}
     if not isinstance(model, Mapping) or not spec.get("containers"):
         return predictor
-    used.add(str(name))
+    used.add(name)
     first, *others = spec["containers"]
     arguments = [*(first.get("args") or ()), *(model.get("args") or ())]
     source = hub_name(model.get("storageUri"))
