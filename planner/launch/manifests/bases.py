@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from planner.launch.beginnings import find_launch
+
 Document = Mapping[str, Any]
 MOUNTED = "/mnt/models"  # the folder at which KServe puts the model
 OF_MODEL = ("runtime", "modelFormat", "storageUri", "storage", "args")  # keys of a model that are not its container's
@@ -55,14 +57,15 @@ def _on_runtime(predictor: Mapping[str, Any], bases: Mapping[str, Document], use
     model = predictor.get("model")
     name = str(model.get("runtime")) if isinstance(model, Mapping) else ""
     spec = bases[name].get("spec") or {} if name in bases else {}
-    if not isinstance(model, Mapping) or not spec.get("containers"):
+    first, *others = spec.get("containers") or [{}]
+    words = [str(first.get("image")), *(first.get("command") or ()), *(first.get("args") or ())]
+    if not isinstance(model, Mapping) or find_launch([str(word) for word in words if word != "--"]) is None:
         return predictor
     used.add(name)
-    first, *others = spec["containers"]
     arguments = [*(first.get("args") or ()), *(model.get("args") or ())]
     source = hub_name(model.get("storageUri"))
-    words = [str(word) if source is None else str(word).replace(MOUNTED, source) for word in arguments]
-    container = merged(first, {key: value for key, value in model.items() if key not in OF_MODEL}) | {"args": words}
+    texts = [str(word) if source is None else str(word).replace(MOUNTED, source) for word in arguments]
+    container = merged(first, {key: value for key, value in model.items() if key not in OF_MODEL}) | {"args": texts}
     pod = {key: value for key, value in predictor.items() if key != "model"}
     return {**spec, **pod, "containers": [container, *others]}
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from planner.launch.described import Described
 from planner.launch.gpu_offers import SMALLEST, Offer, offer_of, texts_of
-from planner.launch.manifests.containers import Around, count_of, engines_of, environment_of, text_of
+from planner.launch.manifests.containers import Around, count_of, engines_of, environment_of, scaling, text_of
 from planner.launch.named_gpus import named_instance
 from planner.launch.scripts.python_engines import stated
 
@@ -32,9 +32,8 @@ def _of_offer(document: Mapping[str, Any], offer: Offer) -> Iterator[Described]:
     policy = service.get("replica_policy") or {}
     own = document.get("replicas", service.get("replicas", policy.get("min_replicas")))
     least, _, most = str(1 if own is None else own).partition("..")  # dstack's 1..4
-    most = most or str(policy.get("max_replicas", least))
-    notes = () if most in ("", least) else (f"scales from {least} to {most} replicas; {max(count_of(least), 1)} are "
-                                            f"predicted, and --autoscale replays a scaler",)
+    replicas = max(count_of(least), 1)
+    notes = scaling(least, most or policy.get("max_replicas"), replicas)
     variables = {} if gpus is None else {"SKYPILOT_NUM_GPUS_PER_NODE": str(gpus), "DSTACK_GPUS_NUM": str(gpus * nodes),
                                          "DSTACK_GPUS_PER_NODE": str(gpus)}
     variables |= {"SKYPILOT_NUM_NODES": str(nodes), "SKYPILOT_NODE_RANK": "0", "DSTACK_NODES_NUM": str(nodes),
@@ -44,7 +43,7 @@ def _of_offer(document: Mapping[str, Any], offer: Offer) -> Iterator[Described]:
     environment = {**environment_of(document.get("envs")), **environment_of(document.get("env"))}
     container = {"image": None if image is None else image.removeprefix("docker:"), "env": environment,
                  "resources": {"limits": {"gpu": gpus}}}
-    around = Around(place="the task", replicas=max(count_of(least), 1), nodes=nodes, gpu_names=offer.names)
+    around = Around(place="the task", replicas=replicas, nodes=nodes, gpu_names=offer.names)
     for engine in engines_of(container, around, command=["sh", "-c", script], variables=variables):
         kept = {name: value for name, value in engine.variables.items() if name not in variables}
         yield replace(engine, notes=(*engine.notes, *notes), variables=kept,

@@ -90,6 +90,19 @@ def _number_after(name: str, words: Sequence[str]) -> int | None:
     return None
 
 
+def scaling(least: Any, most: Any, predicted: int) -> tuple[str, ...]:
+    """Say that replicas come and go; 0 at most is no upper bound, and None is as many as at least."""
+    if most is None or str(most) == str(least):
+        return ()
+    bounds = f"{least} replicas, without an upper bound" if str(most) == "0" else f"{least} to {most} replicas"
+    return (f"scales from {bounds}; {predicted} are predicted, and --autoscale replays a scaler",)
+
+
+def title(document: Mapping[str, Any]) -> str:
+    """Return the kind and the name of a document."""
+    return f"{document['kind']} {(document.get('metadata') or {}).get('name', '')}".strip()
+
+
 def environment_of(entries: Any) -> dict[str, str]:
     """Return variables with their values, of a list of names and values, of texts NAME=value, or of a mapping."""
     if isinstance(entries, Mapping):

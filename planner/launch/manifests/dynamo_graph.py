@@ -10,11 +10,6 @@ from planner.launch.manifests.node_labels import gpus_named
 ROLES = ("prefill", "decode")
 
 
-def is_dynamo(document: Mapping[str, Any]) -> bool:
-    """Tell whether a document is a graph of Dynamo."""
-    return document.get("kind") == "DynamoGraphDeployment" and isinstance(document.get("spec"), Mapping)
-
-
 def of_dynamo(document: Mapping[str, Any]) -> Iterator[Described]:
     """Yield the workers of a graph that run an engine."""
     spec = document["spec"]

@@ -13,6 +13,8 @@ from planner.launch.manifests.containers import (
     count_of,
     engines_of,
     environment_of,
+    scaling,
+    title,
     words_of,
 )
 from planner.launch.manifests.go_templates import rendered
@@ -21,25 +23,21 @@ from planner.launch.manifests.node_labels import gpus_named
 
 RUNTIMES_OWN = ("--model-name", "--model-dir", "--model-id", "--model-revision", "--backend", "--task",
                 "--predictor-config", "--http-port", "--grpc-port", "--enable-docs-url")
-KINDS = ("InferenceService", "LLMInferenceService", "LLMInferenceServiceConfig")
 EVALUATED = re.compile(r'\beval "((?:exec )?vllm serve\b.*)"', re.DOTALL)  # the command of a preset
 EXTRA = "VLLM_ADDITIONAL_ARGS"  # the variable with arguments beside those of llm-d's template
 
 
-def is_kserve(document: Mapping[str, Any]) -> bool:
-    """Tell whether a document is a service of KServe."""
-    return document.get("kind") in KINDS and isinstance(document.get("spec"), Mapping)
-
-
 def of_kserve(document: Mapping[str, Any]) -> Iterator[Described]:
-    """Yield the engines of a service of KServe."""
-    spec, name = document["spec"], (document.get("metadata") or {}).get("name", "")
-    place = f"{document['kind']} {name}".strip()
-    if document["kind"] == "InferenceService":
-        predictor = spec.get("predictor") or {}
-        bounds = _bounds(predictor)
-        yield from (replace(engine, notes=(*engine.notes, *bounds)) for engine in _of_predictor(predictor, place))
-        return
+    """Yield the engines of an InferenceService."""
+    predictor = document["spec"].get("predictor") or {}
+    least = count_of(predictor.get("minReplicas"))
+    notes = scaling(least, predictor.get("maxReplicas"), max(least, 1))
+    yield from (replace(engine, notes=(*engine.notes, *notes)) for engine in _of_predictor(predictor, title(document)))
+
+
+def of_llm_service(document: Mapping[str, Any]) -> Iterator[Described]:
+    """Yield the engines of an LLMInferenceService, or of a configuration for one."""
+    spec, place = document["spec"], title(document)
     spec = rendered(spec, {"Spec": spec, "ObjectMeta": document.get("metadata"), "GlobalConfig": {}})
     model = hub_name((spec.get("model") or {}).get("uri")) or (spec.get("model") or {}).get("name")
     prefill = spec.get("prefill")
@@ -52,15 +50,6 @@ def of_kserve(document: Mapping[str, Any]) -> Iterator[Described]:
         for engine in _of_llm_part(part, model, f"{place}, {role}" if prefill else place, role if prefill else "both"):
             variables = {name: value for name, value in engine.variables.items() if name != EXTRA}
             yield replace(engine, notes=(*engine.notes, *notes), variables=variables)
-
-
-def _bounds(predictor: Mapping[str, Any]) -> tuple[str, ...]:
-    """Say that a service's replicas come and go; Knative's have no upper bound if maxReplicas is 0 or not given."""
-    least, most = count_of(predictor.get("minReplicas")), count_of(predictor.get("maxReplicas"), 0)
-    if most == least or (most == 0 and "maxReplicas" not in predictor):
-        return ()
-    bounds = f"{least} to {most} replicas" if most else f"{least} replicas, without an upper bound"
-    return (f"scales from {bounds}; {max(least, 1)} are predicted, and --autoscale replays a scaler",)
 
 
 def _of_predictor(predictor: Mapping[str, Any], place: str) -> Iterator[Described]:

@@ -6,24 +6,26 @@ from typing import Any
 
 from planner.launch.described import Described
 from planner.launch.manifests.config_maps import SCRIPTS
-from planner.launch.manifests.containers import Around, count_of, engines_of, environment_of, gpus_of, text_of, words_of
+from planner.launch.manifests.containers import (
+    Around,
+    count_of,
+    engines_of,
+    environment_of,
+    gpus_of,
+    text_of,
+    title,
+    words_of,
+)
 from planner.launch.manifests.node_labels import gpus_named, of_resources
 from planner.launch.scripts.named_script import of_named_script
 
-KINDS = ("Pod", "Deployment", "Rollout", "StatefulSet", "ReplicaSet", "DaemonSet", "Job", "LeaderWorkerSet", "Service",
-         "ServingRuntime", "ClusterServingRuntime")
 ROLE_LABEL = "llm-d.ai/role"
-
-
-def is_kubernetes(document: Mapping[str, Any]) -> bool:
-    """Tell whether a document is a manifest of one of these kinds."""
-    return document.get("kind") in KINDS and isinstance(document.get("spec"), Mapping)
 
 
 def of_kubernetes(document: Mapping[str, Any]) -> Iterator[Described]:
     """Yield the engines of a manifest."""
-    spec, name = document["spec"], (document.get("metadata") or {}).get("name", "")
-    place, replicas = f"{document['kind']} {name}".strip(), count_of(spec.get("replicas"))
+    spec, place = document["spec"], title(document)
+    replicas = count_of(spec.get("replicas"))
     group = spec.get("leaderWorkerTemplate")
     if isinstance(group, Mapping):
         size = count_of(group.get("size"))

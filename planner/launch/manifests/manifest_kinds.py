@@ -13,7 +13,7 @@ from planner.launch.manifests.bases import with_bases
 from planner.launch.manifests.cloud_tasks import is_cloud_task, of_cloud_task
 from planner.launch.manifests.compose import is_compose, of_compose
 from planner.launch.manifests.config_maps import with_config_maps
-from planner.launch.manifests.dynamo_graph import is_dynamo, of_dynamo
+from planner.launch.manifests.dynamo_graph import of_dynamo
 from planner.launch.manifests.engine_config import is_engine_config, of_engine_config
 from planner.launch.manifests.helm_values import (
     is_image_chart,
@@ -23,28 +23,30 @@ from planner.launch.manifests.helm_values import (
     of_llmd,
     of_production_stack,
 )
-from planner.launch.manifests.kserve import is_kserve, of_kserve
-from planner.launch.manifests.kube_ai import is_kube_ai, of_kube_ai
-from planner.launch.manifests.kubernetes import is_kubernetes, of_kubernetes
+from planner.launch.manifests.kserve import of_llm_service
+from planner.launch.manifests.kube_ai import of_kube_ai
+from planner.launch.manifests.kubernetes import of_kubernetes
 from planner.launch.manifests.node_labels import gpus_of_pools
-from planner.launch.manifests.ome import is_ome, of_ome
-from planner.launch.manifests.ray_clusters import is_ray_cluster, of_ray_cluster
+from planner.launch.manifests.ome import of_runtime
+from planner.launch.manifests.ray_clusters import CLUSTERS, of_ray_cluster
 from planner.launch.manifests.ray_serve import is_ray, of_ray
-from planner.launch.manifests.role_groups import is_role_group, of_role_group
+from planner.launch.manifests.role_groups import of_role_group
 from planner.launch.manifests.trtllm_disaggregated import is_trtllm_disaggregated, of_trtllm_disaggregated
 
 Document = Mapping[str, Any]
 
-# What tells a kind, and what reads it with the file's path; the first that fits.
-KINDS: tuple[tuple[Callable[[Document], bool], Callable[[Document, Path], Iterator[Described]]], ...] = (
-    (is_ome, lambda document, _: of_ome(document)),
-    (is_kserve, lambda document, _: of_kserve(document)),
-    (is_dynamo, lambda document, _: of_dynamo(document)),
+Reader = Callable[[Document], Iterator[Described]]
+# The reader of each kind of Kubernetes' documents.
+BY_KIND: Mapping[str, Reader] = {
+    **dict.fromkeys(("Pod", "Deployment", "Rollout", "StatefulSet", "ReplicaSet", "DaemonSet", "Job", "LeaderWorkerSet",
+                     "Service"), of_kubernetes),
+    **dict.fromkeys(("InferenceService", "ServingRuntime", "ClusterServingRuntime"), of_runtime),
+    **dict.fromkeys(("LLMInferenceService", "LLMInferenceServiceConfig"), of_llm_service),
+    **dict.fromkeys(("JobSet", "RoleBasedGroup", "StormService", "RoleSet"), of_role_group),
+    **dict.fromkeys(CLUSTERS, of_ray_cluster), "DynamoGraphDeployment": of_dynamo, "Model": of_kube_ai}
+# What tells another kind, and what reads it with the file's path; the first that fits.
+BY_KEYS: tuple[tuple[Callable[[Document], bool], Callable[[Document, Path], Iterator[Described]]], ...] = (
     (is_ray, lambda document, path: of_ray(document, path.parent)),
-    (is_ray_cluster, lambda document, _: of_ray_cluster(document)),
-    (is_role_group, lambda document, _: of_role_group(document)),
-    (is_kube_ai, lambda document, _: of_kube_ai(document)),
-    (is_kubernetes, lambda document, _: of_kubernetes(document)),
     (is_production_stack, lambda document, _: of_production_stack(document)),
     (is_llmd, lambda document, _: of_llmd(document)),
     (is_image_chart, lambda document, _: of_image_chart(document)),
@@ -53,6 +55,14 @@ KINDS: tuple[tuple[Callable[[Document], bool], Callable[[Document, Path], Iterat
     (is_trtllm_disaggregated, lambda document, _: of_trtllm_disaggregated(document)),
     (is_engine_config, of_engine_config),
 )
+
+
+def _engines(document: Document, path: Path) -> Iterator[Described] | None:
+    """Return the engines that a document launches; None if it is of no kind that is known."""
+    kind = str(document.get("kind"))
+    if kind in BY_KIND and isinstance(document.get("spec"), Mapping) and not is_ray(document):
+        return BY_KIND[kind](document)
+    return next((read(document, path) for is_kind, read in BY_KEYS if is_kind(document)), None)
 
 
 def read_manifest(path: Path) -> list[Described]:
@@ -86,9 +96,9 @@ def manifest_engines(text: str, path: Path, where: str) -> list[Described]:
     found, is_known = [], False
     for document in documents:
         try:
-            reader = next((read for is_kind, read in KINDS if is_kind(document)), None)
-            is_known |= reader is not None
-            found += [] if reader is None else list(reader(document, path))
+            engines = _engines(document, path)
+            is_known |= engines is not None
+            found += engines or ()
         except (AttributeError, LookupError, TypeError, ValueError, yaml.YAMLError) as error:
             raise UsageError(f"--from-command {where}: {_title(document)} has a key of another form than its kind has "
                              f"({error}); give the engine's command") from error

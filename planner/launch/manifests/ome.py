@@ -6,25 +6,20 @@ from typing import Any
 
 from planner.launch.described import Described
 from planner.launch.manifests.bases import merged
-from planner.launch.manifests.containers import count_of
-from planner.launch.manifests.kubernetes import of_pod
+from planner.launch.manifests.containers import count_of, scaling, title
+from planner.launch.manifests.kserve import of_kserve
+from planner.launch.manifests.kubernetes import of_kubernetes, of_pod
 from planner.launch.named_gpus import named_gpu
 
-KINDS = ("ClusterServingRuntime", "ServingRuntime", "InferenceService")
 PARTS = (("engineConfig", "prefill"), ("engine", "prefill"), ("decoderConfig", "decode"), ("decoder", "decode"))
 
 
-def is_ome(document: Mapping[str, Any]) -> bool:
-    """Tell whether a document is a runtime or a service of OME with parts of its own."""
-    spec = document.get("spec")
-    return document.get("kind") in KINDS and isinstance(spec, Mapping) and any(
-        isinstance(spec.get(key), Mapping) for key, _ in PARTS)
-
-
-def of_ome(document: Mapping[str, Any]) -> Iterator[Described]:
-    """Yield the engines of a runtime or service; an engine beside a decoder prefills."""
-    spec, name = document["spec"], (document.get("metadata") or {}).get("name", "")
+def of_runtime(document: Mapping[str, Any]) -> Iterator[Described]:
+    """Yield the engines of a runtime or service, OME's or KServe's; OME's engine beside a decoder prefills."""
+    spec = document["spec"]
     parts = [(spec[key], role) for key, role in PARTS if isinstance(spec.get(key), Mapping)]
+    if not parts:
+        yield from of_kserve(document) if document["kind"] == "InferenceService" else of_kubernetes(document)
     is_apart = len({role for _, role in parts}) > 1
     model = (spec.get("model") or {}).get("name")
     classes = (spec.get("acceleratorRequirements") or {}).get("acceleratorClasses") or ()
@@ -38,6 +33,8 @@ def of_ome(document: Mapping[str, Any]) -> Iterator[Described]:
         if model is not None:
             pod["containers"] = [merged({"env": [{"name": "MODEL_PATH", "value": model}]}, container)
                                  for container in pod["containers"]]
-        for engine in of_pod({"spec": pod}, f"{document['kind']} {name}".strip(), role=role if is_apart else "both",
-                             replicas=max(count_of(part.get("minReplicas")), 1), nodes=nodes):
-            yield replace(engine, gpu_names=engine.gpu_names or names)
+        replicas = max(count_of(part.get("minReplicas")), 1)
+        notes = scaling(part.get("minReplicas", 1), part.get("maxReplicas"), replicas)
+        for engine in of_pod({"spec": pod}, title(document), role=role if is_apart else "both", replicas=replicas,
+                             nodes=nodes):
+            yield replace(engine, gpu_names=engine.gpu_names or names, notes=(*engine.notes, *notes))

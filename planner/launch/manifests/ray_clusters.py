@@ -5,24 +5,18 @@ from dataclasses import replace
 from typing import Any
 
 from planner.launch.described import Described
-from planner.launch.manifests.containers import count_of, gpus_of
+from planner.launch.manifests.containers import count_of, gpus_of, title
 from planner.launch.manifests.kubernetes import of_pod
 from planner.launch.manifests.node_labels import gpus_named
 
 CLUSTERS: Mapping[str, tuple[str, ...]] = {  # keys from the specification of a kind to its cluster
     "RayCluster": (), "RayClusterFleet": ("template", "spec"), "RayClusterReplicaSet": ("template", "spec"),
-    "RayJob": ("rayClusterSpec",), "RayService": ("rayClusterConfig",)}
-
-
-def is_ray_cluster(document: Mapping[str, Any]) -> bool:
-    """Tell whether a document is a cluster of Ray."""
-    return document.get("kind") in CLUSTERS and isinstance(document.get("spec"), Mapping)
+    "RayService": ("rayClusterConfig",)}
 
 
 def of_ray_cluster(document: Mapping[str, Any]) -> Iterator[Described]:
     """Yield the engines that the pods of a cluster launch, each on the GPUs of all its nodes."""
-    spec, name = document["spec"], (document.get("metadata") or {}).get("name", "")
-    cluster = spec
+    spec = cluster = document["spec"]
     for key in CLUSTERS[document["kind"]]:
         cluster = cluster.get(key) or {}
     head, groups = cluster.get("headGroupSpec") or {}, cluster.get("workerGroupSpecs") or []
@@ -30,7 +24,7 @@ def of_ray_cluster(document: Mapping[str, Any]) -> Iterator[Described]:
                    for group in groups)]
     templates = [part.get("template") or {} for part in (head, *groups)]
     gpus = [count * _gpus(template) for count, template in zip(counts, templates, strict=True)]
-    place, replicas = f"{document['kind']} {name}".strip(), count_of(spec.get("replicas"))
+    place, replicas = title(document), count_of(spec.get("replicas"))
     names = next((names for template in templates if (names := gpus_named(template.get("spec") or {}))), ())
     for engine in (engine for template in templates for engine in of_pod(template, place, replicas=replicas)):
         yield replace(engine, gpus=sum(gpus) or None, gpu_names=engine.gpu_names or names)
