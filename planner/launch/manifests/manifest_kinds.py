@@ -1,6 +1,7 @@
 """The kinds of deployment files, and a file read as the first of them that it is."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -91,25 +92,33 @@ def manifest_engines(text: str, path: Path, where: str) -> list[Described]:
     ------
     UsageError : as `read_manifest`.
     """
-    documents = with_bases(with_config_maps([
-        part for document in _documents(text, where) for part in _parts(document)]))
-    found, is_known = [], False
+    documents = [part for document in _documents(text, where) for part in _parts(document)]
+    found: list[Described] = []
+    is_known = False
+    with _other_forms(where, documents):
+        documents, names = with_bases(with_config_maps(documents)), gpus_of_pools(documents)
     for document in documents:
-        try:
+        with _other_forms(where, [document]):
             engines = _engines(document, path)
             is_known |= engines is not None
             found += engines or ()
-        except (AttributeError, LookupError, TypeError, ValueError, yaml.YAMLError) as error:
-            raise UsageError(f"--from-command {where}: {_title(document)} has a key of another form than its kind has "
-                             f"({error}); give the engine's command") from error
     if found:
-        names = gpus_of_pools(documents)
         return [replace(engine, gpu_names=engine.gpu_names or names) for engine in found]
     titles = ", ".join(dict.fromkeys(map(_title, documents))) or "nothing"
     why = "none launches an engine that is known" if is_known else "no kind of deployment file that is known"
     raise UsageError(f"--from-command {where}: has {titles}: {why}; give the engine's command, or a file of "
                      f"Kubernetes, KServe, Dynamo, Ray Serve LLM, docker compose, SkyPilot, the production stack's or "
                      f"llm-d's Helm values, TensorRT-LLM's disaggregated servers, or an engine's own options")
+
+
+@contextmanager
+def _other_forms(where: str, documents: Sequence[Document]) -> Iterator[None]:
+    """Raise UsageError for keys of documents that have another form than their kinds have."""
+    try:
+        yield
+    except (AttributeError, LookupError, TypeError, ValueError, yaml.YAMLError) as error:
+        raise UsageError(f"--from-command {where}: {', '.join(dict.fromkeys(map(_title, documents)))} has a key of "
+                         f"another form than its kind has ({error}); give the engine's command") from error
 
 
 def _documents(text: str, where: str) -> list[Any]:
