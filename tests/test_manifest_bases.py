@@ -128,6 +128,19 @@ FILES: dict[str, tuple[str, dict[str, Any]]] = {
                   $@"
               - --
         """, VLLM | {"tensor_parallel_size": 2, "data_parallel_size": 4, "router": "vllm-dp"}),
+    "OME's runtime with the variables of its operator": ("""
+        kind: ClusterServingRuntime
+        spec:
+          engineConfig:
+            leader:
+              runner:
+                name: ome-container
+                image: lmsysorg/sglang:v0.5.5
+                command: [sh, -c, "python3 -m sglang.launch_server --model-path m/m --tp-size ${PARALLELISM_SIZE}
+                  --nnodes ${LWS_GROUP_SIZE} --node-rank ${LWS_WORKER_INDEX}"]
+                resources: {limits: {nvidia.com/gpu: 8}}
+            worker: {size: 1}
+        """, {"engine": "sglang", "engine_version": "0.5.5", "model": "m/m", "tensor_parallel_size": 16}),
     "OME's service with its model's name": ("""
         kind: ServingRuntime
         metadata: {name: srt}

@@ -51,9 +51,9 @@ def test_of_several_gpus_the_one_that_is_given_counts(resources: str, tmp_path: 
     name, tensor_parallel_size, (note,) = read(path, text, "h100-pcie")
     assert (name, tensor_parallel_size) == (None, 1)
     assert note.startswith("--from-command: line 1 of the task names its GPU (H100")
-    with pytest.raises(UsageError, match=r"task offers several kinds of GPUs: L40S:2, H100.*; choose one with"):
+    with pytest.raises(UsageError, match=r"task offers several kinds of GPUs: L40S:2 \(l40s\), H100.*; choose one"):
         read(path, text)
-    with pytest.raises(UsageError, match="offers several kinds of GPUs: L40S:2, H100"):
+    with pytest.raises(UsageError, match=r"several kinds of GPUs: L40S:2 \(l40s\), H100.* \(h100-sxm\); choose"):
         read(path, text, "h200-sxm")
 
 
@@ -87,7 +87,7 @@ def test_an_affinity_names_the_gpu(tmp_path: Path) -> None:
     path = tmp_path / "pod.yaml"
     assert read(path, POD.format(AFFINITY.format("[NVIDIA-H200]"), ONE))[0] == "h200-sxm"
     both = POD.format(AFFINITY.format("[NVIDIA-H200, NVIDIA-H100-80GB-HBM3]"), ONE)
-    with pytest.raises(UsageError, match=r"offers several kinds of GPUs: nvidia\.com/gpu\.product: NVIDIA-H200, nvid"):
+    with pytest.raises(UsageError, match=r"GPUs: nvidia\.com/gpu\.product: NVIDIA-H200 \(h200-sxm\), nvid"):
         read(path, both)
     assert read(path, both, "h100-sxm") == (None, 1, [])
     one = POD.format(f"nodeSelector: {{node.kubernetes.io/instance-type: p5.48xlarge}}\n  "
@@ -135,11 +135,13 @@ def test_a_mig_slice_is_that_of_the_gpu(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("argument", "gpu"), [
     ('gpu="H200"', "h200-sxm"), ('gpu="H100!:2"', "h100-sxm"), ("gpu=['H200', 'H200:2']", "h200-sxm"),
     ("gpu=modal.gpu.A100(size='80GB', count=2)", "a100-sxm"), ("gpu=modal.gpu.H100()", "h100-sxm"),
-    ('gpu="A100"', "a100-sxm-40gb"), ('gpu="any"', None), ("gpu=pick()", None),
+    ("gpu=OLD", "h100-sxm"),
+    ('gpu=f"H100:{pick()}"', "h100-sxm"), ('gpu="A100"', "a100-sxm-40gb"), ('gpu="any"', None), ("gpu=pick()", None),
     ("resources={'gpu': 1, 'gpu_type': 'nvidia-l4'}", "l4"),
 ])
 def test_a_decorator_names_the_gpu(argument: str, gpu: str | None) -> None:
-    text = (f"import modal, subprocess\napp = modal.App('a')\n@app.function({argument})\ndef serve():\n"
+    text = (f"import modal, subprocess\napp = modal.App('a')\nOLD = modal.gpu.H100(count=2)\n"
+            f"@app.function({argument})\ndef serve():\n"
             f"    subprocess.Popen(['vllm', 'serve', 'm/m'])\n")
     assert read_launch(text).options.get("gpu") == gpu
 

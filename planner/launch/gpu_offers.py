@@ -41,7 +41,8 @@ def offer_of(text: str, names: Mapping[str, str] = MappingProxyType({})) -> Offe
     (4, ['a100-sxm', 'h100-sxm'])
     """
     parts = [part.strip() for part in text.split(":") if part.strip() and part.strip().lower() not in ANY]
-    count = next((int(match[1]) for part in reversed(parts) if (match := NUMBER.fullmatch(part))), 1)
+    count = next((int(match[1]) for part in reversed(parts) if (match := NUMBER.fullmatch(part))),
+                 None if "$" in text else 1)
     memory = next((f"-{match[1]}gb" for part in parts if (match := MEMORY.fullmatch(part))), "")
     named = next((part.split(",") for part in parts if not NUMBER.fullmatch(part) and not MEMORY.fullmatch(part)), [])
     return Offer(count, tuple(_with_memory(name.strip(), memory, text, names) for name in named))

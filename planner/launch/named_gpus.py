@@ -95,8 +95,9 @@ def on_gpu(source: Described, gpu: str | None) -> Described:
     chosen = [offer for offer in offers if offer[1].gpu in wanted] or [
         offer for offer in offers if offer[1].gpu and _chip(offer[1].gpu) in map(_chip, wanted)] or offers
     engine, named = chosen[0]
+    listed = ", ".join(dict.fromkeys(f"{name.text} ({name.gpu})" if name.gpu else name.text for _, name in offers))
     if len({(*each.words, None if gpu else name.gpu or name.text) for each, name in chosen}) > 1:
-        raise UsageError(f"--from-command: {source.place} offers several kinds of GPUs: {_texts(offers)}; choose one "
+        raise UsageError(f"--from-command: {source.place} offers several kinds of GPUs: {listed}; choose one "
                          f"with --gpu{', or give the command with its number of GPUs' if gpu else ''}")
     if gpu is None and named.gpu is None:
         why = named.problem or str(UnknownNameError("GPU", named.text.rpartition(": ")[2], gpu_names()))
@@ -107,15 +108,11 @@ def on_gpu(source: Described, gpu: str | None) -> Described:
         notes.append(f"names its GPU ({named.text}); {named.gpu} is predicted, and --gpu replaces it")
         options["gpu"] = named.gpu
     elif named.gpu not in wanted:
-        notes.append(f"names its GPU ({_texts(chosen)}), and --gpu {gpu} replaces it")
+        texts = ", ".join(dict.fromkeys(name.text for _, name in chosen))
+        notes.append(f"names its GPU ({texts}), and --gpu {gpu} replaces it")
     if named.is_shared:
         notes.append("shares its GPU with other pods; their load is not modelled")
     return replace(engine, replicas=source.replicas, options=options, notes=tuple(notes))
-
-
-def _texts(offers: Iterable[tuple[Described, NamedGpu]]) -> str:
-    """Return the names of GPUs as their file writes them."""
-    return ", ".join(dict.fromkeys(named.text for _, named in offers))
 
 
 def _chip(gpu: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from planner.launch.described import Described
 from planner.launch.manifests.bases import merged
-from planner.launch.manifests.containers import count_of, scaling, title
+from planner.launch.manifests.containers import count_of, gpus_of, scaling, title
 from planner.launch.manifests.kserve import of_kserve
 from planner.launch.manifests.kubernetes import of_kubernetes, of_pod
 from planner.launch.named_gpus import named_gpu
@@ -30,9 +30,10 @@ def of_runtime(document: Mapping[str, Any]) -> Iterator[Described]:
         runner = pod.get("runner")
         pod["containers"] = [*([runner] if isinstance(runner, Mapping) else ()), *(pod.get("containers") or ())]
         nodes = 1 + count_of(worker.get("size")) if worker else 1
-        if model is not None:
-            pod["containers"] = [merged({"env": [{"name": "MODEL_PATH", "value": model}]}, container)
-                                 for container in pod["containers"]]
+        gpus = sum(gpus_of(container.get("resources")) or 0 for container in pod["containers"]) * nodes
+        given = {"MODEL_PATH": model, "PARALLELISM_SIZE": gpus or None}  # by OME's operator
+        env = [{"name": key, "value": str(value)} for key, value in given.items() if value is not None]
+        pod["containers"] = [merged({"env": env}, container) for container in pod["containers"]]
         replicas = max(count_of(part.get("minReplicas")), 1)
         notes = scaling(part.get("minReplicas", 1), part.get("maxReplicas"), replicas)
         for engine in of_pod({"spec": pod}, title(document), role=role if is_apart else "both", replicas=replicas,
