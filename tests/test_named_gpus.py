@@ -5,9 +5,11 @@ from textwrap import dedent
 
 import pytest
 
+from planner.deployment.pools import read_fleet
 from planner.errors import UsageError
 from planner.launch import launch_options, read_launch
 from planner.launch.named_gpus import named_gpu
+from planner.settings.scenario import Scenario
 
 TASK = "resources: {}\nrun: vllm serve m/m -tp $SKYPILOT_NUM_GPUS_PER_NODE\nservice: {{replicas: 2}}\n"
 POD = ("kind: Pod\nspec:\n  {}\n"
@@ -93,6 +95,30 @@ def test_an_affinity_names_the_gpu(tmp_path: Path) -> None:
     one = POD.format(f"nodeSelector: {{node.kubernetes.io/instance-type: p5.48xlarge}}\n  "
                      f"{AFFINITY.format('[NVIDIA-H200, NVIDIA-H100-80GB-HBM3]')}", ONE)
     assert read(path, one)[0] == "h100-sxm"
+
+
+def test_a_preferred_affinity_names_the_gpu(tmp_path: Path) -> None:
+    text = POD.format("affinity: {nodeAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, "
+                      "preference: {matchExpressions: [{key: cloud.google.com/gke-accelerator, operator: In, values: "
+                      "[nvidia-l4]}]}}]}}", ONE)
+    assert read(tmp_path / "pod.yaml", text)[0] == "l4"
+
+
+def test_one_of_several_options_chooses_the_gpu(tmp_path: Path) -> None:
+    text = TASK.format("{accelerators: {L40S:2, H100:1}}")
+    assert read(tmp_path / "task.yaml", text, "h200-sxm,h100-sxm") == (None, 1, [])
+    with pytest.raises(UsageError, match="choose one with --gpu, or give the command with its number of GPUs"):
+        read(tmp_path / "task.yaml", text, "l40s,h100-sxm")
+
+
+def test_the_gpu_of_a_fleet_outranks_the_files_of_its_pools(tmp_path: Path) -> None:
+    (tmp_path / "pod.yaml").write_text(POD.format("nodeSelector: {nvidia.com/gpu.product: NVIDIA-L40S}", ONE))
+    fleet = tmp_path / "fleet.toml"
+    fleet.write_text('[[pool]]\nmodel = "llama-3.1-8b"\nfrom_command = "pod.yaml"\n')
+    for gpu, expected, said in ((None, "l40s", "l40s is predicted"), ("h100-sxm", "h100-sxm", "--gpu h100-sxm replaces")):
+        (pool,) = read_fleet(fleet, Scenario(fleet=str(fleet), gpu=gpu))
+        assert pool.scenario.gpu == expected
+        assert any(said in note for note in pool.notes)
 
 
 def test_an_option_outranks_the_file_with_a_note(tmp_path: Path) -> None:

@@ -166,5 +166,6 @@ def _script(words: Sequence[str]) -> str | None:
     if not words or words[0].rpartition("/")[2] not in SHELLS:
         return None
     place = next((number for number, word in enumerate(words) if number and OF_A_SHELL.fullmatch(word)), None)
-    after = [] if place is None else [word for word in words[place + 1:] if word != "--"]  # ends the shell's options
-    return after[0] if after else None
+    rest = [] if place is None else words[place + 1:]
+    rest = rest[1:] if rest[:1] == ["--"] else rest  # the end of the shell's options
+    return rest[0] if rest else None
