@@ -115,7 +115,7 @@ def test_the_gpu_of_a_fleet_outranks_the_files_of_its_pools(tmp_path: Path) -> N
     (tmp_path / "pod.yaml").write_text(POD.format("nodeSelector: {nvidia.com/gpu.product: NVIDIA-L40S}", ONE))
     fleet = tmp_path / "fleet.toml"
     fleet.write_text('[[pool]]\nmodel = "llama-3.1-8b"\nfrom_command = "pod.yaml"\n')
-    for gpu, expected, said in ((None, "l40s", "l40s is predicted"), ("h100-sxm", "h100-sxm", "--gpu h100-sxm replaces")):
+    for gpu, expected, said in ((None, "l40s", "l40s is predicted"), ("h100-sxm", "h100-sxm", "h100-sxm replaces")):
         (pool,) = read_fleet(fleet, Scenario(fleet=str(fleet), gpu=gpu))
         assert pool.scenario.gpu == expected
         assert any(said in note for note in pool.notes)
