@@ -92,8 +92,9 @@ app = build_openai_app({"llm_configs": [config]})
     ("from ray.data.llm import vLLMEngineProcessorConfig\n"
      "vLLMEngineProcessorConfig(model_source='m/m', engine_kwargs={'max_model_len': 4096}, concurrency=2)",
      {"engine": "vllm", "usage_context": "engine_context", "max_model_len": 4096, "data_parallel_size": 2}),
-    (MODAL, {"engine": "vllm", "engine_version": "0.11.2", "tensor_parallel_size": 2, "fp32_matmul": "tf32"}),
-    (SGLANG_CLASS, {"engine": "sglang", "tensor_parallel_size": 8}),
+    (MODAL, {"engine": "vllm", "engine_version": "0.11.2", "tensor_parallel_size": 2, "fp32_matmul": "tf32",
+             "gpu": "h100-sxm"}),
+    (SGLANG_CLASS, {"engine": "sglang", "tensor_parallel_size": 8, "gpu": "h200-sxm"}),
     ("import os\nTP = int(os.getenv('TP', '2'))\nMODEL = os.environ.get('MODEL', 'm/m')\n"
      "os.system(f'''vllm serve {MODEL} \\\\\n  --tensor-parallel-size {TP}''')",
      {"engine": "vllm", "tensor_parallel_size": 2}),
@@ -141,7 +142,7 @@ def test_a_value_that_python_computes_is_refused(text: str, said: str) -> None:
 
 
 def test_the_gpus_that_a_platform_is_asked_for_are_noted() -> None:
-    notes = read_launch(MODAL).notes
+    notes = read_launch(MODAL, gpu="h100-sxm").notes
     assert notes == ("line 13 requests 4 GPUs, and its command uses 2; 2 are predicted",)
 
 

@@ -20,14 +20,15 @@ FILES: dict[str, tuple[str, str, dict[str, Any]]] = {
           vllm serve $MODEL --tensor-parallel-size $SKYPILOT_NUM_GPUS_PER_NODE --max-model-len 4096
         service: {replicas: 2, readiness_probe: /v1/models}
         """, ENGINE | {"engine_version": "0.10.2", "tensor_parallel_size": 8, "max_model_len": 4096,
-                       "data_parallel_size": 2}),
+                       "data_parallel_size": 2, "gpu": "h100-sxm"}),
     "SkyPilot, two nodes": ("task.yaml", """
         num_nodes: 2
         resources: {accelerators: {H100: 8}, image_id: "docker:lmsysorg/sglang:v0.5.5"}
         run: |
           python3 -m sglang.launch_server --model acme/chat-7b --nnodes ${SKYPILOT_NUM_NODES} \\
             --tp $((SKYPILOT_NUM_GPUS_PER_NODE * SKYPILOT_NUM_NODES)) --node-rank ${SKYPILOT_NODE_RANK}
-        """, {"engine": "sglang", "engine_version": "0.5.5", "model": "acme/chat-7b", "tensor_parallel_size": 16}),
+        """, {"engine": "sglang", "engine_version": "0.5.5", "model": "acme/chat-7b", "tensor_parallel_size": 16,
+            "gpu": "h100-sxm"}),
     "dstack": ("service.dstack.yml", f"""
         type: service
         image: {IMAGE}
@@ -37,7 +38,8 @@ FILES: dict[str, tuple[str, str, dict[str, Any]]] = {
             --tensor-parallel-size $DSTACK_GPUS_NUM
         resources: {{gpu: "H100:2"}}
         replicas: 2
-        """, ENGINE | {"engine_version": "0.11.0", "tensor_parallel_size": 2, "data_parallel_size": 2}),
+        """, ENGINE | {"engine_version": "0.11.0", "tensor_parallel_size": 2, "data_parallel_size": 2,
+                       "gpu": "h100-sxm"}),
     "KubeAI": ("model.yaml", """
         apiVersion: kubeai.org/v1
         kind: Model
@@ -48,7 +50,7 @@ FILES: dict[str, tuple[str, str, dict[str, Any]]] = {
           args: [--max-model-len=16384, --tensor-parallel-size=2]
           resourceProfile: nvidia-gpu-l4:2
           minReplicas: 3
-        """, ENGINE | {"max_model_len": 16384, "tensor_parallel_size": 2, "data_parallel_size": 3}),
+        """, ENGINE | {"max_model_len": 16384, "tensor_parallel_size": 2, "data_parallel_size": 3, "gpu": "l4"}),
     "an Argo Rollout": ("rollout.yaml", f"""
         kind: Rollout
         spec:
@@ -153,7 +155,7 @@ def test_a_file_is_read_as_it_deploys(kind: str, tmp_path: Path) -> None:
         (tmp_path / other).write_text(content)
     launch = read_launch(str(tmp_path / name))
     assert launch.options == expected
-    assert launch.notes == ()
+    assert [note for note in launch.notes if "names its GPU" not in note] == []
 
 
 @pytest.mark.parametrize("kind", ["RoleBasedGroup", "StormService"])

@@ -157,7 +157,8 @@ def _over_launch(launch: str, options: dict[str, Any], context: typer.Context,
 
     sources = {name: context.get_parameter_source(name) for name in options}
     given = {name: value for name, value in options.items() if getattr(sources[name], "name", "") == "COMMANDLINE"}
-    found, notes = launch_options(launch, model=given.get("model"), beside={} if lists else given)
+    beside = {name: value for name, value in given.items() if name == "gpu" or not lists}
+    found, notes = launch_options(launch, model=given.get("model"), beside=beside)
     defaults = {f.name: f.default for f in fields(Scenario)}
     others = [name for name, value in found.items() if name not in options and value != defaults[name]]
     own = {parameter.name for parameter in context.command.params}  # as `planner size` tries several numbers of ranks

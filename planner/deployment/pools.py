@@ -110,8 +110,8 @@ def _pool(name: str, values: Mapping[str, Any], folder: Path, scenario: Scenario
         if not isinstance(launch, str):
             raise UsageError(f"from_command = {launch!r}: must be text in quotes")
         launch = beside(folder, "from_command", launch)
-        found, notes = launch_options(launch, model=parse_scenario(options).model, role=role,
-                                      beside=options)
+        stated = options if scenario.gpu is None else {"gpu": scenario.gpu, **options}
+        found, notes = launch_options(launch, model=parse_scenario(options).model, role=role, beside=stated)
         options = found | options
     if "replicas" in values:
         if "autoscale" in values:

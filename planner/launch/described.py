@@ -5,6 +5,24 @@ from dataclasses import dataclass, field
 from typing import Any
 
 
+@dataclass(frozen=True, slots=True)
+class NamedGpu:
+    """A GPU as a file names it.
+
+    Parameters
+    ----------
+    text : of the file.
+    gpu : the catalog's name; None if the catalog does not have it.
+    problem : why the GPU has no prediction, if it is known: it is no GPU, or a slice of an unknown one.
+    is_shared : whether pods share the GPU by time slices.
+    """
+
+    text: str
+    gpu: str | None = None
+    problem: str = ""
+    is_shared: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
     """An engine that a file launches.
@@ -21,6 +39,8 @@ class Described:
     files : texts of files that its command names, by name, where the file has them.
     notes : what else a user should know, about the place.
     options : of `Scenario` that the file says beside the command, by name.
+    gpu_names : GPUs that the file names, one of which the engine runs on; none if it names none.
+    alternatives : the same engine with other numbers of GPUs, of which the file's platform takes one.
     """
 
     words: Sequence[str]
@@ -33,3 +53,5 @@ class Described:
     files: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
+    gpu_names: tuple[NamedGpu, ...] = ()
+    alternatives: "tuple[Described, ...]" = ()

@@ -17,6 +17,7 @@ from planner.launch.flag_names import flags_in, normal
 from planner.launch.manifests.dockerfile import is_dockerfile, of_dockerfile
 from planner.launch.manifests.manifest_kinds import manifest_engines, read_manifest
 from planner.launch.manifests.unit_file import is_unit_file, of_unit_file
+from planner.launch.named_gpus import of_gpu
 from planner.launch.roles import REMEDY
 from planner.launch.scripts.makefile import recipes_of
 from planner.launch.scripts.notebook_code import code_of
@@ -79,8 +80,12 @@ def check_no_path(command: str) -> None:
                          f"the command itself in quotes")
 
 
-def read_text(command: str, role: str = "both") -> Described:
+def read_text(command: str, role: str = "both", gpu: str | None = None) -> Described:
     """Read a launch out of a text: a command, or the lines of a script.
+
+    Parameters
+    ----------
+    role, gpu : as of `read_file`.
 
     Raises
     ------
@@ -89,11 +94,11 @@ def read_text(command: str, role: str = "both") -> Described:
     is_script = any(mark in command.replace("\\\n", "").strip() for mark in ("\n", ";", "$(("))
     launches = _of_text(command) if is_script else []
     if launches:
-        return _chosen("the text", launches, role)
+        return _chosen("the text", launches, role, gpu)
     return Described(words=split_words(command), place="the command")
 
 
-def read_file(path: Path, role: str = "both") -> Logged | Described:
+def read_file(path: Path, role: str = "both", gpu: str | None = None) -> Logged | Described:
     """Read a launch out of a file: a server's arguments in its log, a deployment file, or the line of a script.
 
     vLLM writes the arguments that differ from their defaults, SGLang all of them.
@@ -101,6 +106,7 @@ def read_file(path: Path, role: str = "both") -> Logged | Described:
     Parameters
     ----------
     role : of the engine that is looked for, where a file has several.
+    gpu : of the engine that is looked for, one or several separated by commas; None is any.
 
     Raises
     ------
@@ -109,7 +115,7 @@ def read_file(path: Path, role: str = "both") -> Logged | Described:
     if path.suffix.lower() in (".yaml", ".yml", ".json"):
         found = read_manifest(path)
         return _chosen(str(path), [each if each.role != "both" else replace(each, role=_role(each)) for each in found],
-                       role)
+                       role, gpu)
     version: str | None = None
     lines: list[str] = []
     lines_of_file = text_lines(path)
@@ -135,7 +141,7 @@ def read_file(path: Path, role: str = "both") -> Logged | Described:
         raise UsageError(f"--from-command {path}: launches no engine that is known; give a script with vllm serve, "
                          f"python -m sglang.launch_server or trtllm-serve in it, a deployment file (Kubernetes, "
                          f"compose, Helm values), or a server's log from its beginning")
-    return _chosen(str(path), launches, role)
+    return _chosen(str(path), launches, role, gpu)
 
 
 def _resolved(logged: Logged, later: Iterator[tuple[int, str]]) -> Logged:
@@ -206,7 +212,7 @@ def _with_roles(launches: Sequence[Described]) -> Sequence[Described]:
     return [replace(each, role=other) if each.role == "both" else each for each in launches]
 
 
-def _chosen(source: str, launches: Sequence[Described], role: str) -> Described:
+def _chosen(source: str, launches: Sequence[Described], role: str, gpu: str | None) -> Described:
     """Return the engine of a file that is asked for, with the replicas of all that are equal to it."""
     launches = _with_roles(launches)
     of_role = [each for each in launches if each.role == role] or [
@@ -214,24 +220,33 @@ def _chosen(source: str, launches: Sequence[Described], role: str) -> Described:
     if not of_role:
         raise UsageError(f"--from-command {source}: has no engine for {role}, only for {launches[0].role} "
                          f"({launches[0].place}); give the file that has one")
-    first = of_role[0]
+    of_role = of_gpu(of_role, gpu)
+    first, any_gpu = of_role[0], gpu is not None
     if role == "both" and len({each.role for each in of_role}) > 1:
         raise UsageError(f"--from-command {source}: launches separate engines for prefill and decode "
                          f"({', '.join(each.place for each in of_role)}); {REMEDY}")
-    if all(_deployment(each) == _deployment(first) for each in of_role):
+    if all(_deployment(each, any_gpu) == _deployment(first, any_gpu) for each in of_role):
         return replace(first, replicas=sum(each.replicas for each in of_role))
     places = ", ".join(each.place for each in of_role[:4])
-    remedy = REMEDY if len({each.role for each in of_role}) > 1 else (
+    remedy = REMEDY if len({each.role for each in of_role}) > 1 else "choose one with --gpu" if all(
+        _deployment(each, True) == _deployment(first, True) for each in of_role) else (
         "give the command of one of them, or each to a [[pool]] of a fleet's file as its from_command")
     raise UsageError(f"--from-command {source}: launches several engines that differ ({places}); {remedy}")
 
 
-def _deployment(launch: Described) -> tuple[str, ...]:
-    """Return the words of a launch that tell deployments apart: without those that differ between equal replicas."""
+def _deployment(launch: Described, any_gpu: bool) -> tuple[str, ...]:
+    """Return the words of a launch that tell deployments apart: without those that differ between equal replicas.
+
+    Parameters
+    ----------
+    any_gpu : whether deployments on different GPUs are equal.
+    """
     beginning = launched(launch.words)
     flags = (f"{flag}={value}" for flag, value in flags_in(beginning.engine, beginning.arguments)
              if normal(flag) not in OF_A_REPLICA)
-    return (beginning.engine, launch.role, *flags, *(f"{name}={value}" for name, value in launch.options.items()))
+    names = () if any_gpu else (str(named.gpu or named.text) for named in launch.gpu_names)
+    options = (f"{name}={value}" for name, value in launch.options.items())
+    return (beginning.engine, launch.role, *flags, *names, *options)
 
 
 def _arguments(text: str, sign: str) -> Iterator[tuple[str, Any]]:

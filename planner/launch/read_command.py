@@ -20,6 +20,7 @@ from planner.launch.described import Described
 from planner.launch.flag_names import find_flag, flags_in, names_of, normal
 from planner.launch.launch_file import Logged, check_no_path, file_of, read_file, read_text
 from planner.launch.longer_context import check_longer_context
+from planner.launch.named_gpus import on_gpu
 from planner.launch.settle import settle
 from planner.launch.take_flags import take_flag, take_variable
 from planner.launch.taken import Taken
@@ -58,7 +59,8 @@ class Launch:
     notes: tuple[str, ...] = ()
 
 
-def read_launch(command: str, *, reads_files: bool = True, model: str | None = None, role: str = "both") -> Launch:
+def read_launch(command: str, *, reads_files: bool = True, model: str | None = None, role: str = "both",
+                gpu: str | None = None) -> Launch:
     """Read what launches an engine: `vllm serve …`, `python -m sglang.launch_server …`, `trtllm-serve …`.
 
     Or the path of a file with it: a script, a deployment file (Kubernetes, compose, Helm values …), an engine's own
@@ -69,6 +71,7 @@ def read_launch(command: str, *, reads_files: bool = True, model: str | None = N
     reads_files : False refuses every file that the command names or is, as for text from a browser.
     model : given beside the command, whose own gives way to it.
     role : of the engine in a fleet: prefill, decode, or both.
+    gpu : given beside the command; it outranks the GPU that a file names. Several are separated by commas.
 
     >>> launch = read_launch("vllm serve Qwen/Qwen3-32B -tp 2 --max-num-seqs 256 --port 8000")
     >>> launch.options
@@ -83,7 +86,8 @@ def read_launch(command: str, *, reads_files: bool = True, model: str | None = N
     path = file_of(command) if reads_files else None
     if reads_files and path is None:
         check_no_path(command)
-    source = read_text(command, role) if path is None else read_file(path, role)
+    source = read_text(command, role, gpu) if path is None else read_file(path, role, gpu)
+    source = source if isinstance(source, Logged) else on_gpu(source, gpu)
     if isinstance(source, Logged):
         taken, notes = _of_log(source, role), []
     else:
@@ -120,7 +124,7 @@ def launch_options(command: str, *, reads_files: bool = True, model: str | None 
     ------
     UsageError : as `read_launch`.
     """
-    launch = read_launch(command, reads_files=reads_files, model=model, role=role)
+    launch = read_launch(command, reads_files=reads_files, model=model, role=role, gpu=beside.get("gpu"))
     options, engine = dict(launch.options), beside.get("engine")
     if engine not in ENGINES:
         return options, _notes(launch)

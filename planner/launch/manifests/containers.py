@@ -7,22 +7,25 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.launch.beginnings import OF_A_SHELL, find_launch
-from planner.launch.described import Described
+from planner.launch.described import Described, NamedGpu
 from planner.launch.manifests.config_maps import missing_sources
+from planner.launch.manifests.node_labels import of_resources
 from planner.launch.scripts.shell_script import script_launches
 
 REFERENCE = re.compile(r"\$\$|\$\((\w+)\)")  # of a variable, as Kubernetes puts it in
+COUNTED = re.compile(r"^gpus?$|/(?:gpu(?:\.shared)?|gaudi|mig-.+)$")  # resources that are GPUs
 SHELLS = ("sh", "bash", "ash", "dash", "zsh")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Around:
-    """What surrounds a container: its place in the file, replicas, role, and nodes of a replica."""
+    """What surrounds a container: its place in the file, replicas, role, nodes of a replica, and their GPUs."""
 
     place: str
     replicas: int = 1
     role: str = "both"
     nodes: int = 1
+    gpu_names: tuple[NamedGpu, ...] = ()
 
 
 def engines_of(container: Mapping[str, Any], around: Around, *, command: Sequence[str] | None = None,
@@ -55,7 +58,8 @@ def engines_of(container: Mapping[str, Any], around: Around, *, command: Sequenc
         if own_around is not None:
             yield Described(words=launch_words, place=place, files=files, image=image,
                             variables={**environment, **exported}, replicas=own_around.replicas, role=around.role,
-                            notes=(*_notes(container), *notes), gpus=None if gpus is None else gpus * own_around.nodes)
+                            notes=(*_notes(container), *notes), gpus=None if gpus is None else gpus * own_around.nodes,
+                            gpu_names=of_resources(around.gpu_names, container.get("resources")))
 
 
 def _notes(container: Mapping[str, Any]) -> tuple[str, ...]:
@@ -86,6 +90,19 @@ def _number_after(name: str, words: Sequence[str]) -> int | None:
     return None
 
 
+def scaling(least: Any, most: Any, predicted: int) -> tuple[str, ...]:
+    """Say that replicas come and go; 0 at most is no upper bound, and None is as many as at least."""
+    if most is None or str(most) == str(least):
+        return ()
+    bounds = f"{least} replicas, without an upper bound" if str(most) == "0" else f"{least} to {most} replicas"
+    return (f"scales from {bounds}; {predicted} are predicted, and --autoscale replays a scaler",)
+
+
+def title(document: Mapping[str, Any]) -> str:
+    """Return the kind and the name of a document."""
+    return f"{document['kind']} {(document.get('metadata') or {}).get('name', '')}".strip()
+
+
 def environment_of(entries: Any) -> dict[str, str]:
     """Return variables with their values, of a list of names and values, of texts NAME=value, or of a mapping."""
     if isinstance(entries, Mapping):
@@ -105,7 +122,7 @@ def gpus_of(resources: Any) -> int | None:
     for kind in ("limits", "requests"):
         part = resources.get(kind) if isinstance(resources, Mapping) else None
         for name, count in part.items() if isinstance(part, Mapping) else ():
-            if (str(name) in ("gpu", "gpus") or str(name).endswith("/gpu")) and str(count).isdigit():
+            if COUNTED.search(str(name)) and str(count).isdigit():
                 return int(count)
     return None
 
@@ -149,4 +166,6 @@ def _script(words: Sequence[str]) -> tuple[str, Sequence[str]] | None:
     if not words or words[0].rpartition("/")[2] not in SHELLS:
         return None
     place = next((number for number, word in enumerate(words) if number and OF_A_SHELL.fullmatch(word)), None)
-    return None if place is None or place + 1 >= len(words) else (words[place + 1], words[place + 3:])
+    rest = [] if place is None else words[place + 1:]
+    rest = rest[1:] if rest[:1] == ["--"] else rest  # the end of the shell's options
+    return (rest[0], rest[2:]) if rest else None

@@ -5,13 +5,9 @@ from typing import Any
 
 from planner.launch.described import Described
 from planner.launch.manifests.containers import Around, count_of, engines_of
+from planner.launch.manifests.node_labels import gpus_named
 
 ROLES = ("prefill", "decode")
-
-
-def is_dynamo(document: Mapping[str, Any]) -> bool:
-    """Tell whether a document is a graph of Dynamo."""
-    return document.get("kind") == "DynamoGraphDeployment" and isinstance(document.get("spec"), Mapping)
 
 
 def of_dynamo(document: Mapping[str, Any]) -> Iterator[Described]:
@@ -26,7 +22,7 @@ def of_dynamo(document: Mapping[str, Any]) -> Iterator[Described]:
         containers = pod.get("containers") or [pod.get("mainContainer") or {}]
         nodes = count_of((part.get("multinode") or {}).get("nodeCount"))
         around = Around(place=f"component {name}", replicas=count_of(part.get("replicas")),
-                        role=roles[name] if is_apart else "both", nodes=nodes)
+                        role=roles[name] if is_apart else "both", nodes=nodes, gpu_names=gpus_named(pod))
         for container in containers:
             yield from engines_of({"resources": part.get("resources"), "env": part.get("envs")} | container, around)
 

@@ -1,7 +1,6 @@
 """Values of Helm charts: vLLM's production stack, and llm-d's model service."""
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,8 +13,9 @@ from planner.launch.manifests.containers import (
     text_of,
     words_of,
 )
+from planner.launch.manifests.go_templates import rendered
+from planner.launch.manifests.node_labels import gpus_named, of_resources
 
-VALUE = re.compile(r"\{\{-?\s*\.Values\.([\w.]+)\s*(?:\|[^}]*)?-?\}\}")
 ROLES = {"kv_producer": "prefill", "kv_consumer": "decode"}
 # Keys of vllmConfig in the stack's template deployment-vllm-multi.yaml.
 STACK_FLAGS = {"maxModelLen": "--max-model-len", "dtype": "--dtype", "tensorParallelSize": "--tensor-parallel-size",
@@ -52,6 +52,7 @@ def of_production_stack(document: Mapping[str, Any]) -> Iterator[Described]:
                         image=f"{model.get('repository')}:{model.get('tag')}",
                         replicas=count_of(model.get("replicaCount")),
                         gpus=count_of(model["requestGPU"]) if "requestGPU" in model else None,
+                        gpu_names=of_resources(gpus_named(model), {"limits": {model.get("requestGPUType"): 1}}),
                         role=ROLES.get(str(cache.get("kvRole")), "both"))
 
 
@@ -66,7 +67,8 @@ def of_image_chart(document: Mapping[str, Any]) -> Iterator[Described]:
     image = document["image"]
     container = {"image": f"{image['repository']}:{image.get('tag', 'latest')}", "env": image.get("env"),
                  "resources": document.get("resources"), "command": image["command"]}
-    yield from engines_of(container, Around(place="the image", replicas=count_of(document.get("replicaCount"))))
+    yield from engines_of(container, Around(place="the image", replicas=count_of(document.get("replicaCount")),
+                                            gpu_names=gpus_named(document)))
 
 
 def is_llmd(document: Mapping[str, Any]) -> bool:
@@ -84,12 +86,15 @@ def of_llmd(document: Mapping[str, Any]) -> Iterator[Described]:
         parallelism = values.get("parallelism") or {}
         sizes = {"TP_SIZE": parallelism.get("tensor", 1), "DP_SIZE": parallelism.get("data", 1),
                  "DP_SIZE_LOCAL": parallelism.get("dataLocal", 1)}
+        kinds = values.get("acceleratorTypes") or {}
+        allowed = {"key": kinds.get("labelKey"), "values": kinds.get("labelValues")}
+        names = gpus_named({"nodeSelectorTerms": [{"matchExpressions": [allowed]}], **values})
         for container in values.get("containers") or ():
-            container = _rendered(container, document)
+            container = rendered(container, {"Values": document})
             command, is_vllm = _llmd_command(container, str(artifacts.get("name")), sizes["TP_SIZE"])
             around = Around(place=f"container {container.get('name', '')} of {part}",
                             replicas=count_of(values.get("replicas")), role=part if len(parts) > 1 else "both",
-                            nodes=count_of(parallelism.get("workers")))
+                            nodes=count_of(parallelism.get("workers")), gpu_names=names)
             yield from engines_of(container, around, command=command if is_vllm else None,
                                   variables={name: str(size) for name, size in sizes.items()})
 
@@ -104,19 +109,3 @@ def _llmd_command(container: Mapping[str, Any], model: str, tensor_parallel_size
     if count_of(tensor_parallel_size) > 1 and not any("tensor" in word or word == "-tp" for word in arguments):
         words.append(f"--tensor-parallel-size={tensor_parallel_size}")
     return words, True
-
-
-def _rendered(value: Any, document: Mapping[str, Any]) -> Any:
-    """Return a value of a chart with the values that its templates name."""
-    if isinstance(value, Mapping):
-        return {key: _rendered(part, document) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_rendered(part, document) for part in value]
-    return VALUE.sub(lambda match: _looked_up(match, document), value) if isinstance(value, str) else value
-
-
-def _looked_up(match: re.Match[str], document: Mapping[str, Any]) -> str:
-    found: Any = document
-    for key in match[1].split("."):
-        found = found.get(key) if isinstance(found, Mapping) else None
-    return match[0] if found is None else str(found)

@@ -1,55 +1,55 @@
-"""KServe: InferenceServices with a container or a model of the Hugging Face runtime, and LLMInferenceServices."""
+"""KServe: InferenceServices with a container or a model, LLMInferenceServices, and their configurations."""
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from planner.launch.described import Described
+from planner.launch.manifests.bases import MOUNTED, hub_name
 from planner.launch.manifests.containers import (
     Around,
     count_of,
     engines_of,
     environment_of,
+    scaling,
+    title,
     words_of,
 )
+from planner.launch.manifests.go_templates import rendered
 from planner.launch.manifests.kubernetes import of_pod
+from planner.launch.manifests.node_labels import gpus_named
 
 RUNTIMES_OWN = ("--model-name", "--model-dir", "--model-id", "--model-revision", "--backend", "--task",
                 "--predictor-config", "--http-port", "--grpc-port", "--enable-docs-url")
+EVALUATED = re.compile(r'\beval "((?:exec )?vllm serve\b.*)"', re.DOTALL)  # the command of a preset
 EXTRA = "VLLM_ADDITIONAL_ARGS"  # the variable with arguments beside those of llm-d's template
 
 
-def is_kserve(document: Mapping[str, Any]) -> bool:
-    """Tell whether a document is a service of KServe."""
-    return document.get("kind") in ("InferenceService", "LLMInferenceService") and isinstance(
-        document.get("spec"), Mapping)
-
-
 def of_kserve(document: Mapping[str, Any]) -> Iterator[Described]:
-    """Yield the engines of a service of KServe."""
-    spec, name = document["spec"], (document.get("metadata") or {}).get("name", "")
-    place = f"{document['kind']} {name}".strip()
-    if document["kind"] == "InferenceService":
-        predictor = spec.get("predictor") or {}
-        bounds = _bounds(predictor)
-        yield from (replace(engine, notes=(*engine.notes, *bounds)) for engine in _of_predictor(predictor, place))
-        return
-    model = _hub_name((spec.get("model") or {}).get("uri")) or (spec.get("model") or {}).get("name")
+    """Yield the engines of an InferenceService."""
+    predictor = document["spec"].get("predictor") or {}
+    least = count_of(predictor.get("minReplicas"))
+    notes = scaling(least, predictor.get("maxReplicas"), max(least, 1))
+    yield from (replace(engine, notes=(*engine.notes, *notes)) for engine in _of_predictor(predictor, title(document)))
+
+
+def of_llm_service(document: Mapping[str, Any]) -> Iterator[Described]:
+    """Yield the engines of an LLMInferenceService, or of a configuration for one."""
+    spec, place = document["spec"], title(document)
+    spec = rendered(spec, {"Spec": spec, "ObjectMeta": document.get("metadata"), "GlobalConfig": {}})
+    model = hub_name((spec.get("model") or {}).get("uri")) or (spec.get("model") or {}).get("name")
     prefill = spec.get("prefill")
     parts = {"decode": spec} | ({"prefill": prefill} if isinstance(prefill, Mapping) else {})
+    notes = (f"builds on {', '.join(map(str, spec['baseRefs']))}, which the file does not have; settings that change "
+             f"the engine are then missing",) if spec.get("baseRefs") else ()
     for role, part in parts.items():
-        yield from _of_llm_part(part, model, f"{place}, {role}" if prefill else place,
-                                role if prefill else "both")
-
-
-def _bounds(predictor: Mapping[str, Any]) -> tuple[str, ...]:
-    """Say that a service's replicas come and go; Knative's have no upper bound if maxReplicas is 0 or not given."""
-    least, most = count_of(predictor.get("minReplicas")), count_of(predictor.get("maxReplicas"), 0)
-    if most == least or (most == 0 and "maxReplicas" not in predictor):
-        return ()
-    bounds = f"{least} to {most} replicas" if most else f"{least} replicas, without an upper bound"
-    return (f"scales from {bounds}; {max(least, 1)} are predicted, and --autoscale replays a scaler",)
+        if document["kind"].endswith("Config") and not isinstance(part.get("template"), Mapping):
+            continue  # settings of another part, as of the router
+        for engine in _of_llm_part(part, model, f"{place}, {role}" if prefill else place, role if prefill else "both"):
+            variables = {name: value for name, value in engine.variables.items() if name != EXTRA}
+            yield replace(engine, notes=(*engine.notes, *notes), variables=variables)
 
 
 def _of_predictor(predictor: Mapping[str, Any], place: str) -> Iterator[Described]:
@@ -59,7 +59,7 @@ def _of_predictor(predictor: Mapping[str, Any], place: str) -> Iterator[Describe
         return
     arguments = words_of(model.get("args"))
     pairs = [word.replace("_", "-", word.partition("=")[0].count("_")).partition("=")[::2] for word in arguments]
-    named = _argument(arguments, "--model-id") or _hub_name(model.get("storageUri"))
+    named = _argument(arguments, "--model-id") or hub_name(model.get("storageUri"))
     own, skips = [], False
     for word, (flag, value) in zip(arguments, pairs, strict=True):
         if skips:
@@ -76,7 +76,8 @@ def _of_predictor(predictor: Mapping[str, Any], place: str) -> Iterator[Describe
             own.append(f"{flag}={workers[key]}")
     words = ["vllm", "serve", *([] if has_model or named is None else [named]), *own]
     yield from engines_of(model, Around(place=place, replicas=max(replicas, 1),
-                                        nodes=count_of(workers.get("pipelineParallelSize"))), command=words)
+                                        nodes=count_of(workers.get("pipelineParallelSize")),
+                                        gpu_names=gpus_named(predictor)), command=words)
 
 
 def _argument(arguments: list[str], name: str) -> str | None:
@@ -90,9 +91,10 @@ def _argument(arguments: list[str], name: str) -> str | None:
 
 def _of_llm_part(part: Mapping[str, Any], model: Any, place: str, role: str) -> Iterator[Described]:
     parallelism = part.get("parallelism") or {}
-    containers = (part.get("template") or {}).get("containers") or [{}]
+    pod = part.get("template") or {}
+    containers = pod.get("containers") or [{}]
     container = next((each for each in containers if each.get("name") in (None, "main")), containers[0])
-    words = ["vllm", "serve", str(model)]
+    words = ["vllm", "serve", *([] if model is None else [str(model)])]
     words += [f"{flag}={parallelism[key]}" for key, flag in (
         ("tensor", "--tensor-parallel-size"), ("pipeline", "--pipeline-parallel-size"),
         ("data", "--data-parallel-size")) if key in parallelism]
@@ -100,13 +102,11 @@ def _of_llm_part(part: Mapping[str, Any], model: Any, place: str, role: str) -> 
     words += words_of(container.get("args"))
     words += shlex.split(environment_of(container.get("env")).get(EXTRA, ""))
     has_own = bool(container.get("command"))
+    if has_own:
+        words = [*words_of(container.get("command")), *words_of(container.get("args"))]
+    words = [EVALUATED.sub(r"\1", word if model is None else word.replace(MOUNTED, str(model))) for word in words]
     nodes = count_of(parallelism.get("data")) // max(count_of(parallelism.get("dataLocal")), 1)
     yield from engines_of(container, Around(place=place, replicas=count_of(part.get("replicas")), role=role,
-                                            nodes=max(nodes, 1) if "dataLocal" in parallelism else 1),
-                          command=None if has_own else words)
-
-
-def _hub_name(uri: Any) -> str | None:
-    """Return the Hugging Face name of a model's address; another address as it is."""
-    return None if uri is None else str(uri).removeprefix("hf://").partition(":")[0] if str(uri).startswith(
-        "hf://") else str(uri)
+                                            nodes=max(nodes, 1) if "dataLocal" in parallelism else 1,
+                                            gpu_names=gpus_named(pod)), command=words, has_entrypoint=has_own,
+                          variables={EXTRA: ""})

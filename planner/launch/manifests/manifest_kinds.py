@@ -1,6 +1,8 @@
 """The kinds of deployment files, and a file read as the first of them that it is."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +10,11 @@ import yaml
 
 from planner.errors import UsageError
 from planner.launch.described import Described
+from planner.launch.manifests.bases import with_bases
 from planner.launch.manifests.cloud_tasks import is_cloud_task, of_cloud_task
 from planner.launch.manifests.compose import is_compose, of_compose
 from planner.launch.manifests.config_maps import with_config_maps
-from planner.launch.manifests.dynamo_graph import is_dynamo, of_dynamo
+from planner.launch.manifests.dynamo_graph import of_dynamo
 from planner.launch.manifests.engine_config import is_engine_config, of_engine_config
 from planner.launch.manifests.helm_values import (
     is_image_chart,
@@ -21,23 +24,30 @@ from planner.launch.manifests.helm_values import (
     of_llmd,
     of_production_stack,
 )
-from planner.launch.manifests.kserve import is_kserve, of_kserve
-from planner.launch.manifests.kube_ai import is_kube_ai, of_kube_ai
-from planner.launch.manifests.kubernetes import is_kubernetes, of_kubernetes
+from planner.launch.manifests.kserve import of_llm_service
+from planner.launch.manifests.kube_ai import of_kube_ai
+from planner.launch.manifests.kubernetes import of_kubernetes
+from planner.launch.manifests.node_labels import gpus_of_pools
+from planner.launch.manifests.ome import of_runtime
+from planner.launch.manifests.ray_clusters import CLUSTERS, of_ray_cluster
 from planner.launch.manifests.ray_serve import is_ray, of_ray
-from planner.launch.manifests.role_groups import is_role_group, of_role_group
+from planner.launch.manifests.role_groups import of_role_group
 from planner.launch.manifests.trtllm_disaggregated import is_trtllm_disaggregated, of_trtllm_disaggregated
 
 Document = Mapping[str, Any]
 
-# What tells a kind, and what reads it with the file's path; the first that fits.
-KINDS: tuple[tuple[Callable[[Document], bool], Callable[[Document, Path], Iterator[Described]]], ...] = (
-    (is_kserve, lambda document, _: of_kserve(document)),
-    (is_dynamo, lambda document, _: of_dynamo(document)),
+Reader = Callable[[Document], Iterator[Described]]
+# The reader of each kind of Kubernetes' documents.
+BY_KIND: Mapping[str, Reader] = {
+    **dict.fromkeys(("Pod", "Deployment", "Rollout", "StatefulSet", "ReplicaSet", "DaemonSet", "Job", "LeaderWorkerSet",
+                     "Service"), of_kubernetes),
+    **dict.fromkeys(("InferenceService", "ServingRuntime", "ClusterServingRuntime"), of_runtime),
+    **dict.fromkeys(("LLMInferenceService", "LLMInferenceServiceConfig"), of_llm_service),
+    **dict.fromkeys(("JobSet", "RoleBasedGroup", "StormService", "RoleSet"), of_role_group),
+    **dict.fromkeys(CLUSTERS, of_ray_cluster), "DynamoGraphDeployment": of_dynamo, "Model": of_kube_ai}
+# What tells another kind, and what reads it with the file's path; the first that fits.
+BY_KEYS: tuple[tuple[Callable[[Document], bool], Callable[[Document, Path], Iterator[Described]]], ...] = (
     (is_ray, lambda document, path: of_ray(document, path.parent)),
-    (is_role_group, lambda document, _: of_role_group(document)),
-    (is_kube_ai, lambda document, _: of_kube_ai(document)),
-    (is_kubernetes, lambda document, _: of_kubernetes(document)),
     (is_production_stack, lambda document, _: of_production_stack(document)),
     (is_llmd, lambda document, _: of_llmd(document)),
     (is_image_chart, lambda document, _: of_image_chart(document)),
@@ -46,6 +56,14 @@ KINDS: tuple[tuple[Callable[[Document], bool], Callable[[Document, Path], Iterat
     (is_trtllm_disaggregated, lambda document, _: of_trtllm_disaggregated(document)),
     (is_engine_config, of_engine_config),
 )
+
+
+def _engines(document: Document, path: Path) -> Iterator[Described] | None:
+    """Return the engines that a document launches; None if it is of no kind that is known."""
+    kind = str(document.get("kind"))
+    if kind in BY_KIND and isinstance(document.get("spec"), Mapping) and not is_ray(document):
+        return BY_KIND[kind](document)
+    return next((read(document, path) for is_kind, read in BY_KEYS if is_kind(document)), None)
 
 
 def read_manifest(path: Path) -> list[Described]:
@@ -74,23 +92,33 @@ def manifest_engines(text: str, path: Path, where: str) -> list[Described]:
     ------
     UsageError : as `read_manifest`.
     """
-    documents = with_config_maps([part for document in _documents(text, where) for part in _parts(document)])
-    found, is_known = [], False
+    documents = [part for document in _documents(text, where) for part in _parts(document)]
+    found: list[Described] = []
+    is_known = False
+    with _other_forms(where, documents):
+        documents, names = with_bases(with_config_maps(documents)), gpus_of_pools(documents)
     for document in documents:
-        try:
-            reader = next((read for is_kind, read in KINDS if is_kind(document)), None)
-            is_known |= reader is not None
-            found += [] if reader is None else list(reader(document, path))
-        except (AttributeError, LookupError, TypeError, ValueError, yaml.YAMLError) as error:
-            raise UsageError(f"--from-command {where}: {_title(document)} has a key of another form than its kind has "
-                             f"({error}); give the engine's command") from error
+        with _other_forms(where, [document]):
+            engines = _engines(document, path)
+            is_known |= engines is not None
+            found += engines or ()
     if found:
-        return found
+        return [replace(engine, gpu_names=engine.gpu_names or names) for engine in found]
     titles = ", ".join(dict.fromkeys(map(_title, documents))) or "nothing"
     why = "none launches an engine that is known" if is_known else "no kind of deployment file that is known"
     raise UsageError(f"--from-command {where}: has {titles}: {why}; give the engine's command, or a file of "
                      f"Kubernetes, KServe, Dynamo, Ray Serve LLM, docker compose, SkyPilot, the production stack's or "
                      f"llm-d's Helm values, TensorRT-LLM's disaggregated servers, or an engine's own options")
+
+
+@contextmanager
+def _other_forms(where: str, documents: Sequence[Document]) -> Iterator[None]:
+    """Raise UsageError for keys of documents that have another form than their kinds have."""
+    try:
+        yield
+    except (AttributeError, LookupError, TypeError, ValueError, yaml.YAMLError) as error:
+        raise UsageError(f"--from-command {where}: {', '.join(dict.fromkeys(map(_title, documents)))} has a key of "
+                         f"another form than its kind has ({error}); give the engine's command") from error
 
 
 def _documents(text: str, where: str) -> list[Any]:

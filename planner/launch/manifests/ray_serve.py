@@ -7,7 +7,8 @@ from typing import Any
 import yaml
 
 from planner.launch.described import Described
-from planner.launch.manifests.containers import count_of, environment_of, flags_of
+from planner.launch.manifests.containers import count_of, environment_of, flags_of, scaling
+from planner.launch.named_gpus import named_gpu
 
 PARTS = (("llm_config", "both"), ("prefill_config", "prefill"), ("decode_config", "decode"))
 
@@ -33,16 +34,15 @@ def of_ray(document: Mapping[str, Any], folder: Path | None = None) -> Iterator[
         loading, deployment = config["model_loading_config"], config.get("deployment_config") or {}
         source = loading.get("model_source")
         model = source if isinstance(source, str) else loading.get("model_id")
-        scaling = deployment.get("autoscaling_config") or {}
-        scaling = scaling if isinstance(scaling, Mapping) else {}
-        replicas = count_of(deployment.get("num_replicas"), count_of(scaling.get("min_replicas")))
-        bounds = ((f"scales from {scaling.get('min_replicas', 1)} to {scaling['max_replicas']} replicas; "
-                   f"{max(replicas, 1)} are predicted, and --autoscale replays a scaler",)
-                  if scaling.get("max_replicas", 1) != scaling.get("min_replicas", 1) else ())
+        bounds = deployment.get("autoscaling_config")
+        bounds = bounds if isinstance(bounds, Mapping) else {}
+        replicas = max(count_of(deployment.get("num_replicas"), count_of(bounds.get("min_replicas"))), 1)
         yield Described(words=["vllm", "serve", str(model), *flags_of(config.get("engine_kwargs") or {})],
                         place=f"llm_config {loading.get('model_id', '')}".strip(), role=role,
                         variables=environment_of((config.get("runtime_env") or {}).get("env_vars")),
-                        replicas=max(replicas, 1), notes=bounds)
+                        replicas=replicas,
+                        notes=scaling(bounds.get("min_replicas", 1), bounds.get("max_replicas"), replicas),
+                        gpu_names=(named_gpu(str(kind)),) if (kind := config.get("accelerator_type")) else ())
 
 
 def _configs(document: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], str]]:

@@ -3,10 +3,12 @@
 import ast
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from planner.launch.described import Described
+from planner.launch.gpu_offers import Offer
+from planner.launch.scripts.decorator_gpus import asked_gpus
 from planner.launch.scripts.python_engines import RUN, described_class, described_command, is_engine, stated
 from planner.launch.scripts.python_values import Computed, Made, Values, texts_in
 
@@ -35,10 +37,12 @@ def python_launches(text: str) -> list[Described]:
     around = stated(node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
     variables = {name: str(value) for name, value in reader.values.variables.items()}
     found: list[Described] = []
-    for line, each, gpus in reader.found:
-        place = f"line {line}"
-        found += described_class(each, place, gpus, variables, around) if isinstance(each, Made) else described_command(
-            each, place, gpus, variables, around)
+    for line, each, offers in reader.found:
+        place, gpus = f"line {line}", offers[0].count if len({offer.count for offer in offers}) == 1 else None
+        names = tuple(dict.fromkeys(named for offer in offers for named in offer.names))
+        engines = described_class(each, place, gpus, variables, around) if isinstance(each, Made) else (
+            described_command(each, place, gpus, variables, around))
+        found += [replace(engine, gpu_names=names or engine.gpu_names) for engine in engines]
     return found
 
 
@@ -50,19 +54,19 @@ class Reader:
     ----------
     values : of its variables.
     functions, classes : that it defines, by name.
-    found : engines that it starts, each with its line and the GPUs that its platform is asked for.
+    found : engines that it starts, each with its line and the GPUs that its platform may take.
     called : names of functions that it calls.
     depth : of functions within functions.
-    gpus : that the platform is asked for, by the function that is read.
+    gpus : that the platform may take for the function that is read.
     """
 
     values: Values = field(init=False)
     functions: dict[str, Function] = field(default_factory=dict)
     classes: dict[str, ast.ClassDef] = field(default_factory=dict)
-    found: list[tuple[int, Made | list[str], int | None]] = field(default_factory=list)
+    found: list[tuple[int, Made | list[str], tuple[Offer, ...]]] = field(default_factory=list)
     called: set[str] = field(default_factory=set)
     depth: int = 0
-    gpus: int | None = None
+    gpus: tuple[Offer, ...] = ()
 
     def __post_init__(self) -> None:
         self.values = Values(call=self.call)
@@ -80,7 +84,7 @@ class Reader:
                 self.values.imported |= {each.asname: each.name for each in node.names if each.asname}
         self.block(tree.body)
         for node in self.classes.values():
-            self.gpus = self.asked(node)
+            self.gpus = asked_gpus(node, self.values)
             methods = [each for each in node.body if isinstance(each, Function)]
             for method in methods:
                 if not {method.name, f"{node.name}.{method.name}"} & self.called:
@@ -88,7 +92,7 @@ class Reader:
                 self.functions.pop(method.name, None)
         for name, function in self.functions.items():
             if name not in self.called:
-                self.gpus = self.asked(function)
+                self.gpus = asked_gpus(function, self.values)
                 self.enter(function, {})
 
     def block(self, statements: Sequence[ast.stmt], prefix: str = "") -> Any:
@@ -271,15 +275,6 @@ class Reader:
             self.values.made = made
             kept = {name: value for name, value in self.values.known.items() if "." in name}
             self.values.known = before | kept
-
-    def asked(self, node: Function | ast.ClassDef) -> int | None:
-        """Return the GPUs that a platform is asked for: modal's `gpu="H100:2"`, by a decorator."""
-        for decorator in (each for each in node.decorator_list if isinstance(each, ast.Call)):
-            for keyword in decorator.keywords:
-                if keyword.arg == "gpu" and isinstance(text := self.values.of(keyword.value), str):
-                    count = text.partition(":")[2]
-                    return int(count) if count.isdigit() else 1
-        return None
 
 
 def _parameters(function: Function, arguments: Mapping[str, Any], values: Values) -> Iterator[tuple[str, Any]]:

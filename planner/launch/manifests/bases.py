@@ -1,0 +1,93 @@
+"""Documents that others of the same file build on: KServe's configurations, and OME's runtimes."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from planner.launch.beginnings import find_launch
+
+Document = Mapping[str, Any]
+MOUNTED = "/mnt/models"  # the folder at which KServe puts the model
+OF_MODEL = ("runtime", "modelFormat", "storageUri", "storage", "args")  # keys of a model that are not its container's
+OF_RUNTIME = (("engineConfig", "engine"), ("decoderConfig", "decoder"))  # OME's keys of a runtime and of a service
+
+
+def with_bases(documents: Sequence[Document]) -> list[Document]:
+    """Return documents with the settings of the bases that they name, without the bases."""
+    bases = {name: document for document in documents if (name := _name(document))
+             and str(document.get("kind")).endswith(("LLMInferenceServiceConfig", "ServingRuntime"))}
+    used: set[str] = set()
+    whole = [_on_bases(document, bases, used) for document in documents]
+    return [document for document in whole if not (_name(document) in used and document is bases[_name(document)])]
+
+
+def _name(document: Document) -> str:
+    metadata = document.get("metadata")
+    return str(metadata.get("name", "")) if isinstance(metadata, Mapping) else ""
+
+
+def _on_bases(document: Document, bases: Mapping[str, Document], used: set[str]) -> Document:
+    """Return a service on its bases in their order, and list these as used; references to others stay."""
+    spec = document.get("spec")
+    if not isinstance(spec, Mapping):
+        return document
+    runtime = spec.get("runtime")
+    name = str(runtime.get("name")) if isinstance(runtime, Mapping) else ""
+    if document.get("kind") == "InferenceService" and name in bases:
+        used.add(name)
+        base = bases[name].get("spec") or {}
+        parts = {over: merged(base[key], spec.get(over)) for key, over in OF_RUNTIME if key in base}
+        rest = {key: value for key, value in base.items() if key not in dict(OF_RUNTIME)}
+        return {**document, "spec": {**rest, **spec, **parts}}
+    if isinstance(predictor := spec.get("predictor"), Mapping):
+        return {**document, "spec": {**spec, "predictor": _on_runtime(predictor, bases, used)}}
+    names = [str(each.get("name")) if isinstance(each, Mapping) else str(each) for each in spec.get("baseRefs") or ()]
+    whole: Any = {}
+    for name in (name for name in names if name in bases):
+        used.add(name)
+        whole = merged(whole, bases[name].get("spec"))
+    left = [name for name in names if name not in bases]
+    return {**document, "spec": {**merged(whole, spec), "baseRefs": left}} if names else document
+
+
+def _on_runtime(predictor: Mapping[str, Any], bases: Mapping[str, Document], used: set[str]) -> Mapping[str, Any]:
+    """Return KServe's predictor as the pod of its runtime, whose arguments go before the model's, if that is in a file.
+
+    Source: `MergeRuntimeContainers` in pkg/controller/v1beta1/inferenceservice/utils.
+    """
+    model = predictor.get("model")
+    name = str(model.get("runtime")) if isinstance(model, Mapping) else ""
+    spec = bases[name].get("spec") or {} if name in bases else {}
+    first, *others = spec.get("containers") or [{}]
+    words = [str(first.get("image")), *(first.get("command") or ()), *(first.get("args") or ())]
+    if not isinstance(model, Mapping) or find_launch([str(word) for word in words if word != "--"]) is None:
+        return predictor
+    used.add(name)
+    arguments = [*(first.get("args") or ()), *(model.get("args") or ())]
+    source = hub_name(model.get("storageUri"))
+    texts = [str(word) if source is None else str(word).replace(MOUNTED, source) for word in arguments]
+    container = merged(first, {key: value for key, value in model.items() if key not in OF_MODEL}) | {"args": texts}
+    pod = {key: value for key, value in predictor.items() if key != "model"}
+    return {**spec, **pod, "containers": [container, *others]}
+
+
+def hub_name(uri: Any) -> str | None:
+    """Return the Hugging Face name of a model's address; another address as it is."""
+    return None if uri is None else str(uri).removeprefix("hf://").partition(":")[0] if str(uri).startswith(
+        "hf://") else str(uri)
+
+
+def merged(base: Any, over: Any) -> Any:
+    """Return a value over another, as Kubernetes merges them: tables by key, lists of named items by name.
+
+    >>> merged({"a": 1, "containers": [{"name": "main", "image": "i"}]}, {"containers": [{"name": "main", "args": []}]})
+    {'a': 1, 'containers': [{'name': 'main', 'image': 'i', 'args': []}]}
+    """
+    if over is None:
+        return base
+    if isinstance(base, Mapping) and isinstance(over, Mapping):
+        return {**base, **{key: merged(base.get(key), value) for key, value in over.items()}}
+    if all(isinstance(each, list) and each and all(isinstance(item, Mapping) and "name" in item for item in each)
+           for each in (base, over)):
+        items = {item["name"]: item for item in base}
+        return [*{**items, **{item["name"]: merged(items.get(item["name"]), item) for item in over}}.values()]
+    return over
