@@ -179,6 +179,7 @@ def test_a_file_is_read_as_it_deploys(kind: str, tmp_path: Path) -> None:
     launch = read_launch(str(tmp_path / "file.yaml"))
     assert launch.options == expected
     assert [note for note in launch.notes if "names its GPU" not in note] == []
+    assert not {"MODEL_PATH", "PARALLELISM_SIZE", "VLLM_ADDITIONAL_ARGS"} & {*launch.left_aside}
 
 
 def test_an_engine_beside_a_decoder_prefills(tmp_path: Path) -> None:

@@ -33,6 +33,8 @@ def read(path: Path, text: str, gpu: str | None = None) -> tuple[str | None, int
     ("{accelerators: A100-80GB:2}", "a100-sxm", 2), ("{accelerators: H100-MEGA-80GB:8}", "h100-sxm", 8),
     ("{any_of: [{accelerators: H200:8, cloud: aws}, {accelerators: H200:8, cloud: gcp}]}", "h200-sxm", 8),
     ("{accelerators: L4:2, ordered: [{region: us-east-1}, {region: us-west-2}]}", "l4", 2),
+    ("{instance_type: p5.48xlarge}", "h100-sxm", 8), ("{instance_type: a2-ultragpu-4g}", "a100-sxm", 4),
+    ("{any_of: [{instance_type: g6e.12xlarge}, {accelerators: L40S:4}]}", "l40s", 4),
     ("{gpu: 'nvidia:H100:80GB:2'}", "h100-sxm", 2), ("{gpu: {name: A100, memory: 40GB, count: 4}}", "a100-sxm-40gb", 4),
     ("{gpu: 'H100:80GB..:4..8'}", "h100-sxm", 4), ("{gpu: '24GB:2'}", None, 2), ("{gpu: 2}", None, 2),
 ])
@@ -130,15 +132,16 @@ def test_an_option_outranks_the_file_with_a_note(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("pod", "limits", "said"), [
     ("nodeSelector: {nvidia.com/gpu.product: NVIDIA-B400}", ONE,
-     "engine of Pod names its accelerator (nvidia.com/gpu.product: NVIDIA-B400): unknown GPU 'NVIDIA-B400'; did you"),
+     "engine of Pod names its accelerator (nvidia.com/gpu.product: NVIDIA-B400); give --gpu for a prediction on a GPU "
+     "of the catalog: unknown GPU 'NVIDIA-B400'; did you mean"),
     ("nodeSelector: {cloud.google.com/gke-tpu-accelerator: tpu-v6e-slice}", "{google.com/tpu: 4}",
-     "names its accelerator (cloud.google.com/gke-tpu-accelerator: tpu-v6e-slice): a TPU of Google; give --gpu"),
+     "names its accelerator (cloud.google.com/gke-tpu-accelerator: tpu-v6e-slice); give --gpu"),
     ("restartPolicy: Never", "{aws.amazon.com/neuron: 4}",
-     "names its accelerator (aws.amazon.com/neuron): an AWS Trainium or Inferentia"),
-    ("nodeSelector: {node.kubernetes.io/instance-type: trn2.48xlarge}", ONE, "trn2.48xlarge): an AWS Trainium"),
+     "the catalog: an AWS Trainium or Inferentia"),
+    ("nodeSelector: {node.kubernetes.io/instance-type: trn2.48xlarge}", ONE, "catalog: an AWS Trainium"),
     ("nodeSelector: {node.kubernetes.io/instance-type: m7i.large}", ONE, "an instance type whose GPU is not known"),
     ("restartPolicy: Never", "{nvidia.com/mig-3g.40gb: 1}",
-     "names its accelerator (MIG 3g.40gb): a slice of a GPU that the file does not"),
+     "names its accelerator (MIG 3g.40gb); give --gpu"),
     ("nodeSelector: {karpenter.k8s.aws/instance-gpu-name: a100}", ONE, "offers several kinds of GPUs"),
 ])
 def test_an_accelerator_without_a_profile_is_named(pod: str, limits: str, said: str, tmp_path: Path) -> None:

@@ -32,3 +32,25 @@ def gpu_of_instance(name: str) -> str | None:
     ('h100-sxm', 'h100-sxm', None)
     """
     return next((gpu for pattern, gpu in GPUS if pattern.fullmatch(name.strip().removeprefix("ml."))), None)
+
+
+# The number of GPUs by the size of an instance: of AWS by family, of Google Cloud, Oracle and Azure by their names.
+COUNTS = tuple((re.compile(pattern, re.IGNORECASE), count) for pattern, count in (
+    (r"p5\.4xlarge|p3\.2xlarge", 1), (r"p3\.8xlarge", 4), (r"p(?:3|3dn|4d|4de|5|5en?|6-b\d00)\.\d+xlarge", 8),
+    (r"g\w+\.(?:12|24)xlarge", 4), (r"g\w+\.(?:48xlarge|metal)", 8), (r"g\w+\.\d*xlarge", 1),
+    (r"g2-standard-24|g4-standard-96", 2), (r"g2-standard-48|g4-standard-192", 4),
+    (r"g2-standard-96|g4-standard-384", 8), (r"g[24]-standard-\d+", 1), (r"(?:standard_)?nd96\w+", 8),
+    (r"(?:standard_)?nc(?:24ads_a100|40ads_h100)\w+", 1), (r"(?:standard_)?nc(?:48ads_a100|80adis_h100)\w+", 2),
+    (r"(?:standard_)?nc96ads_a100\w+", 4)))
+NAMED_COUNT = re.compile(r"a\d\w*-\w+-(\d+)g(?:-\w+)?|[bv]m\.gpu\S*\.(\d+)", re.IGNORECASE)
+
+
+def gpus_of_instance(name: str) -> int | None:
+    """Return the GPUs of a type of instances; None if they are not known [1].
+
+    >>> gpus_of_instance("p5.48xlarge"), gpus_of_instance("a3-highgpu-8g"), gpus_of_instance("g6e.xlarge")
+    (8, 8, 1)
+    """
+    if match := NAMED_COUNT.fullmatch(name):
+        return int(match[1] or match[2])
+    return next((count for pattern, count in COUNTS if pattern.fullmatch(name)), None)

@@ -20,6 +20,7 @@ MIG = re.compile(r"(.+)-mig-(\d+g\.\d+gb\S*)")
 WORDS = re.compile(r"[\s_.-]+")
 # Words that products and labels add to a name that the catalog has without them.
 ADDED = ("tesla", "mega", "nvlink", "geforce", "gpu", "hbm3", "hbm3e", "oam", "sxm5", "nvidia", "amd", "instinct")
+COUNT = re.compile(r":\d+$")  # of GPUs, behind the name
 CHIP = re.compile(r"(?:[a-z]+-)*?[a-z]*\d+[a-z]*")
 SHARED = "shared"  # time slices of a GPU, as NVIDIA's device plugin names them
 
@@ -100,9 +101,10 @@ def on_gpu(source: Described, gpu: str | None) -> Described:
         raise UsageError(f"--from-command: {source.place} offers several kinds of GPUs: {listed}; choose one "
                          f"with --gpu{', or give the command with its number of GPUs' if gpu else ''}")
     if gpu is None and named.gpu is None:
-        why = named.problem or str(UnknownNameError("GPU", named.text.rpartition(": ")[2], gpu_names()))
-        raise UsageError(f"--from-command: {source.place} names its accelerator ({named.text}): {why}; give --gpu for "
-                         f"a prediction on a GPU of the catalog")
+        name = COUNT.sub("", named.text.rpartition(": ")[2])
+        raise UsageError(f"--from-command: {source.place} names its accelerator ({named.text}); give --gpu for a "
+                         f"prediction on a GPU of the catalog: "
+                         f"{named.problem or UnknownNameError('GPU', name, gpu_names())}")
     notes, options = list(engine.notes), dict(engine.options)
     if gpu is None:
         notes.append(f"names its GPU ({named.text}); {named.gpu} is predicted, and --gpu replaces it")

@@ -6,6 +6,7 @@ from typing import Any
 
 from planner.launch.described import Described
 from planner.launch.gpu_offers import SMALLEST, Offer, offer_of, texts_of
+from planner.launch.instance_types import gpus_of_instance
 from planner.launch.manifests.containers import Around, count_of, engines_of, environment_of, scaling, text_of
 from planner.launch.named_gpus import named_instance
 from planner.launch.scripts.python_engines import stated
@@ -64,4 +65,4 @@ def _of_resources(resources: Mapping[str, Any]) -> Iterator[Offer]:
     elif (value := resources.get("gpu")) is not None:
         yield from (offer_of(text) for text in texts_of(value))
     elif (instance := resources.get("instance_type")) is not None:
-        yield Offer(None, (named_instance(str(instance)),))
+        yield Offer(gpus_of_instance(str(instance)), (named_instance(str(instance)),))

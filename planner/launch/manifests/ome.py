@@ -38,4 +38,6 @@ def of_runtime(document: Mapping[str, Any]) -> Iterator[Described]:
         notes = scaling(part.get("minReplicas", 1), part.get("maxReplicas"), replicas)
         for engine in of_pod({"spec": pod}, title(document), role=role if is_apart else "both", replicas=replicas,
                              nodes=nodes):
-            yield replace(engine, gpu_names=engine.gpu_names or names, notes=(*engine.notes, *notes))
+            variables = {key: value for key, value in engine.variables.items() if key not in given}
+            yield replace(engine, gpu_names=engine.gpu_names or names, notes=(*engine.notes, *notes),
+                          variables=variables)
