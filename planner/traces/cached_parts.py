@@ -1,4 +1,4 @@
-"""Cached prompt tokens that a log counts apart from the prompt, and those that the prompt contains."""
+"""Cached prompt tokens: counted apart from the prompt, or contained in it."""
 
 import dataclasses
 import re
