@@ -1,4 +1,4 @@
-"""GPUs that a launch's file names, as the catalog names them, and the choice among those that it offers."""
+"""GPUs that a launch's file names, as the catalog names them, and the choice among the GPUs that it offers."""
 
 import re
 from collections.abc import Iterable, Mapping
