@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wheel_flags import Flags, sglang_flags, vllm_flags, wheel
+from wheel_flags import Flags, sglang_flags, vllm_flags, vllm_kv_types, wheel
 
 from planner import Scenario
 from planner.deployment.deploy import deploy
 from planner.engines import ENGINES
+from planner.engines.dialect import VLLM_KV_DTYPES
 from planner.errors import CapacityError, UsageError
 from planner.launch import launch_command, launch_options, read_launch
 from planner.launch.flag_names import names_of
@@ -32,6 +33,16 @@ def test_every_flag_of_the_newest_wheel_is_in_the_table(engine: str, flags_of: A
     several = [(name, words) for names, words in theirs.items() for name in names
                if words and ours[name] != words and not (words == "one" and ours[name] == "several")]
     assert several == []
+
+
+@pytest.mark.slow
+def test_every_kv_cache_type_of_the_newest_wheel_is_known(tmp_path_factory: pytest.TempPathFactory) -> None:
+    source = wheel("vllm", tmp_path_factory.getbasetemp())
+    if source is None:
+        pytest.skip("the package index is not reachable")
+    theirs = vllm_kv_types(source)
+    assert len(theirs) > 15
+    assert [name for name in theirs if name not in VLLM_KV_DTYPES] == []
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -85,6 +96,8 @@ def test_a_flag_is_in_one_class_only(engine: str) -> None:
                                                                        "expert_parallel": True}),
     ("vllm serve m/m --speculative-model [ngram] --num-speculative-tokens 5", {
         "speculative_method": "ngram", "num_speculative_tokens": 5}),
+    ("vllm serve m/m --kv-cache-dtype int8_per_token_head", {"kv_cache_dtype": "int8_per_token_head"}),
+    ("vllm serve m/m --kv-cache-dtype float16", {"kv_cache_dtype": "fp16"}),
     ("vllm serve m/m --max-model-len auto --device cuda", {"max_model_len": -1}),
     ("vllm serve m/m -tp 8 --enable-expert-parallel --enable-eplb --eplb-config "
      "'{\"num_redundant_experts\": 32, \"window_size\": 1000}'", {
@@ -267,6 +280,7 @@ def test_a_role_is_a_pools(command: str, role: str) -> None:
     {"engine": "sglang", "tensor_parallel_size": 2, "kv_offloading_size": 2e9 * 100 / 2**30},
     {"engine": "vllm", "watermark": 0.1, "kv_cache_memory_bytes": 2**34},
     {"engine": "sglang", "max_loras": 4, "max_lora_rank": 32},
+    {"engine": "vllm", "kv_cache_dtype": "nvfp4"},
     {"engine": "vllm", "disable_hybrid_kv_cache_manager": True},
     {"engine": "sglang", "swa_full_tokens_ratio": 0.5, "mamba_full_memory_ratio": 0.7},
     {"engine": "sglang", "disable_hybrid_kv_cache_manager": True},

@@ -1,16 +1,23 @@
 """Number formats: which one a checkpoint has, which kernel a GPU can run, and at what peak."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from steps import stack_of
 
+from planner import Scenario
 from planner.catalog.catalog_files import gpu_names, load_gpu, load_model
-from planner.errors import CatalogError, UnknownNameError
+from planner.catalog.layers.gqa import Gqa
+from planner.deployment.deploy import deploy
+from planner.engines.dialect import VLLM_KV_DTYPES
+from planner.errors import CatalogError, UnknownNameError, UsageError
+from planner.loop.state.count_table import node_counts
 from planner.model.precision import (
     KERNELS,
     KV_BYTES_PER_ELEMENT,
+    KV_TYPES,
     WEIGHT_FORMATS,
     attention_format,
     kv_bytes_per_element,
@@ -19,6 +26,7 @@ from planner.model.precision import (
     weight_format,
 )
 from planner.steptime.dense_time import gemms_s
+from planner.steptime.gqa_time import gqa_contributions
 
 A100, H100, B200 = load_gpu("a100-sxm"), load_gpu("h100-sxm"), load_gpu("b200-sxm")
 
@@ -64,8 +72,60 @@ def test_the_format_is_the_checkpoints_own_unless_another_is_asked_for() -> None
 def test_kv_cache_types() -> None:
     assert (kv_bytes_per_element("auto"), kv_bytes_per_element("FP8")) == (2.0, 1.0)
     assert set(KV_BYTES_PER_ELEMENT.values()) == {1.0, 2.0}
+    assert set(VLLM_KV_DTYPES.values()) <= set(KV_TYPES) <= {*VLLM_KV_DTYPES, *VLLM_KV_DTYPES.values()}
     with pytest.raises(UnknownNameError, match="unknown KV cache type 'fp5'"):
         kv_bytes_per_element("fp5")
+
+
+@pytest.mark.parametrize(("name", "model", "slot"), [  # a key and a value of 128 elements, as vLLM's own code has them
+    ("nvfp4", "qwen3.5-397b-a17b", 2 * (256 // 2 + 256 // 16)),
+    ("int8_per_token_head", "llama-3.1-8b", 2 * 128 + 8),
+    ("int4_per_token_head", "llama-3.1-8b", 128 + 8),
+    ("fp8_per_token_head", "llama-3.1-8b", 2 * 128 + 8),
+    ("octave_k3v4", "llama-3.1-8b", 64 + 64 + 2 * 3 + 2),
+    ("octave_k3v3", "llama-3.1-8b", 64 + 48 + 2 * 3 + 2),
+    ("octave_k3v3_compact", "llama-3.1-8b", 48 + 48 + 4),
+    ("turboquant_k8v4", "qwen3.5-397b-a17b", 256 + 128 + 4),
+    ("turboquant_3bit_nc", "qwen3.5-397b-a17b", 96 + 2 + 96 + 4),
+    ("ultraquant_4bit", "qwen3.5-397b-a17b", 272),
+])
+def test_a_packed_kv_cache_has_its_scales(name: str, model: str, slot: int) -> None:
+    arch = load_model(model)
+    head_dim = next(each.head_dim for each, _ in arch.by_attention if isinstance(each, Gqa))
+    assert 2 * head_dim * kv_bytes_per_element(name, arch) == slot
+
+
+def test_the_first_and_last_layers_of_a_dense_model_may_stay_in_sixteen_bit() -> None:
+    slot = (4 * 512 + 28 * (64 + 2 + 64 + 4)) / 32
+    assert 256 * kv_bytes_per_element("turboquant_4bit_nc", load_model("llama-3.1-8b")) == slot
+
+
+def test_a_sparse_latent_can_be_in_four_bit() -> None:
+    assert 576 * kv_bytes_per_element("nvfp4_ds_mla", load_model("deepseek-v3.2")) == pytest.approx(352)
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"engine": "sglang", "kv_cache_dtype": "nvfp4"}, "is vLLM's alone, and the engine is SGLang; give fp8 or bf16"),
+    ({"kv_cache_dtype": "octave_k3v4"}, "on GPUs of AMD alone, and h100-sxm is NVIDIA's; give fp8 or bf16"),
+    ({"kv_cache_dtype": "int8_per_token_head", "model": "deepseek-v3"}, "no kernel for it with the latent attention"),
+    ({"kv_cache_dtype": "nvfp4_ds_mla"}, "only DeepSeek's sparse latent attention"),
+])
+def test_a_kv_cache_that_the_engine_cannot_have_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        deploy(Scenario(**{"model": "llama-3.1-8b", "gpu": "h100-sxm"} | options))
+
+
+def test_attention_with_a_packed_kv_cache_takes_the_time_of_the_eight_bit_kernel() -> None:
+    seconds = {}
+    for name in ("fp8", "nvfp4"):
+        stack = deploy(Scenario(model="llama-3.1-8b", gpu="b200-sxm", kv_cache_dtype=name)).stack
+        assert stack is not None
+        attention = next(each for each, _ in stack.arch.by_attention if isinstance(each, Gqa))
+        parts = list(gqa_contributions(stack, attention, stack.arch.layers, node_counts()))
+        seconds[name] = next(part for part in parts if part.name == "attention")
+    assert seconds["nvfp4"].curve["decode_s_per_context_token"] == pytest.approx(
+        seconds["fp8"].curve["decode_s_per_context_token"])
+    assert seconds["nvfp4"].terms["kv_bytes_per_token"] == 9 / 16 * seconds["fp8"].terms["kv_bytes_per_token"]
 
 
 def test_eight_bit_integers_on_both_sides_are_twice_as_fast_as_sixteen_bit_where_fp8_is_not() -> None:

@@ -35,6 +35,15 @@ def vllm_flags(source: zipfile.ZipFile) -> Flags:
             if any(each.startswith("-") for each in names)}
 
 
+def vllm_kv_types(source: zipfile.ZipFile) -> list[str]:
+    """Return the values of `--kv-cache-dtype`: the literal type `CacheDType`."""
+    tree = ast.parse(source.read("vllm/config/cache.py"))
+    literal = next(node.value for node in tree.body if isinstance(node, ast.Assign)
+                   and ast.unparse(node.targets[0]) == "CacheDType")
+    assert isinstance(literal, ast.Subscript)
+    return list(ast.literal_eval(literal.slice))
+
+
 def sglang_flags(source: zipfile.ZipFile) -> Flags:
     """Return the flags of `sglang.launch_server`: annotated fields, and those that are added one by one."""
     found = dict(_added(ast.parse(source.read("sglang/srt/server_args.py"))))

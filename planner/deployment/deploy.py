@@ -252,7 +252,7 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
     node_link = node_link_of(scenario, gpu, layout)
     if architecture is not None:
         check_heads(architecture, layout, ENGINES[scenario.engine])
-    kv_bytes = kv_bytes_per_element(scenario.kv_cache_dtype)
+    kv_bytes = kv_bytes_per_element(scenario.kv_cache_dtype, architecture, scenario.engine, gpu)
     draft = draft_of(scenario, architecture)
     memory, state_blocks = None, 0
     if architecture is not None:

@@ -221,6 +221,10 @@ QUANTIZATIONS = {"fp8": "fp8", "awq": "awq", "awq-marlin": "awq", "awq_marlin": 
                  **{name: name for name in CONTAINERS}}
 KV_DTYPES = {"auto": "auto", "fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "fp8_ds_mla": "fp8", "bf16": "bf16",
              "bfloat16": "bf16"}
+VLLM_KV_DTYPES = KV_DTYPES | {"float16": "fp16", "fp8_inc": "fp8"} | {name: name for name in (
+    "nvfp4", "nvfp4_4over6", "nvfp4_ds_mla", "int4_per_token_head", "int8_per_token_head", "fp8_per_token_head",
+    "turboquant_k8v4", "turboquant_4bit_nc", "turboquant_k3v4_nc", "turboquant_3bit_nc", "octave_k3v4", "octave_k3v3",
+    "octave_k3v3_compact", "ultraquant_4bit")}
 MOE_BACKENDS = {name: name for name in ("auto", "marlin", "triton", "deep_gemm", "cutlass", "flashinfer_trtllm")}
 OPTIMIZATION_LEVEL = "--optimization-level"  # vLLM's -O2
 ON = ("1", "true")

@@ -10,7 +10,6 @@ from planner.catalog.kv_cache import kv_bytes_per_token_per_gpu, state_bytes_per
 from planner.engines.compressed_groups import compressed_groups, compressed_pages
 from planner.engines.dialect import (
     CONTEXT,
-    KV_DTYPES,
     MOE_BACKENDS,
     OFF,
     ON,
@@ -21,6 +20,7 @@ from planner.engines.dialect import (
     SEQS,
     TENSOR,
     TOKENS,
+    VLLM_KV_DTYPES,
     Dialect,
     Flag,
     RankFlags,
@@ -196,7 +196,7 @@ DIALECT = Dialect(  # vllm/engine/arg_utils.py
         Switch(names=("--enable-eplb",), option="enable_eplb", otherwise=False),
         Flag(names=("--eplb-config.num-redundant-experts", "--num-redundant-experts"), option="num_redundant_experts"),
         choice(("--quantization", "-q"), "quantization", QUANTIZATIONS),
-        choice(("--kv-cache-dtype",), "kv_cache_dtype", KV_DTYPES),
+        choice(("--kv-cache-dtype",), "kv_cache_dtype", VLLM_KV_DTYPES),
         Flag(names=("--gpu-memory-utilization", "--device-memory-utilization"), option="gpu_memory_utilization",
              read=number),
         Flag(names=("--kv-cache-memory-bytes", "--kv-cache-memory"), option="kv_cache_memory_bytes"),

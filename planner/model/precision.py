@@ -1,15 +1,17 @@
 """The number formats of weights and KV cache: their size, the kernels that multiply them, and what those compute in."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from planner.catalog.architecture import Architecture
 from planner.catalog.families import COMPRESSED
 from planner.catalog.gpus import Gpu
+from planner.catalog.layers.gqa import Gqa
 from planner.catalog.layers.latent import Mla
 from planner.engines import ENGINES
 from planner.engines.releases import is_before
-from planner.errors import CatalogError, UnknownNameError
+from planner.errors import CatalogError, UnknownNameError, UsageError
 
 # What kernels that widen weights to 16 bit as they multiply them (Marlin, in vLLM and SGLang) reach of the arithmetic
 # of those that need not. 16,000 tokens of Qwen3-14B in AWQ on an A100 take 3.35 s (vllm-project/vllm#20469), and 3.31
@@ -114,6 +116,48 @@ WEIGHT_FORMATS: Mapping[str, WeightFormat] = {
 KV_BYTES_PER_ELEMENT = {"auto": 2.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp8_e4m3": 1.0, "fp8_e5m2": 1.0}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedKv:
+    """How vLLM packs the key and the value of a token and a KV head into one slot, scales included.
+
+    Parameters
+    ----------
+    bits : of an element of the key and one of the value together, with the scales of their blocks [bit].
+    head_bytes : scales, norms and zeros of the slot, whatever the head's size [B].
+    multiple : the slot's size is rounded up to it [B].
+    vendor : the only vendor of GPUs with a kernel for it; None for any.
+    edge_layers : first and last layers that stay in 16 bit in a model without linear attention [1].
+    """
+
+    bits: float
+    head_bytes: int = 0
+    multiple: int = 1
+    vendor: str | None = None
+    edge_layers: int = 0
+
+
+# Sources, of vLLM 0.33: `TritonAttentionBackend.customize_spec` (FP32 scales), `nvfp4_kv_cache_full_dim` (an 8-bit
+# scale for 16 values), `TurboQuantConfig.slot_size_aligned`, `OctaveFormat.slot_bytes` (here all of a key is rotary),
+# and the slot of `ultraquant/format.py` (an 8-bit scale for 32 values).
+PACKED_KV = {
+    "nvfp4": PackedKv(bits=2 * (4 + 8 / 16), vendor="NVIDIA"),
+    "nvfp4_4over6": PackedKv(bits=2 * (4 + 8 / 16), vendor="NVIDIA"),
+    "int8_per_token_head": PackedKv(bits=16, head_bytes=8),
+    "fp8_per_token_head": PackedKv(bits=16, head_bytes=8),
+    "int4_per_token_head": PackedKv(bits=8, head_bytes=8),
+    "turboquant_k8v4": PackedKv(bits=8 + 4, head_bytes=4, multiple=2, edge_layers=2),
+    "turboquant_4bit_nc": PackedKv(bits=4 + 4, head_bytes=6, multiple=2, edge_layers=2),
+    "turboquant_k3v4_nc": PackedKv(bits=3 + 4, head_bytes=6, multiple=2, edge_layers=2),
+    "turboquant_3bit_nc": PackedKv(bits=3 + 3, head_bytes=6, multiple=2, edge_layers=2),
+    "octave_k3v4": PackedKv(bits=4 + 16 / 64 + 4, head_bytes=2, multiple=8, vendor="AMD"),
+    "octave_k3v3": PackedKv(bits=4 + 16 / 64 + 3, head_bytes=2, multiple=8, vendor="AMD"),
+    "octave_k3v3_compact": PackedKv(bits=3 + 3, head_bytes=4, multiple=4, vendor="AMD"),
+    "ultraquant_4bit": PackedKv(bits=2 * (4 + 8 / 32), vendor="AMD", edge_layers=2),
+}
+PACKED_LATENT = "nvfp4_ds_mla"  # a sparse latent: an 8-bit scale for 16 values in 4 bit, and an 8-bit rotary part
+KV_TYPES = (*KV_BYTES_PER_ELEMENT, *PACKED_KV, PACKED_LATENT)
+
+
 def weight_format(arch: Architecture, quantization: str | None) -> str:
     """Return the format of the weights: the one asked for, else the checkpoint's own.
 
@@ -206,13 +250,62 @@ def kv_cache_type(arch: Architecture | None, given: str, engine: str = "vllm", g
     return arch.kv_cache_dtype or given
 
 
-def kv_bytes_per_element(name: str) -> float:
-    """Return the size of one element of a KV cache [B].
+def kv_bytes_per_element(name: str, arch: Architecture | None = None, engine: str = "vllm",
+                         gpu: Gpu | None = None) -> float:
+    """Return the size of one element of a KV cache, its share of the scales included [B].
+
+    It is the mean over the model's layers, whose heads may differ in size; without a model, only the element's.
+
+    >>> from planner.catalog.catalog_files import load_model
+    >>> kv_bytes_per_element("int8_per_token_head", load_model("llama-3.1-8b"))  # (2 · 128 + 8) / (2 · 128)
+    1.03125
 
     Raises
     ------
     UnknownNameError : there is no such type.
+    UsageError : the engine has no kernel for it with this model or on this GPU.
     """
-    if name.lower() not in KV_BYTES_PER_ELEMENT:
-        raise UnknownNameError("KV cache type", name, KV_BYTES_PER_ELEMENT)
-    return KV_BYTES_PER_ELEMENT[name.lower()]
+    chosen = name.lower()
+    if chosen in KV_BYTES_PER_ELEMENT:
+        return KV_BYTES_PER_ELEMENT[chosen]
+    if chosen not in KV_TYPES:
+        raise UnknownNameError("KV cache type", name, KV_TYPES)
+    if engine != "vllm":
+        raise UsageError(f"kv_cache_dtype = {chosen}: this KV cache format is vLLM's alone, and the engine is "
+                         f"{ENGINES[engine].title}; give fp8 or bf16")
+    if chosen == PACKED_LATENT:
+        return _latent_bytes_per_element(arch)
+    form = PACKED_KV[chosen]
+    if gpu is not None and form.vendor is not None and gpu.vendor != form.vendor:
+        raise UsageError(f"kv_cache_dtype = {chosen}: vLLM has a kernel for it on GPUs of {form.vendor} alone, and "
+                         f"{gpu.name} is {gpu.vendor}'s; give fp8 or bf16")
+    return form.bits / 16 if arch is None else _packed_bytes_per_element(chosen, form, arch)
+
+
+def _packed_bytes_per_element(name: str, form: PackedKv, arch: Architecture) -> float:
+    """Return the mean size of an element of a model's keys and values in a packed format [B]."""
+    stored, elements, layers = 0.0, 0, 0
+    for attention, groups in arch.by_attention:
+        if not attention.has_cache:
+            continue
+        if not isinstance(attention, Gqa):
+            raise UsageError(f"kv_cache_dtype = {name}: vLLM has no kernel for it with the latent attention of "
+                             f"{arch.name}; give fp8 or bf16")
+        count = sum(group.count for group in groups)
+        slot = math.ceil((attention.head_dim * form.bits / 8 + form.head_bytes) / form.multiple) * form.multiple
+        stored += count * attention.num_kv_heads * slot
+        elements += count * attention.num_kv_heads * 2 * attention.head_dim
+        layers += count
+    edges = 0 if arch.num_linear_layers else 2 * min(form.edge_layers, layers // 2)
+    return (edges * KV_BYTES_PER_ELEMENT["bf16"] + (layers - edges) * stored / elements) / layers
+
+
+def _latent_bytes_per_element(arch: Architecture | None) -> float:
+    """Return the mean size of an element of a sparse latent in the packed format [B]."""
+    latents = [] if arch is None else [attention for attention, _ in arch.by_attention
+                                       if isinstance(attention, Mla) and attention.is_sparse]
+    if not latents:
+        raise UsageError(f"kv_cache_dtype = {PACKED_LATENT}: only DeepSeek's sparse latent attention (V3.2) has this "
+                         f"format{f', and {arch.name} has none' if arch else ''}; give fp8 or bf16")
+    rank, rotary = latents[0].kv_lora_rank, latents[0].qk_rope_head_dim
+    return (rank * (4 + 8 / 16) / 8 + rotary) / (rank + rotary)

@@ -11,7 +11,7 @@ from planner.deployment.deploy import Deployment, Pool, pools_of
 from planner.engines import ENGINES
 from planner.engines.engine import Engine
 from planner.engines.releases import is_before
-from planner.model.precision import WEIGHT_FORMATS, weight_format
+from planner.model.precision import KV_BYTES_PER_ELEMENT, PACKED_KV, WEIGHT_FORMATS, weight_format
 from planner.results.memory_notes import memory_notes, release_of_windows, window_memory
 from planner.results.session_notes import session_notes
 from planner.settings.default_router import SERVICE_ROUTER
@@ -134,8 +134,10 @@ def _checkpoint(deployment: Deployment) -> list[str]:
 
 
 def _kv_cache(deployment: Deployment) -> list[str]:
-    """Say that the checkpoint decides the format of the KV cache."""
+    """Say that the checkpoint decides the format of the KV cache, or what stands for a packed format."""
     arch, scenario = deployment.architecture, deployment.scenario
+    if deployment.stack is not None and scenario.kv_cache_dtype.lower() not in KV_BYTES_PER_ELEMENT:
+        return [_packed_kv(scenario.kv_cache_dtype.lower(), deployment.stack.kv_bytes_per_element)]
     if arch is None or "kv_cache_dtype" in deployment.given or arch.model_type in COMPRESSED or (
             arch.kv_cache_dtype is None):
         return []
@@ -145,6 +147,17 @@ def _kv_cache(deployment: Deployment) -> list[str]:
                 f"unless --kv-cache-dtype is given"]
     return [f"the checkpoint states a KV cache in {arch.kv_cache_dtype}, but {engine} keeps it in 16 bit on this GPU "
             f"or in this release; --kv-cache-dtype {arch.kv_cache_dtype} changes it"]
+
+
+def _packed_kv(name: str, element_bytes: float) -> str:
+    """Say how large a packed format of the KV cache is, and which measured kernel stands for its kernel."""
+    form = PACKED_KV.get(name)
+    edges = "" if form is None or not form.edge_layers else (
+        f", where the first and the last {form.edge_layers} layers stay in 16 bit if the model has no linear attention")
+    rotary = "; every key counts as rotary in all dimensions" if name in ("octave_k3v4", "octave_k3v3") else ""
+    return (f"the KV cache in {name} takes {element_bytes:.4g} B an element with its scales, by the source of vLLM 0.33"
+            f"{edges}{rotary}. No kernel that reads this format is measured: attention takes the time of the nearest "
+            f"measured kernel, 8 bit where there is one, and no less for fewer bytes; your server's may be slower")
 
 
 def _encoders(deployment: Deployment) -> list[str]:

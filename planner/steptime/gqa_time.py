@@ -97,7 +97,7 @@ def _prompts(stack: StepContext, attention: Gqa) -> PromptCoefficients:
     hardware = hardware_of(stack, fit)
     return prompts_within_peaks(stack, attention, hardware, prompt_attention_coefficients(
         num_heads=heads, num_kv_heads=kv_heads, head_dim=attention.head_dim,
-        kv_bytes_per_element=stack.kv_bytes_per_element, constants=fit.constants, **sustained(stack, hardware)))
+        kv_bytes_per_element=stack.measured_kv_bytes, constants=fit.constants, **sustained(stack, hardware)))
 
 
 def _decodes(stack: StepContext, attention: Gqa, counts: Floats) -> DecodeCoefficients:
@@ -105,7 +105,7 @@ def _decodes(stack: StepContext, attention: Gqa, counts: Floats) -> DecodeCoeffi
     hardware, heads = hardware_of(stack, fit), heads_of_group(stack, attention.num_heads)
     return decodes_within_peaks(stack, attention, hardware, decode_attention_coefficients(
         counts, num_heads=heads, num_kv_heads=kv_heads, head_dim=attention.head_dim,
-        kv_bytes_per_element=stack.kv_bytes_per_element, constants=fit.constants, **hardware))
+        kv_bytes_per_element=stack.measured_kv_bytes, constants=fit.constants, **hardware))
 
 
 def _beside_prompts(groups: Sequence[LayerGroup], pair_s: float, decode: DecodeCoefficients) -> Contribution:

@@ -85,7 +85,7 @@ def _decodes(stack: StepContext, attention: Mla, counts: Floats, fit: Fit[MlaDec
     found = decodes_within_peaks(stack, attention, hardware, mla_decode_coefficients(
         running, num_padded=counts - running, num_heads=heads_of_group(stack, attention.num_heads),
         kv_lora_rank=attention.kv_lora_rank, qk_rope_head_dim=attention.qk_rope_head_dim,
-        kv_bytes_per_element=stack.kv_bytes_per_element, constants=fit.constants, **hardware))
+        kv_bytes_per_element=stack.measured_kv_bytes, constants=fit.constants, **hardware))
     return found if seats is None else found._replace(
         per_context_token=found.per_context_token * np.maximum(seats / np.maximum(running, 1), 1.0))
 

@@ -75,6 +75,11 @@ class StepContext:
         return 1 if self.draft is None else 1 + self.draft.num_tokens
 
     @property
+    def measured_kv_bytes(self) -> float:
+        """Size of a KV element to the measured attention kernels, which read no less than 8 bit [B]."""
+        return max(self.kv_bytes_per_element, 1.0)
+
+    @property
     def fuses_shared_experts(self) -> bool:
         """Whether a layer's shared expert is one more of the routed ones, in their kernel.
 

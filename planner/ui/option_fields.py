@@ -9,7 +9,7 @@ import streamlit as st
 
 from planner.catalog.gpu_label import gpu_label
 from planner.errors import UsageError
-from planner.model.precision import KV_BYTES_PER_ELEMENT, WEIGHT_FORMATS
+from planner.model.precision import KV_TYPES, WEIGHT_FORMATS
 from planner.policies.builtin_policies import POLICIES
 from planner.policies.builtin_routers import ROUTERS
 from planner.settings.crossing import crossed
@@ -32,7 +32,7 @@ MOST = {"data_parallel_size": 1_024, "prefill_replicas": 1_023}
 LEAST = {"max_model_len": FITTED_LENGTH}
 OWNER, CROSSED = "engine_before", "engine_note"  # in the session's state: the engine of the values, a note on others
 RATES = (0.1, 20.0)  # least and most load, as multiples of the log's rate
-KNOWN = {"quantization": WEIGHT_FORMATS, "kv_cache_dtype": KV_BYTES_PER_ELEMENT, "policy": POLICIES, "router": ROUTERS}
+KNOWN = {"quantization": WEIGHT_FORMATS, "kv_cache_dtype": KV_TYPES, "policy": POLICIES, "router": ROUTERS}
 FIELDS: dict[str, Field[Any]] = {f.name: f for f in fields(Scenario) if f.name not in (*LEFT_OUT, *UPLOADED)}
 
 

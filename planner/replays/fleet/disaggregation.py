@@ -50,8 +50,9 @@ def transfer_of(deployment: Deployment) -> Transfer:
     scenario, arch = deployment.scenario, deployment.architecture
     token_bytes, state_bytes, layers = 0.0, 0, 1
     if arch is not None:
-        token_bytes = kv_bytes_per_token_per_gpu(arch, kv_bytes_per_element(scenario.kv_cache_dtype), 1, 1)
-        state_bytes = state_bytes_per_seq(arch, kv_bytes_per_element(scenario.kv_cache_dtype), 1, 1)
+        element_bytes = kv_bytes_per_element(scenario.kv_cache_dtype, arch, scenario.engine)
+        token_bytes = kv_bytes_per_token_per_gpu(arch, element_bytes, 1, 1)
+        state_bytes = state_bytes_per_seq(arch, element_bytes, 1, 1)
         layers = arch.num_attention_layers
     link_bytes_per_s = scenario.kv_transfer_bandwidth * 1e9
     return Transfer(s_per_token=token_bytes / link_bytes_per_s, s_per_request=state_bytes / link_bytes_per_s,
