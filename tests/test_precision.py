@@ -121,7 +121,7 @@ def test_attention_with_a_packed_kv_cache_takes_the_time_of_the_eight_bit_kernel
         stack = deploy(Scenario(model="llama-3.1-8b", gpu="b200-sxm", kv_cache_dtype=name)).stack
         assert stack is not None
         attention = next(each for each, _ in stack.arch.by_attention if isinstance(each, Gqa))
-        parts = list(gqa_contributions(stack, attention, stack.arch.layers, node_counts()))
+        parts = list(gqa_contributions(stack, attention, stack.arch.layers, node_counts().astype(float)))
         seconds[name] = next(part for part in parts if part.name == "attention")
     assert seconds["nvfp4"].curve["decode_s_per_context_token"] == pytest.approx(
         seconds["fp8"].curve["decode_s_per_context_token"])

@@ -46,6 +46,12 @@ def test_a_decided_branch_is_followed(script: str, flags: list[str]) -> None:
     assert launched(script) == flags
 
 
+def test_a_file_of_a_branch_that_does_not_run_is_not_written() -> None:
+    script = ('MODE=a\nif [ "$MODE" = a ]; then\ncat > engine.yaml <<EOF\nx: 1\nEOF\nelse\ncat > engine.yaml <<EOF\n'
+              f'x: 2\nEOF\nfi\n{SERVE}')
+    assert [dict(launch.files) for launch in script_launches(script)] == [{"engine.yaml": "x: 1\n"}]
+
+
 def test_the_environment_decides() -> None:
     script = f'if [ "$NVLINK" = 1 ]; then {SERVE}; else {SERVE} --enforce-eager; fi'
     assert launched(script, {"NVLINK": "1"}) == [""]
@@ -67,6 +73,16 @@ def test_what_a_program_or_a_file_decides_stays_open(condition: str) -> None:
 def test_a_variable_of_a_program_decides_nothing() -> None:
     script = f'N=$(nvidia-smi -L | wc -l)\nif [ "$N" -gt 2 ]; then {SERVE}; else {SERVE} --x 1; fi'
     assert launched(script) == ["", "--x 1"]
+
+
+def test_compose_takes_a_value_in_place_of_a_variable_that_is_set(tmp_path: Path) -> None:
+    text = ('services: {llm: {image: "vllm/vllm-openai", command: "--model Qwen/Qwen3-32B ${EAGER:+--enforce-eager} '
+            '${LEN:?give it}"}}')
+    path = tmp_path / "compose.yml"
+    for dotenv, words in (("LEN=x\n", "x"), ("LEN=x\nEAGER=1\n", "--enforce-eager x"), ("", "${LEN:?give it}")):
+        (tmp_path / ".env").write_text(dotenv)
+        engine = manifest_engines(text, path, "compose.yml")[0]
+        assert " ".join(engine.words).endswith(f"Qwen/Qwen3-32B {words}"), engine.words
 
 
 def test_a_service_of_compose_has_its_environment_and_its_arguments() -> None:

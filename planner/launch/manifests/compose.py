@@ -16,7 +16,7 @@ from planner.launch.scripts.named_script import of_named_script
 
 MOST_EXTENDED = 8  # services, each of which extends the next
 # Of a variable, as compose puts it in: $NAME, ${NAME}, ${NAME:-default}; two dollars are one.
-USED = re.compile(r"\$\$|\$\{(\w+)(?::?[-?+=]([^{}]*))?\}|\$(\w+)")
+USED = re.compile(r"\$\$|\$\{(\w+)(?:(:?[-?+=])([^{}]*))?\}|\$(\w+)")
 
 
 def is_compose(document: Mapping[str, Any]) -> bool:
@@ -36,7 +36,7 @@ def of_compose(document: Mapping[str, Any], folder: Path) -> Iterator[Described]
         if not isinstance(given, Mapping) or (name in bases and not {"command", "entrypoint"} & given.keys()):
             continue
         service = _extended(given, document["services"], folder)
-        command = [_put_in(word, values) for key in ("entrypoint", "command") for word in _words(service.get(key))]
+        command = [word for key in ("entrypoint", "command") for word in _words(service.get(key), values)]
         files, missing = _env_files(service, folder)
         environment = files | {key: _put_in(value, values)
                                for key, value in environment_of(service.get("environment")).items()}
@@ -98,17 +98,22 @@ def _built(service: Mapping[str, Any], folder: Path, environment: Mapping[str, s
             yield replace(engine, place=around.place, gpus=gpus_of({"limits": _gpus(service)}))
 
 
-def _words(value: Any) -> list[str]:
-    return bare_words(value) if isinstance(value, str) else words_of(value)
+def _words(value: Any, values: Mapping[str, str]) -> list[str]:
+    """Return the words of a command with variables put in, before a text is split."""
+    if isinstance(value, str):
+        return bare_words(_put_in(value, values))
+    return [_put_in(word, values) for word in words_of(value)]
 
 
 def _put_in(text: str, values: Mapping[str, str]) -> str:
     """Return a text with the variables that have a value or a default; others stay."""
     def value(match: re.Match[str]) -> str:
-        braced, default, plain = match.groups()
+        braced, how, default, plain = match.groups()
         if match[0] == "$$":
             return "$"
-        return values.get(braced or plain, match[0] if default is None else default)
+        if how in ("+", ":+"):  # a value in place of that of a variable that is set
+            return default if values.get(braced) else ""
+        return values.get(braced or plain, match[0] if default is None or how in ("?", ":?") else default)
 
     return USED.sub(value, text)
 

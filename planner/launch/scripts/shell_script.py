@@ -164,6 +164,8 @@ def script_launches(text: str, variables: Mapping[str, str] | None = None,
                              f"{launched_at} launches an engine without it; end the line before it with a backslash")
         launched_at = None
         if written := HEREDOC.match(line):
+            if any(block.runs is False for block in blocks):
+                continue
             is_quoted = bool(written[2] or written[4])
             files[known.put_in(written[1] or written[6]).strip("\"'")] = body if is_quoted else known.put_in(body)
             continue
