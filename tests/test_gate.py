@@ -303,6 +303,18 @@ def test_a_statistic_in_slo_is_judged_and_speaks_the_names_of_targets(targets: P
     assert not result.met
 
 
+@pytest.mark.parametrize("scaling", ["compress", "thin"])
+def test_a_capacity_is_searched_without_the_rate_of_its_scenario(scaling: str, targets: Path) -> None:
+    target = '[[scenario.one.target]]\nmetric = "capacity_rps"\nmin = 0.1\n'
+    server = SERVER.format(step_s=0.1)
+    targets.write_text(server + f'scaling = "{scaling}"\nrate_scale = 2\n' + target)
+    fast = check(targets)
+    targets.write_text(server + f'scaling = "{scaling}"\nrate_scale = 0.5\n' + target)
+    assert check(targets).scenarios["one"].metrics == fast.scenarios["one"].metrics
+    assert (f"one: capacity_rps: the search looks for the rate by scaling = {scaling}; rate_scale = 2 of the scenario "
+            f"is for its other targets") in fast.notes
+
+
 def test_statistics_in_slo_are_those_of_the_search_where_all_targets_are_of_the_capacity(targets: Path) -> None:
     targets.write_text(SERVER.format(step_s=0.1).replace('"ttft:150"', '"p99_ttft:150"')
                        + '[[scenario.one.target]]\nmetric = "capacity_rps"\nmin = 0.1\n')

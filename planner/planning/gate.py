@@ -22,6 +22,7 @@ from planner.replays.result_tables import ReplayResult
 from planner.results.saturation import saturation_sentence
 from planner.results.summary import numbers
 from planner.run import replay
+from planner.settings.scenario import Scenario
 from planner.settings.statistic import Statistic, parse_statistic
 from planner.traces import Trace
 from planner.traces.shaping.client_load import read_load
@@ -168,8 +169,10 @@ def _capacity(trace: Trace, study: Study, names: list[str]) -> tuple[dict[str, f
     search = Search(replicates=0, compare_assumptions=False, seed=study.scenario.seed or 0)
     found: dict[str, float] = {}
     notes: list[str] = []
-    if set(asked) & set(RATES):
-        rates = find_capacity(trace, study.scenario, objectives, search)
+    if rates_asked := [name for name in asked if name in RATES]:
+        scenario, search_of_rates, about = _without_rate(study.scenario, search, rates_asked)
+        notes += about
+        rates = find_capacity(trace, scenario, objectives, search_of_rates)
         found |= {"capacity_rps": rates.capacity_rps, "capacity_rps_per_gpu": rates.capacity_rps_per_gpu}
         notes += rates.notes
     for name in (name for name in asked if name in USERS):
@@ -177,6 +180,18 @@ def _capacity(trace: Trace, study: Study, names: list[str]) -> tuple[dict[str, f
         found[name] = users.capacity
         notes += [*(f"{name}: {text}" for text in users.assumptions), *users.notes]
     return found, notes
+
+
+def _without_rate(scenario: Scenario, search: Search, asked: list[str]) -> tuple[Scenario, Search, list[str]]:
+    """Return the scenario and the search of its capacity, without the scenario's rate, and a note on that rate."""
+    options = [name for name in ("rate_scale", "request_rate") if getattr(scenario, name) is not None]
+    if not options:
+        return scenario, search, []
+    by = search if scenario.scaling is None else replace(search, scaling=scenario.scaling)
+    rates = ", ".join(f"{name} = {getattr(scenario, name):g}" for name in options)
+    return (replace(scenario, rate_scale=None, request_rate=None, scaling=None), by,
+            [f"{', '.join(asked)}: the search looks for the rate by scaling = {by.scaling}; {rates} of the scenario is "
+             f"for its other targets"])
 
 
 def _objective_rows(gated: Gated, found: _Outcome) -> list[TargetVerdict]:
