@@ -204,6 +204,15 @@ def test_a_missed_attainment_is_exit_code_1(slo: str, code: int, trace: Path) ->
     fails(planner("replay", trace, *LINEAR, "--attainment", "0.99"), 2, "--attainment 0.99", "--slo")
 
 
+def test_replicas_are_an_alias_of_the_data_parallel_size(trace: Path) -> None:
+    by_alias, by_name = (planner("replay", trace, *LINEAR, option, "2", "--json", "-")
+                         for option in ("--replicas", "--data-parallel-size"))
+    assert by_alias.returncode == 0, by_alias.stderr
+    deployments = [json.loads(run.stdout)["deployment"] for run in (by_alias, by_name)]
+    assert deployments[0] == deployments[1]
+    assert deployments[0]["data_parallel_size"] == 2
+
+
 def test_an_unknown_option_is_refused(trace: Path) -> None:
     run = planner("replay", trace, *H100, "--max-num-sequences", "4")
     assert run.returncode == 2

@@ -13,7 +13,7 @@ from planner.commands.display import progress_shown
 from planner.commands.short_help import HELP_OPTIONS
 from planner.errors import UsageError
 from planner.settings.option_text import option_values, takes_list
-from planner.settings.scenario import OPTION_DEFAULTS, OPTION_TYPES, Scenario, scenario_from
+from planner.settings.scenario import ALIASES, OPTION_DEFAULTS, OPTION_TYPES, Scenario, scenario_from
 
 FROM_COMMAND = "from_command"
 _CONTEXT = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
@@ -180,7 +180,9 @@ def _choices(options: dict[str, Any]) -> dict[str, list[Any]]:
 
 def _parameter(f: Any, lists: bool) -> inspect.Parameter:
     is_list = lists and takes_list(f.name)
-    option = typer.Option(help=f.metadata["help"].replace("[", r"\["), rich_help_panel=f.metadata["panel"],
+    aliases = [alias for alias, name in ALIASES.items() if name == f.name]
+    flags = [f"--{name.replace('_', '-')}" for name in (f.name, *aliases)] if aliases else []
+    option = typer.Option(*flags, help=f.metadata["help"].replace("[", r"\["), rich_help_panel=f.metadata["panel"],
                           metavar="VALUE,…" if is_list else None)
     annotation: Any = Annotated[str | None if is_list else OPTION_TYPES[f.name], option]
     default = str(f.default) if is_list and f.default is not None else f.default

@@ -17,7 +17,7 @@ from planner.settings.scheduling_options import SchedulingOptions
 from planner.settings.step_time_options import StepTimeOptions, check_step_time
 from planner.settings.tier_options import TierOptions, check_tier_options, has_host_tier
 
-ALIASES = {"replicas": "data_parallel_size"}  # that files may call an option by
+ALIASES = {"replicas": "data_parallel_size"}  # of options, in files and on the command line
 MOST = 2**62  # of a whole number, so that 64 bits hold it
 
 
