@@ -196,7 +196,8 @@ def test_replicas_share_the_trace(targets: Path) -> None:
     rows = "".join(f"{k / 20},10,1\n" for k in range(100))
     targets.with_name("trace.csv").write_text("arrival_s,input_tokens,output_tokens\n" + rows)
     assert not check(targets).met
-    targets.write_text(targets.read_text().replace("[scenario.one]", "[scenario.one]\nreplicas = 2"))
+    fleet = "[scenario.one]\nreplicas = 2\nrouter = 'round-robin'"
+    targets.write_text(targets.read_text().replace("[scenario.one]", fleet))
     assert check(targets).met
 
 
@@ -214,7 +215,8 @@ def test_a_capacity_can_be_a_target(targets: Path) -> None:
 def test_a_pooled_summary_is_that_of_its_replicas() -> None:
     rows = [(k / 20, 10 + k, 1 + k % 5) for k in range(60)]
     server = Scenario(step_time="linear:0.02,1e-5", num_gpu_blocks=400, max_num_seqs=4, max_model_len=100)
-    outcome = replay(trace_of(rows), replace(server, data_parallel_size=3), slo=None, recording=Recording())
+    fleet = replace(server, data_parallel_size=3, router="round-robin")
+    outcome = replay(trace_of(rows), fleet, slo=None, recording=Recording())
     parts = [replay(trace_of(rows[k::3]), server, slo=None, recording=Recording()) for k in range(3)]
     for name in ("completed", "num_steps", "total_input_tokens", "total_output_tokens", "num_computed_prompt_tokens"):
         assert outcome.summary[name] == sum(part.summary[name] for part in parts)

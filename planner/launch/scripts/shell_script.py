@@ -202,7 +202,8 @@ def _entered(known: Variables, blocks: list[Block], part: str, number: int, note
     elif first in CLOSES and blocks:
         blocks.pop()
     elif first == "elif" and blocks:
-        blocks[-1].enter(_holds(known, rest, number, notes, blocks[:-1]))
+        has_run = blocks[-1].is_done or blocks[-1].runs is True  # the shell does not evaluate the condition then
+        blocks[-1].enter(False if has_run else _holds(known, rest, number, notes, blocks[:-1]))
         return ""
     elif first == "else" and blocks:
         blocks[-1].enter(True)
