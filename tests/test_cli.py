@@ -359,6 +359,17 @@ def test_a_value_that_does_not_parse_is_named_with_its_option(options: tuple[str
     fails(planner("compare", trace, *LINEAR, *options), 2, *words)
 
 
+def test_an_axis_replaces_a_value_of_the_launch_command_with_a_note(trace: Path, tmp_path: Path) -> None:
+    launch = "vllm serve meta-llama/Llama-3.1-8B-Instruct --enable-prefix-caching"
+    axis = ("--axis", "enable_prefix_caching=true,false")
+    run = planner("compare", trace, *LINEAR, "--from-command", launch, *axis, "--json", tmp_path / "c.json")
+    assert run.returncode == 0, run.stderr
+    assert "note: --axis enable_prefix_caching replaces the launch command's enable_prefix_caching = true" in run.stderr
+    assert [row["name"] for row in json.loads((tmp_path / "c.json").read_text())] == [
+        "enable_prefix_caching=true", "enable_prefix_caching=false"]
+    fails(planner("compare", trace, *LINEAR, "--from-command", launch, *axis, *axis), 2, "has values already")
+
+
 @pytest.mark.parametrize(("command", "kind", "question"), [
     ("capacity", Search, capacity), ("size", Choices, size)])
 def test_a_search_has_one_default_on_the_command_line_and_in_a_notebook(command: str, kind: Any, question: Any) -> None:

@@ -24,16 +24,19 @@ def what_ifs(choices: Mapping[str, Sequence[Any]], axes: Sequence[str],
     choices : values by option.
     axes : more of them, as `--axis` has them.
     launched : options of a launch command that are among the values. They belong to its engine, and other single
-        values to the first engine.
+        values to the first engine. An axis replaces them, with a note.
 
     Raises
     ------
-    UsageError, UnknownNameError : an axis cannot be read, or its option has values already.
+    UsageError, UnknownNameError : an axis cannot be read, or its option has
+        values already that are not the launch command's.
     """
-    given = dict(choices)
+    given, replaced = dict(choices), []
     for name, values in map(parse_axis, axes):
-        if name in given:
+        if name in given and (name not in launched or given[name] != [launched[name]]):
             raise UsageError(f"--axis {name}: has values already; give all of them in one")
+        if name in given:
+            replaced.append(f"--axis {name} replaces the launch command's {name} = {_text(given[name][0])}")
         given[name] = values
     order = [name for name in SPEAKING if name in given] + [name for name in given if name not in SPEAKING]
     varied = [name for name in order if len(given[name]) > 1]
@@ -43,18 +46,20 @@ def what_ifs(choices: Mapping[str, Sequence[Any]], axes: Sequence[str],
     owners = {name: launched["engine"] if name in launched else engines[0] for name in order if name not in varied}
     found = {}
     for chosen in combined:
-        options, notes = crossed(chosen, owners, str(chosen.get("engine", engines[0])))
-        scenario = parse_scenario(options)
+        options, left_out = crossed(chosen, owners, str(chosen.get("engine", engines[0])))
+        scenario, notes = parse_scenario(options), [*replaced, *left_out]
         found[" ".join(_word(axis, chosen[axis]) for axis in varied) or _policy(scenario)] = scenario, notes
     return found
 
 
 def _word(option: str, value: Any) -> str:
     """Return a value as part of a what-if's name."""
-    if option in SPEAKING:
-        return str(value)
-    text = f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
-    return f"{option}={text}"
+    return str(value) if option in SPEAKING else f"{option}={_text(value)}"
+
+
+def _text(value: Any) -> str:
+    """Return a value as an option's text."""
+    return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _policy(scenario: Scenario) -> str:
