@@ -68,7 +68,7 @@ def test_a_broken_upload_shows_the_readers_error(browser: Any, address: str, tmp
     assert "broken.csv line 3" in alert.inner_text()
     assert "<b>x</b>" in alert.inner_text()  # as text, not as markup
     page.get_by_text("leave out bad rows").click()
-    page.get_by_text("1 rows dropped").wait_for()
+    page.get_by_text("1 row dropped").wait_for()
     shoot(page, "broken")
 
 
