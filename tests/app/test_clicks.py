@@ -65,7 +65,7 @@ def user(browser: Any, url: str) -> User:
 
 
 def test_why_it_is_slow_and_what_to_change(browser: Any, address: str) -> None:
-    own = user(browser, f"{address}/replay?limit=2000&gpu=l40s&rate_scale=3.0")
+    own = user(browser, f"{address}/replay?limit=2000&gpu=l40s&rate_scale=3.0&router=round-robin")
     own.page.get_by_text("Overloaded: ").wait_for()
     own.page.get_by_text("a request takes").first.wait_for()
     own.press("Find what to change")
