@@ -451,7 +451,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     tables = dict.fromkeys(("requests", "steps", "schedule", "preemptions"))
     events = tmp_path / "events.csv"
     ask: dict[str, Any] = {"slo": None, "attainment": None, "format": None, "on_bad_rows": "error", "json": None,
-                           "timeline": None, "save": None, "explain": False}
+                           "timeline": None, "save": None, "explain": False,
+                           "ignore_start_refusal": False}
     scenario = scenario_of(**SECONDS, autoscale=path)
     actions.replay(str(tmp_path / "trace.csv"), scenario, tables={**tables, "scale_events": events}, **ask)
     assert pl.read_csv(events)["after"].to_list() == [2, 1]

@@ -329,7 +329,7 @@ COST = '"cost_usd_per_million_output_tokens", "p99_ttft_ms"'
 ])
 def test_the_optimiser_agrees_with_the_grid(plan: Path, front: str, limits: str) -> None:
     plan.write_text(f'trace = "trace.csv"\nslo = "ttft:300 tpot:20"\npareto = [{front}]\n{limits}\n'
-                    f'[scenario]\nmodel = "llama-3.1-8b"\n[axes]{LARGE}')
+                    f'[scenario]\nmodel = "llama-3.1-8b"\nrouter = "round-robin"\n[axes]{LARGE}')
     asked = read_sweep(plan)
     whole = sweep(asked, plan.with_name("whole.parquet"), jobs=2)
     kept = whole.filter([shortfall(asked, row) == 0 for row in whole.to_dicts()])
@@ -363,7 +363,8 @@ def covered(asked: Sweep, table: pl.DataFrame, whole: pl.DataFrame) -> float:
     '"cost_usd_per_million_output_tokens", "p99_ttft_ms", "p99_tpot_ms"',
     '"output_throughput", "num_gpus", "p99_tpot_ms", "p99_ttft_ms"'])
 def test_the_optimiser_finds_the_front_of_several_metrics_by_few_replays(plan: Path, front: str) -> None:
-    plan.write_text(f'trace = "trace.csv"\npareto = [{front}]\n[scenario]\nmodel = "llama-3.1-8b"\n[axes]{LARGE}')
+    plan.write_text(f'trace = "trace.csv"\npareto = [{front}]\n[scenario]\nmodel = "llama-3.1-8b"\n'
+                    f'router = "round-robin"\n[axes]{LARGE}')
     asked = read_sweep(plan)
     whole = sweep(asked, plan.with_name("whole.parquet"), jobs=1)
     table, found = optimize(asked, plan.with_name("found.parquet"), jobs=1)

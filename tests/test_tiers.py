@@ -37,7 +37,9 @@ def prompts(*ids: list[int], every_s: float = 1.0, output_tokens: int = 1) -> Tr
 
 
 def served(trace: Trace, **options: Any) -> Outcome:
-    return replay(trace, Scenario(**PLAIN | options), recording=EVERYTHING)
+    """Replay a trace; replicas take requests in turn."""
+    in_turn = {"router": "round-robin"} if options.get("data_parallel_size", 1) > 1 else {}
+    return replay(trace, Scenario(**PLAIN | in_turn | options), recording=EVERYTHING)
 
 
 def column(outcome: Outcome, name: str) -> list[Any]:
