@@ -280,7 +280,8 @@ def test_roofs_of_steps_add_up_to_mfu_and_mbu() -> None:
 
 def test_a_fleets_rows_are_those_of_its_replicas() -> None:
     trace = limit(read_trace("chat"), 200)
-    both = replay(trace, Scenario(**BUSY, data_parallel_size=2, router="round-robin"), slo=None, recording=EVERYTHING).result
+    fleet = Scenario(**BUSY, data_parallel_size=2, router="round-robin")
+    both = replay(trace, fleet, slo=None, recording=EVERYTHING).result
     own = trace.requests.with_row_index().filter(pl.col("index") % 2 == 1).drop("index")
     alone = replay(changed(trace, requests=own), Scenario(**BUSY), slo=None, recording=EVERYTHING).result
     second = both.steps_table().filter(replica=1)

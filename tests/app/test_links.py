@@ -109,7 +109,7 @@ def secrets(tmp_path: Path) -> list[str]:
     return [*(str(path) for path in sorted(tmp_path.iterdir())), f"{tmp_path}/secret.py:name"]
 
 
-OPTIONS = [f.name for f in fields(Scenario)]
+OPTIONS = [f.name for f in fields(Scenario) if f.name != "think_time"]  # a field of the Capacity page: a number
 # Options whose widgets take any text.
 TEXTS = ("engine_version", "fail_replica", "num_speculative_tokens_per_batch_size", "session_start_fraction",
          "speculative_acceptance", "step_time")
