@@ -107,7 +107,7 @@ def test_a_comparison_names_scenarios_by_their_settings_and_marks_the_best() -> 
 
 
 def test_a_change_is_found_and_applied_and_can_be_taken_back() -> None:
-    page = opened(gpu="l40s", rate_scale=3.0)
+    page = opened(gpu="l40s", rate_scale=3.0, router="round-robin")
     press(page, "Find what to change")
     page = until(page, lambda page: "Apply" in [button.label for button in page.button])
     assert not page.exception
