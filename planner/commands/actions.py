@@ -101,7 +101,7 @@ def _keeps_objectives(summary: Mapping[str, Any]) -> bool:
 def compare(sources: Sequence[str], choices: Mapping[str, Sequence[Any]], launched: Mapping[str, Any],
             axes: Sequence[str], slo: str | None, format: str | None, on_bad_rows: OnBadRows, explain: bool | None,
             every: bool, json: Path | None, save: Path | None) -> bool:
-    """Replay what-ifs, those of files or every combination of the listed options, and print them side by side.
+    """Replay what-ifs from files, or every combination of the listed options, and print them side by side.
 
     False if no what-if completes a request.
     """

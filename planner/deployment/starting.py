@@ -25,7 +25,7 @@ class Refusal:
     Parameters
     ----------
     reason : a sentence.
-    remedy : what the user can change.
+    remedy : the options that the user can change.
     longest : the longest context limit with which the engine starts; None if no limit helps [tokens].
     """
 
@@ -51,7 +51,7 @@ class Startable:
 
 
 def refusals(deployment: Deployment) -> list[Refusal]:
-    """Return the reasons for which the engine of a deployment does not start, those of all pools of a fleet.
+    """Return the reasons for which the engine of a deployment, or of a pool of its fleet, does not start.
 
     Memory that does not hold the weights, the states or one KV block is an error before: `plan_memory` raises it.
     """

@@ -40,7 +40,7 @@ class PageGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompressedGroups:
-    """The groups of a model's layers in the pool of one GPU, those that keep all of the context first.
+    """The groups of a model's layers in the KV pool of one GPU. Groups that keep the whole context come first.
 
     Parameters
     ----------

@@ -235,7 +235,7 @@ def _chosen(source: str, launches: Sequence[Described], role: str, gpu: str | No
 
 
 def _deployment(launch: Described, any_gpu: bool) -> tuple[str, ...]:
-    """Return the words of a launch that tell deployments apart: without those that differ between equal replicas.
+    """Return the words that identify a deployment: its launch without flags that differ between equal replicas.
 
     Parameters
     ----------

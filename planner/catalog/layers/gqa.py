@@ -18,7 +18,7 @@ class Gqa(Attention):
     has_output_gate : whether the output has a gate, for which the query's projection is twice as wide.
     key_is_value : whether keys, projected once, are values too (Gemma 4).
     norms_all_heads : whether query and key are normalised over all heads together.
-    has_sinks : whether each head has an attention sink, a learned logit beside those of the keys (gpt-oss).
+    has_sinks : whether each head has an attention sink, a learned logit in addition to the keys' logits (gpt-oss).
     """
 
     num_heads: int

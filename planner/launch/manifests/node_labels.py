@@ -63,7 +63,7 @@ def _expressions(term: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
 
 
 def _all_of(labels: Sequence[tuple[str, list[str]]]) -> Names:
-    """Return the GPUs that all labels of a node allow; those of each label if these contradict each other."""
+    """Return the GPUs that all labels of a node allow; if labels contradict each other, the GPUs of each label."""
     values = dict(labels)
     names: Names = ()
     for key, texts in labels:
