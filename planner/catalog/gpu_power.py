@@ -55,8 +55,8 @@ def limited(gpu: Gpu, limit_w: float | None) -> Gpu:
     if limit_w is None:
         return gpu
     if gpu.slice_of:
-        raise UsageError(f"power_limit = {limit_w:g} W: {gpu.name} is a MIG slice, and a power limit applies to the whole "
-                         f"GPU; leave it out")
+        raise UsageError(f"power_limit = {limit_w:g} W: {gpu.name} is a MIG slice, and a power limit applies to the "
+                         f"whole GPU; leave it out")
     least_w = LEAST_LIMIT_SHARE * gpu.tdp_w
     if not least_w <= limit_w <= gpu.tdp_w:
         raise UsageError(f"power_limit = {limit_w:g} W: {gpu.name} has a limit of {gpu.tdp_w:g} W; give {least_w:g} to "
