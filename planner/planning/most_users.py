@@ -172,7 +172,7 @@ def _asked(users: Users, trace: Trace, shaped: Trace, lowered: str | None) -> Us
     objectives, search, scenario = users.objectives, users.search, users.deployment.scenario
     think_s, assumption = think_time(shaped, search.of, search.think_time)
     routed = is_routed(users.deployment)
-    assumptions = [*filter(None, [lowered]), beginning(search.of), assumption]
+    assumptions = [*filter(None, [lowered]), assumption, beginning(search.of)]
     assumptions += [f"the router is {scenario.router}"] if routed else []
     return UsersAnswer(
         of=search.of, feasible=False, lowered=lowered, missed=(), capacity_per_gpu=0.0, **_capacity(search, 0),

@@ -199,7 +199,7 @@ def _asked(trace: Trace, traffic: Traffic, scenario: Scenario, objectives: Objec
 def _assumptions(traffic: Traffic, own_rps: float, scenario: Scenario) -> tuple[str, ...]:
     service = ", as in a Kubernetes Service" if scenario.router == SERVICE_ROUTER else ""
     if isinstance(traffic, UsersLoad):
-        rate = f"{traffic.users:,} {UNKNOWNS[traffic.of].unit} at once; {beginning(traffic.of)}; {traffic.assumption}"
+        rate = f"{traffic.users:,} {UNKNOWNS[traffic.of].unit} at once; {traffic.assumption}; {beginning(traffic.of)}"
     elif isinstance(traffic, StrataTraffic):
         low, high = traffic.strata_rps[0], traffic.strata_rps[-1]
         rate = (f"{len(traffic.strata_rps):,} rates from {low:,.4g} to {high:,.4g}/s replace the series, each for an "

@@ -21,6 +21,7 @@ class Request:
     emitted: int = 0
     computed: int = 0  # tokens with KV, those of the step in flight included
     in_flight: int = 0  # tokens that the step in flight brings
+    num_context: int = 0  # tokens that its context computes: after a pause those emitted too, not the one in flight
     held: int = 0  # blocks
     is_generation: bool = False
     num_cached: int | None = None
@@ -75,6 +76,7 @@ class Scheduler:
         return bool(self.active)
 
     def add(self, request: Request) -> None:
+        request.num_context = request.num_prompt
         self.active.append(request)
 
     def schedule(self) -> Step:
@@ -86,10 +88,11 @@ class Scheduler:
         for request in paused:
             self.free += request.held
             request.computed, request.held, request.is_generation = 0, 0, False
+            request.num_context = request.num_prompt + request.emitted
         rows = self.share_out(fitting)
         if self.waits_for_more(rows):
             rows = {request: n for request, n in rows.items() if request.is_generation}
-        return Step(rows, {r for r, n in rows.items() if r.computed + n == r.known}, paused)
+        return Step(rows, {r for r, n in rows.items() if r.is_generation or r.computed + n == r.num_context}, paused)
 
     def reserve_memory(self) -> list[Request]:
         """GUARANTEED_NO_EVICT: generations, then contexts, while all can reach their largest outputs.
@@ -131,7 +134,7 @@ class Scheduler:
         contexts: list[Request] = []
         left = self.max_num_tokens
         for request in sorted(fitting, key=lambda r: not r.is_generation):
-            n = 1 if request.is_generation else request.known - request.computed
+            n = 1 if request.is_generation else request.num_context - request.computed
             if self.is_sure_to_end(request):
                 continue
             if not request.is_generation and self.enable_chunked_prefill:
@@ -148,7 +151,7 @@ class Scheduler:
         """FIRST_COME_FIRST_SERVED: all that is left; who is cut gets whole blocks, so one behind may get the rest."""
         chunks: dict[Request, int] = {}
         for request in contexts:
-            wanted = request.known - request.computed
+            wanted = request.num_context - request.computed
             chunks[request] = wanted if wanted <= left else left - left % self.block_size
             left -= chunks[request]
         return chunks
@@ -159,7 +162,7 @@ class Scheduler:
         while True:
             before = left
             for request in contexts:
-                n = min(self.block_size, request.known - request.computed - chunks[request])
+                n = min(self.block_size, request.num_context - request.computed - chunks[request])
                 if n <= left:
                     chunks[request] += n
                     left -= n
@@ -193,7 +196,7 @@ class Scheduler:
 
     def next_tokens(self, request: Request) -> int:
         """Return for how many tokens a request holds blocks in its next step: a context's for all of it at once."""
-        return request.computed + 1 if request.is_generation else request.known
+        return request.computed + 1 if request.is_generation else request.num_context
 
     def send(self, step: Step) -> None:
         """Start a step: what it computes counts from here on."""

@@ -85,7 +85,8 @@ def test_users_who_pause_are_a_machine_repair_problem(servers: int, think_s: flo
     found = most_users(geometric(60_000), scenario, objectives, search)
     assert abs(found.capacity - most) <= max(1, 0.02 * most)
     assert found.think_time_s == think_s
-    assert found.assumptions == (f"a user pauses for {think_s:g} s after each answer (--think-time)",)
+    assert found.assumptions == (f"a user pauses for {think_s:g} s after each answer (--think-time)",
+                                 "all requests are ready at the start, and caches are empty")
     assert found.limiting_metric == "mean_e2el"
     assert (found.request_throughput or 0.0) == pytest.approx(found.capacity / (think_s + 2.5), rel=0.05)
 
