@@ -18,6 +18,8 @@ from planner.traces import Trace, read_trace
 settings.register_profile("fixed", max_examples=40, deadline=None, derandomize=True, database=None)
 settings.register_profile("explore", deadline=None, database=None, max_examples=2000, print_blob=True,
                           suppress_health_check=list(HealthCheck))
+os.environ["PLANNER_ANSWERS"] = ""  # commands of tests search anew, whatever was asked before
+
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 # Files whose tests take the longest: at the end of a run they would leave all processes but one idle.

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from planner.commands.db_cli import db as db_app
-from planner.commands.options import shows_progress, takes_scenario
+from planner.commands.options import keeps_answers, shows_progress, takes_scenario
 from planner.commands.plan_cli import SloOption, TraceArgument, capacity, probe, share, size
 from planner.commands.trace_cli import BadRowsOption, ColumnOption, FormatOption, JsonOption, WhereOption
 from planner.commands.trace_cli import trace as trace_app
@@ -225,6 +225,7 @@ def sweep(
 
 @app.command()
 @shows_progress
+@keeps_answers
 def check(
     targets: Annotated[Path, typer.Argument(metavar="TARGETS", help="TOML file with scenarios and their targets.")],
     baseline: Annotated[Path | None, typer.Option(help="JSON baseline that max_regression compares with.")] = None,

@@ -30,6 +30,12 @@ _QUIET = inspect.Parameter(
     "quiet", inspect.Parameter.KEYWORD_ONLY, default=False,
     annotation=Annotated[bool, typer.Option("--quiet", help="Show no progress. Notes and errors are still shown.")])
 
+_NO_CACHE = inspect.Parameter(
+    "no_cache", inspect.Parameter.KEYWORD_ONLY, default=False,
+    annotation=Annotated[bool, typer.Option("--no-cache", help="Search again. Without it, an answer to the same "
+                                            "question is read from disk: $PLANNER_ANSWERS, or planner/answers in the "
+                                            "user's cache folder.")])
+
 
 def shows_progress(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the option --quiet. Without it, the command shows progress of work that lasts over 2 s."""
@@ -41,6 +47,20 @@ def shows_progress(command: Callable[..., None]) -> Callable[..., None]:
 
     parameters = inspect.signature(command).parameters.values()
     return _with_parameters(shown, [*parameters, _QUIET])
+
+
+def keeps_answers(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the option --no-cache. Without it, the command reads known answers from disk and keeps new ones.
+    """
+
+    @functools.wraps(command)
+    def keeping(*, no_cache: bool, **values: Any) -> None:
+        from planner.planning.answers_on_disk import answers_kept
+
+        with answers_kept(not no_cache):
+            command(**values)
+
+    return _with_parameters(keeping, [*inspect.signature(command).parameters.values(), _NO_CACHE])
 
 
 def _with_parameters(command: Callable[..., None], parameters: list[inspect.Parameter]) -> Callable[..., None]:

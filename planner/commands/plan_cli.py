@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from planner.commands.options import shows_progress, takes, takes_scenario
+from planner.commands.options import keeps_answers, shows_progress, takes, takes_scenario
 from planner.commands.trace_cli import BadRowsOption, ColumnOption, FormatOption, JsonOption, WhereOption
 from planner.planning.search_options import DEFAULT_ATTAINMENT, Choices, Search, parse_prices
 from planner.settings.format_spec import spec_of
@@ -23,6 +23,7 @@ AttainmentOption = Annotated[float, typer.Option(help="Share of requests that mu
 
 
 @shows_progress
+@keeps_answers
 @takes_scenario(without=("autoscale", "rate_scale", "request_rate", *SEARCHED, *CLOSED_LOOP, "num_prompts",
                          "num_warmups"))
 @takes(Search)
@@ -52,6 +53,7 @@ def capacity(
 
 
 @shows_progress
+@keeps_answers
 @takes_scenario(without=("autoscale", "fleet", "rate_scale", "request_rate", *SEARCHED, *CLOSED_LOOP, "num_prompts",
                          "num_warmups"))
 def probe(
@@ -80,6 +82,7 @@ def probe(
 
 
 @shows_progress
+@keeps_answers
 def share(
     cluster: Annotated[Path, typer.Argument(metavar="CLUSTER.toml", help="TOML file with two parts: gpus has the "
                                             "number of each GPU, and deployment.NAME the trace, slo and model of each "
@@ -106,6 +109,7 @@ def share(
 
 
 @shows_progress
+@keeps_answers
 @takes_scenario(without=("tensor_parallel_size", "autoscale", "prefill_replicas", "session_start_fraction",
                          *SEARCHED, *MEASURING, "num_prompts", "num_warmups"))
 @takes(Choices)

@@ -42,11 +42,17 @@ def scenario_sha256(scenario: Scenario, *more: object) -> str:
 
 
 def _of_file(name: str) -> str:
-    return hashlib.sha256(Path(name).read_bytes()).hexdigest() if Path(name).is_file() else ""
+    """Return a hash of a file, of a checkpoint's folder by its JSON files, or of a config.json with those beside it."""
+    path = Path(name).expanduser()
+    folder = path.parent if path.name == "config.json" else path
+    if name and folder.is_dir():
+        return _of_files(folder, folder.glob("*.json"))
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
 def _of_files(folder: Path, paths: Iterable[Path]) -> str:
     digest = hashlib.sha256()
     for path in sorted(path for path in paths if path.is_file()):
-        digest.update(f"{path.relative_to(folder).as_posix()}\0{_of_file(str(path))}\0".encode())
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+        digest.update(f"{path.relative_to(folder).as_posix()}\0{content}\0".encode())
     return digest.hexdigest()

@@ -10,6 +10,7 @@ import numpy as np
 
 from planner.errors import CapacityError, PlannerError, TargetsError, UnknownNameError, UsageError
 from planner.loop.state.engine_settings import Recording
+from planner.planning.answers_on_disk import keeps_answers
 from planner.planning.baseline import changes, read_baseline, write_baseline
 from planner.planning.check_answer import CheckAnswer, ScenarioMetrics, TargetVerdict
 from planner.planning.highest_rate import capacity as find_capacity
@@ -22,6 +23,7 @@ from planner.replays.result_tables import ReplayResult
 from planner.results.saturation import saturation_sentence
 from planner.results.summary import numbers
 from planner.run import replay
+from planner.settings.objectives import Objectives
 from planner.settings.scenario import Scenario
 from planner.settings.statistic import Statistic, parse_statistic
 from planner.traces import Trace
@@ -104,7 +106,7 @@ def _outcome(gated: Gated) -> _Outcome:
     trace = read_load(study.trace, study.scenario, study.format, "error")
     names = [target.metric for target in gated.targets]
     try:
-        known, notes, objectives = _metrics(trace, study, names)
+        known, notes, objectives = _metrics(trace, study.scenario, study.objectives, names)
     except CapacityError as error:
         return _Outcome(trace_sha256=trace.sha256, metrics=dict.fromkeys(names), notes=[], reason=str(error))
     for name in names:
@@ -120,10 +122,11 @@ def _has_request_limits(study: Study) -> bool:
     return study.objectives is not None and len(study.objectives.slo.limits_s) > 0
 
 
-def _metrics(trace: Trace, study: Study,
+@keeps_answers
+def _metrics(trace: Trace, scenario: Scenario, objectives: Objectives | None,
              names: list[str]) -> tuple[dict[str, float | None], list[str], dict[str, Any]]:
     """Return the numbers of the summary and other metrics that are asked for, notes on them, and the objectives."""
-    outcome = replay(trace, study.scenario, slo=study.objectives, recording=Recording())
+    outcome = replay(trace, scenario, slo=objectives, recording=Recording())
     summary = outcome.summary
     if summary["would_not_start"] is not None:
         raise CapacityError(summary["would_not_start"])
@@ -135,7 +138,7 @@ def _metrics(trace: Trace, study: Study,
     capacity: dict[str, float | None] = dict.fromkeys(CAPACITY)
     notes = [*summary["notes"], *([saturation_sentence(summary)] if "saturated" in names else [])]
     if set(names) & set(CAPACITY):
-        found, about = _capacity(trace, study, names)
+        found, about = _capacity(trace, scenario, objectives, names)
         capacity |= found
         notes += about
     notes += _unanswered(summary, statistics)
@@ -160,23 +163,24 @@ def _unanswered(summary: Mapping[str, Any], statistics: Mapping[str, Statistic])
             f"target on slo_attainment, or the statistic in slo, counts them"]
 
 
-def _capacity(trace: Trace, study: Study, names: list[str]) -> tuple[dict[str, float], list[str]]:
+def _capacity(trace: Trace, scenario: Scenario, objectives: Objectives | None,
+              names: list[str]) -> tuple[dict[str, float], list[str]]:
     """Return the metrics of the searches that are asked for, and notes on them."""
     asked = [name for name in names if name in CAPACITY]
-    if study.objectives is None:
+    if objectives is None:
         raise UsageError(f"{asked[0]} needs slo, as in slo = \"ttft:500 tpot:50\"")
-    objectives = replace(study.objectives, attainment=study.objectives.attainment or DEFAULT_ATTAINMENT)
-    search = Search(replicates=0, compare_assumptions=False, seed=study.scenario.seed or 0)
+    objectives = replace(objectives, attainment=objectives.attainment or DEFAULT_ATTAINMENT)
+    search = Search(replicates=0, compare_assumptions=False, seed=scenario.seed or 0)
     found: dict[str, float] = {}
     notes: list[str] = []
     if rates_asked := [name for name in asked if name in RATES]:
-        scenario, search_of_rates, about = _without_rate(study.scenario, search, rates_asked)
+        without_rate, search_of_rates, about = _without_rate(scenario, search, rates_asked)
         notes += about
-        rates = find_capacity(trace, scenario, objectives, search_of_rates)
+        rates = find_capacity(trace, without_rate, objectives, search_of_rates)
         found |= {"capacity_rps": rates.capacity_rps, "capacity_rps_per_gpu": rates.capacity_rps_per_gpu}
         notes += rates.notes
     for name in (name for name in asked if name in USERS):
-        users = most_users(trace, study.scenario, objectives, replace(search, of=USERS[name]))
+        users = most_users(trace, scenario, objectives, replace(search, of=USERS[name]))
         found[name] = users.capacity
         notes += [*(f"{name}: {text}" for text in users.assumptions), *users.notes]
     return found, notes

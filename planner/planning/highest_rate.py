@@ -14,6 +14,7 @@ from planner.deployment.shaped_load import shape_load
 from planner.deployment.starting import startable
 from planner.errors import UsageError
 from planner.planning.alternatives import COMPARED, matters
+from planner.planning.answers_on_disk import keeps_answers
 from planner.planning.bracket import RATE, UNKNOWNS, Unknown, UnreachableLoadError
 from planner.planning.capacity_answer import (
     CapacityAnswer,
@@ -121,6 +122,7 @@ class Load:
                        search=replace(self.search, scaling=scaling))
 
 
+@keeps_answers
 def capacity(trace: Trace, scenario: Scenario, objectives: Objectives, search: Search) -> CapacityAnswer:
     """Find the highest rate at which a deployment keeps its objectives.
 

@@ -7,6 +7,7 @@ from planner.deployment.deploy import Deployment, resolve
 from planner.deployment.shaped_load import shape_load
 from planner.deployment.starting import startable
 from planner.errors import UsageError
+from planner.planning.answers_on_disk import keeps_answers
 from planner.planning.bracket import UNKNOWNS, Unknown, UnreachableLoadError
 from planner.planning.capacity_search import Settled, confidence_of, largest_from, search_notes, settled
 from planner.planning.highest_rate import (
@@ -118,6 +119,7 @@ class Users:
         return load
 
 
+@keeps_answers
 def most_users(trace: Trace, scenario: Scenario, objectives: Objectives, search: Search) -> UsersAnswer:
     """Find the most users with whom a deployment keeps its objectives.
 

@@ -9,6 +9,7 @@ from planner.deployment.deploy import Deployment
 from planner.errors import CapacityError, CatalogError, UsageError
 from planner.launch import launch_command
 from planner.planning.alternatives import Compared, Sized, spread, traded
+from planner.planning.answers_on_disk import keeps_answers
 from planner.planning.bracket import UNKNOWNS, UnlimitedError, UnreachableLoadError, find_bracket
 from planner.planning.fewest import fewest_replicas
 from planner.planning.fleet_schedule import check_schedule, schedule_of, with_forecast
@@ -60,6 +61,7 @@ LONGER = 8  # times a trace that shows whether a queue grows: replicas are whole
 NO_INTERVAL = "--interval has no effect here; planner capacity gives the confidence of a rate"
 
 
+@keeps_answers
 def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choices) -> SizeAnswer:
     """Find the fewest replicas of each kind that serve a trace within its objectives.
 
