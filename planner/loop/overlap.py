@@ -39,6 +39,8 @@ def complete(s: State, i: int) -> None:
     request.finished_s = s.engine.now_s
     request.num_scheduled_tokens = 0
     request.num_flying_tokens = request.num_offered_tokens
+    request.input_tokens += request.num_skipped_tokens
+    request.num_skipped_tokens = 0
     if keeps_blocks(s, i):
         s.engine.num_held += 1
     if not s.settings.defers_ends:

@@ -126,8 +126,10 @@ def take_down(s: State, i: int) -> None:
     if request.state == COMPLETED:
         yield_ended(s, i)
         return
+    num_flying = 0
     if request.state == DECODE:
-        is_dropped = s.settings.drops_tokens and num_seen_tokens(s, request) < num_output_tokens(s, request)
+        num_flying = num_output_tokens(s, request) - num_seen_tokens(s, request)
+        is_dropped = s.settings.drops_tokens and num_flying > 0
         before_s = token_before_s(s, i) if is_dropped else 0.0
         withdraw_decode(s, i)
         if is_dropped:
@@ -139,6 +141,9 @@ def take_down(s: State, i: int) -> None:
             count_prompt(s, request, int(request.num_scheduled_tokens), -1)
             count_images(s, i, int(request.num_scheduled_tokens), -1)
         remove_prompt(s, i)
+    if s.settings.skips_tokens:
+        request.input_tokens += request.num_skipped_tokens - num_flying
+        request.num_skipped_tokens = num_flying
     request.num_scheduled_tokens = 0
     request.num_flying_tokens = request.num_refused_tokens = 0
     remove_running(s, i)

@@ -180,7 +180,7 @@ def trtllm_cases(draw: Any, mode: str) -> dict[str, Any]:
     lengths = [(draw(some.integers(1, 30)), draw(some.integers(1, 15))) for _ in range(n)]
     block_size = draw(some.sampled_from((1, 2, 4, 8)))
     is_chunked = mode == "chunks" or (mode != "whole" and draw(some.booleans()))
-    policies = {"static": ("static",), "overlap": ("trtllm-no-evict",)}
+    policies = {"static": ("static",)}
     case = {
         "engine": "trtllm",
         "policy": draw(some.sampled_from(policies.get(mode, ("trtllm-no-evict", "trtllm-max-utilization")))),
@@ -200,6 +200,8 @@ def trtllm_cases(draw: Any, mode: str) -> dict[str, Any]:
     if mode in ("batch-wait", "overlap"):
         case["batch_wait_timeout_iters"] = draw(some.integers(0, 4))
         case["batch_wait_max_tokens_ratio"] = draw(some.sampled_from((0.0, 0.3, 0.9)))
+    if mode == "overlap" and case["policy"] == "trtllm-max-utilization":
+        case["rests"] = [None] * n  # ends by length are known ahead; no recording has a pause beside one
     if case["policy"] == "trtllm-max-utilization":
         largest = [p + o for p, o in lengths]
     else:

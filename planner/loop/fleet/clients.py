@@ -71,6 +71,8 @@ def forget_half(f: FleetState, i: int) -> None:
     request.num_offered_tokens = 0
     request.num_cached_tokens = NONE
     request.num_lost_tokens = 0
+    request.input_tokens += request.num_skipped_tokens
+    request.num_skipped_tokens = 0
     request.num_recomputed_tokens = 0
     request.num_preemptions = 0
     request.flight = NONE

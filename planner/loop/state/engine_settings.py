@@ -187,6 +187,7 @@ _MADE = {
         "aggregates_decodes",  # decodes are held by counters: without a pipeline, and without drafts
         "defers_ends",  # a step is composed before the ends of the one before it are known
         "drops_tokens",  # of requests that are retracted, those in flight
+        "skips_tokens",  # a request computes again the tokens that were known at its pause, not the one in flight
         "enters_late",  # blocks of generated tokens are findable once the tokens are known, not when they are computed
         "is_keyed",  # waiting is ordered by `Ranks.admit`, not by arrival
         "displaces",  # somebody more urgent takes the seats of running requests
