@@ -36,9 +36,9 @@ PASSED = -1  # in place of a number of tokens
 
 @jit
 def is_shut(s: State) -> bool:
-    """Tell whether SGLang leaves its queue alone (`batch_is_full`): one did not fit, and nothing opened it since.
+    """Tell whether SGLang skips its queue (`batch_is_full`): a request did not fit, and nothing has opened it since.
 
-    It opens where somebody leaves, where a prompt is cut, and where no decode ran before the batch that shut it.
+    The queue opens when a request leaves, when a prompt is cut, and if no decode ran before the batch that shut it.
     """
     e = s.engine
     runs = e.num_running + e.num_lingering > 0
@@ -62,10 +62,10 @@ def has_budget(s: State) -> bool:
 def is_known_blocked(s: State, i: int) -> bool:
     """Tell, without a look at the head, that it still cannot fit.
 
-    It cannot before as many blocks have come back as it lacked, whatever has been taken since, unless the first content
-    that it missed in the cache is there. A block that is taken never helps it: where an idle block of its own prefix
-    comes into use it needs one block fewer, and one fewer is free. So blocks are counted as they come back; the number
-    of free blocks does not tell, since another request may take them in the same step, idle blocks of that prefix too.
+    It cannot fit until as many blocks have come back as it lacked, unless the first content that it missed in the
+    cache is there. Blocks taken meanwhile never help: if an idle block of its own prefix comes into use, it needs one
+    block fewer, and one fewer is free. So returned blocks are counted. The number of free blocks does not tell, because
+    another request may take them in the same step, idle blocks of that prefix included.
     """
     e = s.engine
     if s.settings.promise == PROMISE_SHARE:
@@ -80,10 +80,10 @@ def is_known_blocked(s: State, i: int) -> bool:
 
 @jit
 def admissible_tokens(s: State, i: int, is_shared: bool) -> tuple[int, int, int]:
-    """Return how many tokens of a waiting request fit this step, 0 for none; mark it where it can never run.
+    """Return how many tokens of a waiting request fit this step, 0 for none; refuse a request that can never run.
 
-    Besides, the hit blocks and computed tokens that it would start from. PASSED: there is room for it, but no chunk, or
-    the budget `is_shared` among all that there is room for.
+    Returns also the hit blocks and computed tokens that it would start from. PASSED: it has room but no chunk, or the
+    budget `is_shared` among all requests that have room.
     """
     request = s.requests[i]
     if lacks_adapter_slot(s, i):
@@ -161,7 +161,7 @@ def tests_chunk_only(s: State) -> bool:
 
 @jit
 def lacking_blocks(s: State, request: Any, n: int, hit_blocks: int, unused_hits: int, computed: int) -> int:
-    """Return the blocks that a waiting request needs for its `n` tokens to come, less those that are free."""
+    """Return the blocks that a waiting request needs for its next `n` tokens, less the free blocks."""
     tested = 0 if tests_chunk_only(s) else num_reserved(s, request)
     if s.settings.reserve == RESERVE_CHUNK:
         tested = max(tested, ceil_div(slots_after(s, computed, n), s.settings.block_size))
@@ -197,9 +197,9 @@ def tokens_within_budget(s: State, request: Any, computed: int) -> int:
 
 @jit
 def look_up(s: State, i: int) -> tuple[int, int, int, int]:
-    """Return a waiting request's hit blocks, those nobody uses, the first missing content, and its computed tokens.
+    """Return a waiting request's hit blocks, its unused hits, the first missing content, and its computed tokens.
 
-    With tiers below the GPU the computed tokens are those that they have besides.
+    With tiers below the GPU, the computed tokens include their hits.
     """
     request = s.requests[i]
     s.engine.found_cpu = s.engine.found_remote = 0

@@ -38,7 +38,7 @@ from planner.loop.state.engine_state import CPU, NONE, PROMISE_SHARE, REMOTE, RE
 
 @jit
 def admit(s: State, max_new_seqs: int) -> None:
-    """Admit waiting requests; nobody enters in a step in which someone had to yield."""
+    """Admit waiting requests; none enters in a step with a preemption."""
     if s.engine.step_preempted > 0 or s.engine.num_waiting == 0:
         return
     if s.settings.is_first_fit or s.settings.max_loras > 0 or s.settings.passes_over:
@@ -121,7 +121,7 @@ def is_passed_over(s: State, i: int, n: int) -> bool:
 
 @jit
 def enter_running(s: State, i: int, n: int, hit_blocks: int, computed: int) -> None:
-    """Admit a request with its first `n` tokens after those that its lookup found computed."""
+    """Admit a request with its first `n` tokens after the `computed` tokens of its lookup."""
     request = s.requests[i]
     claim_adapter(s, i)
     beside = blocks_to_enter(s, request, computed)
@@ -130,7 +130,7 @@ def enter_running(s: State, i: int, n: int, hit_blocks: int, computed: int) -> N
         begin_pull(s, i)
         return
     claim_hit(s, i, hit_blocks)
-    take_beside(s, i, beside)  # after its hits, which nobody may have used
+    take_beside(s, i, beside)  # after its hits, which may be unused blocks
     loaded_s = begin_load(s, i, hit_blocks) if s.settings.has_tiers else 0.0
     if loaded_s > s.engine.now_s:
         n = 0
@@ -164,7 +164,7 @@ def enter_running(s: State, i: int, n: int, hit_blocks: int, computed: int) -> N
 
 @jit
 def count_hits(s: State, i: int) -> None:
-    """Add what a prompt has from the tiers to the totals."""
+    """Add a prompt's hits in the tiers to the totals."""
     fetch, size = s.fetches[i], s.settings.block_size
     fetch.cpu_tokens = s.engine.found_cpu * size
     fetch.remote_tokens = s.engine.found_remote * size
@@ -174,7 +174,7 @@ def count_hits(s: State, i: int) -> None:
 
 @jit
 def take_loaded(s: State, i: int, hits: int, loaded_s: float) -> None:
-    """Make the blocks findable that a request loads after its `hits`; who finds one before it is there waits for it."""
+    """Make the blocks findable that a request loads after its `hits`; a request that hits one earlier waits for it."""
     request = s.requests[i]
     loaded = int(s.engine.found_cpu + s.engine.found_remote)
     limit = (request.input_tokens + request.num_output_tokens) // s.settings.block_size
@@ -205,7 +205,7 @@ def resume(s: State, i: int) -> None:
 def must_force_admission(s: State) -> bool:
     """Tell whether the head has waited for longer than the guards of TTFT allow.
 
-    Each request is forced in once at most: what yields again and again for the same head would never get on.
+    Each request is forced in once at most: a victim that yields repeatedly to the same head would make no progress.
     """
     if s.engine.num_waiting == 0 or s.engine.prompt_budget == 0:
         return False

@@ -89,10 +89,10 @@ def frontend_s(s: State) -> float:
 
 @jit
 def latency_s(s: State) -> float:
-    """Return how long the next request and its first token are on their way beside what keeps the API server busy [s].
+    """Return the delay of the next request and its first token, except the time that occupies the API server [s].
 
-    The process that tokenises also streams what the running sequences emit, and whoever comes waits for it. A request
-    that was prefilled elsewhere has been on its way once.
+    The process that tokenises also streams the tokens of running sequences, and a new request waits for it. A request
+    that was prefilled elsewhere has paid this delay already.
     """
     if s.settings.pulls_kv and s.pulls[s.engine.next_request].tokens > 0:
         return 0.0
@@ -102,7 +102,7 @@ def latency_s(s: State) -> float:
 
 @jit
 def has_hung_up(s: State, sent_s: float) -> bool:
-    """Tell whether the next request's client is gone when the API server comes to it, which then drops it."""
+    """Tell whether the next request's client hangs up before the API server reads it; the server then drops it."""
     if not s.settings.has_timeouts:
         return False
     i = s.engine.next_request
@@ -123,7 +123,7 @@ def next_arrival_s(s: State) -> float:
 
 @jit
 def hand_over_arrivals(s: State) -> None:
-    """Give the scheduler all requests that have arrived, in order; those that no setting could serve are rejected."""
+    """Give the scheduler all requests that have arrived, in order; reject requests that no setting could serve."""
     engine = s.engine
     until_s = poll(s)
     while True:
@@ -216,7 +216,7 @@ def wait_for_arrival(s: State) -> None:
 
 @jit
 def next_event_s(s: State) -> float:
-    """Return when somebody arrives, hangs up or has its KV next."""
+    """Return the instant at which a request next arrives, hangs up or has its KV."""
     due_s = next_arrival_s(s)
     if s.engine.num_cancel_entries > 0:
         due_s = min(due_s, s.cancels[0].key)
@@ -227,7 +227,7 @@ def next_event_s(s: State) -> float:
 
 @jit
 def skip_idle(s: State) -> bool:
-    """Let time pass to the next event where nothing could be scheduled; False if none will come before `until_s`."""
+    """Let time pass to the next event if nothing can be scheduled; False if none will come before `until_s`."""
     due_s = next_event_s(s)
     if due_s >= s.engine.until_s:
         return bool(s.engine.num_running + s.engine.num_waiting + s.engine.num_loads == 0)
@@ -299,7 +299,7 @@ def withdraw(s: State, i: int) -> None:
 
 @jit
 def forget_finishes(s: State) -> None:
-    """Leave no entry of a request that may come again: it would be taken for what the request does elsewhere."""
+    """Remove the entries of a request that may come again: they would be read as entries of its next attempt."""
     if s.settings.aggregates_decodes:
         rebuild_finishes(s)
 

@@ -13,7 +13,7 @@ def holds_prompts_back(s: State, max_new_seqs: int) -> bool:
     """Tell whether the step leaves its prompts out: `_waiting_requests` in TensorRT-LLM's py_executor.py.
 
     It does while its tokens, decodes included, are fewer than batch_wait_max_tokens_ratio · max_num_batched_tokens, in
-    at most batch_wait_timeout_iters steps in a row; never where no decode runs, and never where either setting is 0.
+    at most batch_wait_timeout_iters steps in a row; never if no decode runs, and never if either setting is 0.
     """
     e = s.engine
     if s.settings.attention_dp_timeout_iters > 0 and waits_for_ranks(s):
@@ -38,7 +38,7 @@ def holds_prompts_back(s: State, max_new_seqs: int) -> bool:
 def is_between_prompts(s: State) -> bool:
     """Tell whether vLLM's prefill_schedule_interval holds prompts back: fewer steps have run since the last with some.
 
-    It holds nothing back where no decode runs, nor after a composition that left requests in the queue.
+    It holds nothing back if no decode runs, or after a composition that left requests in the queue.
     """
     e, interval = s.engine, s.settings.prefill_schedule_interval
     if interval <= 1 or e.left_waiting or e.num_decodes + e.num_ended == 0:
@@ -48,12 +48,12 @@ def is_between_prompts(s: State) -> bool:
 
 @jit
 def waits_for_ranks(s: State) -> bool:
-    """Tell whether prompts wait for those of other attention ranks: `_balance_adp_requests` in py_executor.py.
+    """Tell whether prompts wait for prompts of other attention ranks: `_balance_adp_requests` in py_executor.py.
 
     All ranks take prompts in the steps in which all have some, and in every attention_dp_timeout_iters-th step since
-    the last of these; at any time while a rank has no decode. One rank is replayed, so whether the others have some is
-    taken from its own history: their mean backlog is what its own rate of admissions brings in that time, and what
-    waits behind its own next prompt.
+    the last of these; at any time while a rank has no decode. One rank is replayed, so the others are estimated from
+    its history: their mean backlog is the prompts that its own rate of admissions brings in that time, and the prompts
+    that wait behind its own next prompt.
     """
     e = s.engine
     waiting = e.num_prompts + e.num_waiting

@@ -43,7 +43,7 @@ ROUNDING = 1.0 - 1e-9  # of sums of step times
 
 @jit
 def may_run_decodes(s: State) -> bool:
-    """Tell whether the coming steps can only be decodes, whatever the policy plans."""
+    """Tell whether the coming steps can only be decodes, for any plan of the policy."""
     e = s.engine
     if e.num_decodes == 0 or e.num_decodes + e.num_ended != e.num_running or e.num_stalled > 0 or e.is_paused:
         return False
@@ -55,7 +55,7 @@ def may_run_decodes(s: State) -> bool:
         return False
     if s.settings.has_tiers and s.settings.write_policy == WRITE_BACK:  # an eviction makes a step longer
         return False
-    if e.num_ended > 0 and (e.num_waiting > 0 or s.settings.records_steps):  # it decides who waits for what
+    if e.num_ended > 0 and (e.num_waiting > 0 or s.settings.records_steps):  # it decides which requests wait, and why
         return False
     if e.num_arrived > 0 or (e.num_lingering > 0 and e.num_waiting > 0):
         return False
@@ -74,7 +74,7 @@ def is_guarded(s: State) -> bool:
 
 @jit
 def watched_arrival_s(s: State) -> float:
-    """Return the next arrival that could change what runs: one that cannot be admitted is no event."""
+    """Return the next arrival that could change the running batch: one that cannot be admitted is no event."""
     e = s.engine
     if s.settings.scheduler_recv_interval > 1:  # `steps_to_look` ends the stretch where the engine polls
         return math.inf
@@ -112,7 +112,7 @@ def run_decodes(s: State) -> bool:
     first_step, begin_s = engine.decode_step, engine.now_s
     run = Run(0, int(used), first_context, 0, float(engine.last_start_s), float(begin_s), 0.0, 0.0, False)
     while not run.is_over:
-        if run.taken > 0:  # its decodes come to a block's end
+        if run.taken > 0:  # its decodes reach a block's end
             engine.decode_step, engine.last_start_s = first_step + run.taken, run.start_s
             engine.now_s = engine.last_decode_s = run.end_s
             move_decode_blocks(s)
@@ -154,7 +154,7 @@ def end_stretch(s: State, taken: int, rows: int, shared: int, first_s: float, la
     ----------
     taken : steps [1].
     rows : rows of each step, including the rows of ended requests [1].
-    first_s, last_s : what the first and the last of them took [s].
+    first_s, last_s : duration of the first and the last of them [s].
     start_s, end_s : of the last [s].
     used : blocks in use then [1].
     total_context : of all steps [tokens].
@@ -188,7 +188,7 @@ def end_stretch(s: State, taken: int, rows: int, shared: int, first_s: float, la
 
 @jit
 def own_decode_terms(s: State, decodes: int) -> tuple[float, tuple[float, float], float, float]:
-    """Return what a step of so many decodes takes by itself [s]: see `decode_terms`. The last ones are kept."""
+    """Return the time of a step with `decodes` decodes of this rank alone [s]: see `decode_terms`; keep the last."""
     e, t = s.engine, s.step_time
     keep_terms(s, decodes, int(decodes - e.step_spared))
     gpu_s, slopes = e.terms_gpu_s, (float(e.terms_slope_s), float(e.terms_window_slope_s))
@@ -199,7 +199,7 @@ def own_decode_terms(s: State, decodes: int) -> tuple[float, tuple[float, float]
 
 @jit
 def keep_terms(s: State, decodes: int, shared: int) -> None:
-    """Keep the terms of a step of so many decodes: between two stretches their number is mostly the same."""
+    """Keep the terms of a step with `decodes` decodes: the number rarely changes between two stretches."""
     e, t = s.engine, s.step_time
     if e.terms_decodes == decodes and e.terms_shared == shared and e.terms_adapters == e.num_adapters:
         return
@@ -213,7 +213,7 @@ def keep_terms(s: State, decodes: int, shared: int) -> None:
 @jit
 def decode_terms(s: State, decodes: int, run: int, shared: int,
                  as_graph: bool) -> tuple[float, tuple[float, float], float, float]:
-    """Return what a step of so many decodes takes [s]: besides their context, for it, at least, and in any case."""
+    """Return the terms of a decode step [s]: without context, per token of context, the least time, the extra time."""
     gpu_s, slopes, least_s, extra_s = even_terms(s, decodes, run, shared, as_graph)
     if s.step_time.own_s_per_token > 0.0:
         gpu_s, slopes = with_longest(s, decodes, gpu_s, slopes)
@@ -245,16 +245,16 @@ def with_longest(s: State, n: int, gpu_s: float,
 
 @jit
 def quiet_until_s(s: State) -> float:
-    """Return an instant before which nobody can leave, whatever arrives after the requests that are known now.
+    """Return an instant before which no request can leave, for any arrivals after the requests known now.
 
-    Exact enough to be asked again seldom: steps of the same decodes never get shorter, so the next to finish does not
-    do so before the steps to it, each as long as the coming one, have passed; as long as memory lasts.
+    It is exact enough to be asked seldom: steps of the same decodes never get shorter. So the next finish is not before
+    the steps to it, each as long as the coming one, have passed; and only while memory lasts.
     """
     e = s.engine
     event_s = max(next_event_s(s), e.now_s)
     if e.num_running == 0 and e.num_waiting == 0 and e.num_loads == 0:
         return float(max(next_arrival_s(s), e.now_s))
-    if not may_run_decodes(s) or s.remote[0].capacity > 0:  # what a step writes there others may find
+    if not may_run_decodes(s) or s.remote[0].capacity > 0:  # other replicas may hit blocks that a step writes there
         return float(e.now_s)
     gpu_s, slopes, least_s, extra_s = own_decode_terms(s, int(e.num_decodes))
     step_s = max(gpu_s + context_s(s.step_time, slopes, e.num_decodes, e.decode_context_tokens), least_s) + extra_s
@@ -264,7 +264,7 @@ def quiet_until_s(s: State) -> float:
 
 @jit
 def steps_to_look(s: State) -> int:
-    """Return after how many steps something besides memory has to be looked at: a finish, the queue, each decode."""
+    """Return the steps until something except memory must be checked: a finish, the queue, each decode."""
     if s.settings.has_tiers or s.settings.cache_latest or s.settings.records_steps or s.settings.stream_interval > 1:
         return 1
     steps = next_finish(s) - s.engine.decode_step
@@ -277,8 +277,8 @@ def steps_to_look(s: State) -> int:
 def steps_to_bend(s: State, gpu_s: float, slopes: tuple[float, float], least_s: float) -> int:
     """Return after how many steps their duration leaves its straight line.
 
-    It bends at the edge of a sliding window, where the GPU's time comes to exceed the host's, and where a tile of the
-    longest context comes to have less than each place's share of all.
+    It bends at the edge of a sliding window, when the GPU's time exceeds the host's, and when a tile of the longest
+    context has less than each place's share of all.
     """
     e, t = s.engine, s.step_time
     decodes, context = e.num_decodes, e.decode_context_tokens
@@ -306,8 +306,8 @@ def steps_to_share(t: Any, part: float, decodes: int, context: int, longest: int
     """
     steps = NO_LIMIT
     closing = decodes * t.decode_share - part  # a step
-    for own in (longest * part, context / decodes * part):
-        ahead = own - context * t.decode_share
+    for tile_tokens in (longest * part, context / decodes * part):
+        ahead = tile_tokens - context * t.decode_share
         if ahead * closing > 0.0 and ahead < closing * NO_LIMIT:
             steps = min(steps, int(ahead / closing) + 1)
     return steps

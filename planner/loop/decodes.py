@@ -1,4 +1,4 @@
-"""Decodes in the aggregate: between two events a batch of decodes only grows its context, so nobody is touched.
+"""Decodes in the aggregate: between two events a batch of decodes only grows its context, so no request is touched.
 
 Every decode that runs in a step emits one token, so a decode's progress is the engine's `decode_step` less its own
 `decode_offset`. It finishes when the counter reaches `offset + output_tokens` (a heap), and needs a block when its

@@ -16,7 +16,7 @@ from planner.loop.step_shape import free_seats
 
 @jit
 def admit_displacing(s: State, max_new_seqs: int) -> None:
-    """Admit in order of urgency; those who yield to somebody wait behind all others, not before the next step."""
+    """Admit in order of urgency; displaced requests wait behind all others, until the next step at least."""
     admitted = yielded = 0
     i = s.engine.waiting_head
     while i != NONE and admitted < max_new_seqs and has_budget(s):
@@ -90,7 +90,7 @@ def yields_before(s: State, a: int, b: int) -> bool:
 
 @jit
 def yields_to(s: State, v: int, i: int) -> bool:
-    """Tell whether a running request is so much less urgent than a waiting one that it yields."""
+    """Tell whether a running request yields: a waiting one is more urgent than it by more than the threshold."""
     return bool(s.ranks[v].urgency - s.ranks[i].urgency > s.settings.priority_scheduling_preemption_threshold)
 
 

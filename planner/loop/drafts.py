@@ -2,8 +2,8 @@
 
 As in vLLM's scheduler (`num_spec_tokens`, `num_lookahead_tokens`), a decode takes 1 + k tokens of the step's budget,
 and KV slots for them and for the drafts that follow. How many are accepted is drawn for each decode and step: at least
-j with the chance `acceptance[j - 1]`. Each request has a generator of its own, so that what it draws depends on nothing
-else that runs.
+j with the chance `acceptance[j - 1]`. Each request has its own generator, so its draws depend on nothing else that
+runs.
 """
 
 from typing import Any

@@ -77,7 +77,7 @@ def remove_gap(s: State, gap_s: float) -> None:
 
 @jit
 def see_decodes(s: State) -> None:
-    """Let clients see the tokens that the decodes of the step have just emitted, where they come in groups."""
+    """Let clients see the tokens that the decodes of the step have just emitted, if tokens are sent in groups."""
     if s.settings.stream_interval == 1:
         return
     i = s.engine.running_head
@@ -114,7 +114,7 @@ def see_tokens(s: State, i: int, count: int, n: int) -> None:
 
 @jit
 def add_group(s: State, gap_s: float) -> None:
-    """Record the gap before a group of tokens, in one row with the last where they are alike."""
+    """Record the gap before a group of tokens; an equal gap adds to the last row."""
     k = s.engine.num_gap_rows - 1
     if k >= 0 and s.gaps[k].gap_s == gap_s:
         s.gaps[k].count += 1

@@ -42,16 +42,16 @@ def offered_equally(s: State, max_new_seqs: int, left: int) -> int:
 def share_out(s: State, max_new_seqs: int, left: int) -> tuple[int, int]:
     """List the prompts in `scratch` and set the tokens of each, up to `left` ones; return how many of both."""
     size = list_prompts(s, max_new_seqs, left)
-    rest, given = left, 1
-    while given > 0 and rest > 0:
-        given = 0
+    rest, granted = left, 1
+    while granted > 0 and rest > 0:
+        granted = 0
         for k in range(size):
             request = s.requests[s.scratch[k]]
             n = min(s.settings.chunk_tokens, request.num_offered_tokens - request.num_scheduled_tokens)
             if n <= rest:
                 request.num_scheduled_tokens += n
                 rest -= n
-                given += n
+                granted += n
     if rest == left and size > 0 and s.engine.step_prompts + s.engine.step_decodes == 0:  # a budget below a chunk
         request = s.requests[s.scratch[0]]
         request.num_scheduled_tokens = min(rest, request.num_offered_tokens)

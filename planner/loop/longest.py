@@ -34,7 +34,7 @@ def forget_longest(s: State, request: Any) -> None:
 
 @jit
 def longest_context(s: State) -> int:
-    """Return the longest context of the decodes [tokens]; 0 where no kernel waits for it, or decodes run step by step.
+    """Return the longest context of the decodes [tokens]; 0 if no kernel waits for it, or decodes run step by step.
 
     Notes
     -----

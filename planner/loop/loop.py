@@ -1,4 +1,4 @@
-"""The replay loop: arrivals, a step's composition, its time, and what it emits, until nothing is left.
+"""The replay loop: arrivals, a step's composition, its time and its tokens, until nothing is left.
 
 Between two events (an arrival that can be admitted, a finish, a block shortage, a prompt) a batch of decodes only
 grows: `run_decodes` takes such stretches in a few nanoseconds a step. Every other step is composed. The loop stops
@@ -64,13 +64,13 @@ def run_until(s: State, plan_step: Any) -> int:
                 engine.num_empty_turns = 0
                 take_step(s)
             elif s.settings.defers_ends and (engine.num_ended > 0 or engine.last_start_s < engine.now_s):
-                process_result(s)  # the scheduler waits for the step that runs, and sees who came meanwhile
+                process_result(s)  # the scheduler waits for the step that runs, and sees arrivals of that time
                 engine.last_start_s = engine.now_s
             elif engine.num_flights > 0:
                 land_flight(s)
             elif engine.step_preempted > 0 and engine.num_empty_turns <= s.settings.most_running:
                 engine.num_empty_turns += 1  # a step in which all yielded takes no time
-            elif engine.is_held:  # nor does one in which nobody may decode
+            elif engine.is_held:  # a step in which no request may decode takes no time either
                 forget_promises(s)
             elif not skip_idle(s):
                 return STUCK
@@ -78,7 +78,7 @@ def run_until(s: State, plan_step: Any) -> int:
 
 @jit
 def compose_step(s: State, plan_step: Any) -> bool:
-    """Compose the next step as the policy plans it; False where what it returns is no plan."""
+    """Compose the next step as the policy plans it; False if its return value is no plan."""
     engine = s.engine
     begin_step(s)
     plan = plan_step(step_state(s))
@@ -93,7 +93,7 @@ def compose_step(s: State, plan_step: Any) -> bool:
 
 @jit
 def step_state(s: State) -> StepState:
-    """Return what a policy may look at. The adaptive threshold is an equal share of the buffer at least."""
+    """Return the state that a policy reads. The adaptive threshold is at least an equal share of the buffer."""
     e = s.engine
     threshold, present = s.settings.long_prefill_token_threshold, e.num_running + e.num_waiting
     if threshold > 0 and s.settings.long_prefill_token_threshold_adaptive and present > 1:

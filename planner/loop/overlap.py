@@ -117,7 +117,7 @@ def process_result(s: State) -> None:
 
 @jit
 def land_ends(s: State) -> None:
-    """Let the requests that ended in the last step give up what they hold."""
+    """Let the requests that ended in the last step release their blocks and seats."""
     e = s.engine
     entered = 0
     for k in range(e.num_ended):
@@ -149,7 +149,7 @@ def enter_arrived(s: State, first: int, before: int) -> int:
 
 @jit
 def enter_left_out(s: State) -> None:
-    """Make findable what decodes filled in the last step that have no row in the composed one, or that check drafts."""
+    """Make findable the last step's blocks of decodes without a row in the composed step, or with drafts."""
     i = s.engine.running_head
     while i != NONE:
         request = s.requests[i]
@@ -171,7 +171,7 @@ def know_all(s: State) -> None:
 
 @jit
 def num_known_tokens(s: State, request: Any) -> int:
-    """Return the tokens of a decode that the scheduler knows when it composes: those of the step that runs it does not.
+    """Return a decode's tokens that the scheduler knows when it composes: it does not know the running step's tokens.
     """
     computed = num_computed_tokens(s, request)
     if not s.settings.defers_ends:

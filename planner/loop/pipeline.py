@@ -1,7 +1,7 @@
 """Batches in flight: at most as many as there are pipeline stages, and a request in one of them waits.
 
-As in vLLM's `step_with_batch_queue`, filling the pipe comes before looking at results; where nothing more can be
-composed the scheduler blocks until the oldest batch is through, and sees arrivals only then.
+As in vLLM's `step_with_batch_queue`, the pipe is filled before results are read; if nothing more can be composed, the
+scheduler blocks until the oldest batch is through, and sees arrivals only then.
 """
 
 from planner.loop.compiled.jit import jit

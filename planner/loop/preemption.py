@@ -78,7 +78,7 @@ def is_leaving(s: State, i: int) -> bool:
 
 @jit
 def may_revive(s: State) -> bool:
-    """Tell whether an end in flight can be taken back: nobody has been told of it."""
+    """Tell whether an end in flight can be taken back: neither client nor router has heard of it."""
     is_told = s.settings.is_routed or s.settings.max_concurrency < NO_LIMIT or s.settings.stream_interval > 1
     return bool(s.settings.drops_tokens and not is_told)
 
@@ -99,7 +99,7 @@ def least_urgent_decode(s: State) -> int:
 
 @jit
 def preempt(s: State, i: int) -> None:
-    """Take all blocks from a running request and queue it again; what it had in this step is withdrawn."""
+    """Take all blocks from a running request and queue it again; its part of this step is withdrawn."""
     take_down(s, i)
     if s.requests[i].state == WAITING:
         queue_again(s, i)
@@ -117,7 +117,7 @@ def queue_again(s: State, i: int) -> None:
 
 @jit
 def take_down(s: State, i: int) -> None:
-    """Take all blocks from a running request, and what it had in this step; one that has ended does not come back."""
+    """Take all blocks from a running request, and its part of this step; an ended request does not come back."""
     request = s.requests[i]
     note_preemption(s, i)
     if request.state == COMPLETED and may_revive(s):
@@ -214,7 +214,7 @@ def note_preemption(s: State, i: int) -> None:
 
 @jit
 def withdraw_decode(s: State, i: int) -> None:
-    """Take a decode out of the aggregate, and out of the step where it is in it, with the block it took for it."""
+    """Take a decode out of the aggregate, and out of the step if it is in it, with the block that it took for it."""
     request = s.requests[i]
     marks = s.engine.step_marks_decodes
     in_step = request.num_scheduled_tokens > 0 if marks else s.engine.step_decodes > 0
@@ -237,7 +237,7 @@ def leave_cpu(s: State, request: Any) -> None:
 
 @jit
 def move_to_cpu(s: State, i: int) -> bool:
-    """Copy a victim's KV to the host; False where it is to be recomputed, as when the host has no room."""
+    """Copy a victim's KV to the host; False if it must be recomputed, as when the host has no room."""
     request = s.requests[i]
     needed = ceil_div(request.num_computed_tokens, s.settings.block_size)
     if not s.settings.is_swapping or needed == 0 or needed > s.engine.num_free_cpu_blocks:

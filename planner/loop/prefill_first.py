@@ -1,6 +1,6 @@
 """Steps as SGLang composes them: prompts while shares of the output to come stay free, else decodes.
 
-The prompt that was cut goes on first, with what is left of the chunk. Then waiting requests enter while the memory, and
+The prompt that was cut goes on first, with the rest of the chunk. Then waiting requests enter while the memory, and
 after it the step's tokens, have room for them. Tokens are charged in whole pages. Blocks are taken when all prompts of
 the step are known; with mixed chunks the decodes go along if theirs are free then. Sources:
 sglang/srt/managers/scheduler.py (`get_next_batch_to_run`, `_get_new_batch_prefill_raw`), schedule_policy.py
@@ -32,7 +32,7 @@ def compose_by_share(s: State, order: int, max_new_seqs: int) -> None:
     """Fill the step, in the order of the plan, with decodes and prompts."""
     if s.settings.caches_in_tree:
         keep_chunks(s)
-    if s.engine.passes_to_hold > 0 and s.engine.step_prompts == 0:  # else somebody was forced in
+    if s.engine.passes_to_hold > 0 and s.engine.step_prompts == 0:  # else a request was forced in
         s.engine.passes_to_hold -= 1
         s.engine.is_held = 1
         serve_decodes(s)
@@ -48,7 +48,7 @@ def compose_by_share(s: State, order: int, max_new_seqs: int) -> None:
 
 @jit
 def compose_prompts(s: State, max_new_seqs: int) -> None:
-    """Put prompts in the step: those that go on, then new ones."""
+    """Put prompts in the step: first prompts that were cut, then new ones."""
     mixes = s.settings.mixes and s.engine.step_decodes == 0
     if may_look(s):
         num_along = int(s.engine.num_decodes + s.engine.num_ended + s.engine.num_lingering) if mixes else 0
@@ -70,7 +70,7 @@ def compose_prompts(s: State, max_new_seqs: int) -> None:
 
 @jit
 def may_look(s: State) -> bool:
-    """Tell whether the queue is looked at: somebody waits and it is not shut, or a prompt goes on."""
+    """Tell whether the queue is looked at: a request waits and the queue is not shut, or a prompt goes on."""
     e = s.engine
     if e.num_running + e.num_lingering == 0 or s.settings.displaces:
         e.is_full = 0
@@ -81,7 +81,7 @@ def may_look(s: State) -> bool:
 
 @jit
 def order_queue(s: State) -> None:
-    """Order the waiting requests, or have the tree touch their prefixes: those of the first 128, in every 32nd look."""
+    """Order the waiting requests, or let the tree touch the prefixes of the first 128, in every 32nd look."""
     e = s.engine
     if s.settings.queue_order == BY_PREFIX and e.num_waiting <= LOOK_AT:
         order_by_prefix(s)
@@ -96,7 +96,7 @@ def order_queue(s: State) -> None:
 
 @jit
 def go_on(s: State) -> None:
-    """Give prompts that were cut what the chunk and the memory leave; where that is nothing, the chunk all the same."""
+    """Give prompts that were cut the tokens that the chunk and the memory leave; if none are left, the whole chunk."""
     for k in range(s.engine.num_prompts):
         request = s.requests[s.prompts[k]]
         if request.num_scheduled_tokens > 0 or request.flight != NONE or not has_place(s):
@@ -135,7 +135,7 @@ def take_memory(s: State) -> None:
 def take_along(s: State) -> None:
     """Let all decodes go along with the step's prompts, if their blocks are free; else they sit out.
 
-    The running batch is what went along behind the prompts, or what sat out before them.
+    If they fit, decodes go along behind the prompts in the running batch; else they stand before them.
     """
     fits = fit_together(s)
     count = int(s.engine.num_prompts)
@@ -160,10 +160,10 @@ def fit_together(s: State) -> bool:
 
 @jit
 def serve_decodes(s: State) -> None:
-    """Let the decodes take a step, or those that are left when others had to be retracted for it.
+    """Let the decodes take a step; if memory is short, the victims are retracted first and the others take it.
 
-    Nobody is retracted, and no decode runs, where somebody ends by length in flight: that makes room. The tree makes
-    room for a page each, whether they need one or not, and at a retraction for 20 tokens of each.
+    If a request that ends by length is in flight, no request is retracted and no decode runs: its end makes room. The
+    tree frees one page for each decode, even if it needs none, and at a retraction 20 tokens for each.
     """
     e = s.engine
     if forget_lingering(s) and e.num_running == 0:
@@ -187,8 +187,8 @@ def serve_decodes(s: State) -> None:
 def open_queue(s: State) -> None:
     """Let a queue that is shut be looked at after a step of prompts of which one was cut, or before which none ran.
 
-    SGLang keeps the flag with the running batch: a batch that becomes the running one has a flag of its own, and so has
-    one that decodes went along with.
+    SGLang keeps the flag with the running batch: a batch that becomes the running one has its own flag, as has a batch
+    with decodes along.
     """
     e = s.engine
     if s.settings.promise != PROMISE_SHARE or e.is_full == 0:

@@ -1,4 +1,4 @@
-"""Rows of a step: its content, what keeps the queue out of it, and what its decodes wait for."""
+"""Rows of a step: its content, the limit that stops its queue, and the waits of its decodes."""
 
 from typing import Any
 
@@ -100,14 +100,14 @@ def stopped_by(s: State) -> int:
 
 @jit
 def tally_queue(s: State, duration_s: float) -> None:
-    """Add what those who wait wait for during a step, or during steps of the same decodes, to the totals."""
+    """Add the queue's time during a step, or during steps of the same decodes, to the totals, by its cause."""
     if s.engine.num_waiting > 0:
         s.engine.total_stopped_s[stopped_by(s)] += s.engine.num_waiting * duration_s
 
 
 @jit
 def share_time(s: State, row: Any) -> None:
-    """Divide what the decodes of the step take from it: their own work, the host link, and the rest for prompts."""
+    """Divide the step's time from the view of its decodes: their own work, the host link, and the rest for prompts."""
     e = s.engine
     transfer_s = e.step_swapped * s.settings.swap_s_per_token
     if e.step_prompts == 0 and e.step_swapped == 0 and e.step_adapter_s == 0.0:

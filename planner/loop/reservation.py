@@ -3,7 +3,7 @@
 TensorRT-LLM's GUARANTEED_NO_EVICT admits a request while all that run could reach their largest outputs. SGLang leaves
 free only a share of that, the new-token ratio: it starts at 0.7 · schedule_conservativeness, falls in 600 decode steps
 to 0.14 of that, and is set anew when requests have to be retracted; an idle engine starts over. The prompts of the step
-count besides, in whole pages, with a page and the whole output each. Sources: sglang/srt/managers/schedule_policy.py,
+count too, in whole pages, with a page and the whole output each. Sources: sglang/srt/managers/schedule_policy.py,
 scheduler.py, schedule_batch.py; tensorrt_llm/_torch/pyexecutor/scheduler (`NoEvictScheduledBlocksManager`).
 """
 
@@ -29,7 +29,7 @@ RETRACT_DECODE_STEPS = 20  # decode steps that the ratio is to last for after a 
 
 @jit
 def fits_reservation(s: State, request: Any, hit_blocks: int, unused_hits: int) -> bool:
-    """Tell whether a waiting request can be admitted without breaking what was promised to those that run."""
+    """Tell whether a waiting request can be admitted without breaking the reservations of running ones."""
     e = s.engine
     if s.settings.promise == PROMISE_NOTHING:
         return True
@@ -64,7 +64,7 @@ def room_to_enter(s: State, request: Any) -> int:
 
 @jit
 def reserve_for(s: State, request: Any) -> None:
-    """Take a request that has just been admitted into account; by shares, shut the queue where no memory is left."""
+    """Reserve for a newly admitted request; by shares, shut the queue if no memory is left."""
     e = s.engine
     if s.settings.promise == PROMISE_ALL:
         e.promised_blocks += most_blocks(s, request)
@@ -89,7 +89,7 @@ def charge(s: State, request: Any) -> None:
 
 @jit
 def add_charge(s: State, request: Any, paged: int) -> None:
-    """Add to what is promised: a prompt of the step, a page, and all of its output where the step completes it."""
+    """Add to the reservations: a prompt of the step, a page, and its whole output if the step completes the prompt."""
     taken = paged + s.settings.block_size
     is_whole = request.num_scheduled_tokens == pending_tokens(request)
     s.engine.charged_tokens += taken
@@ -104,7 +104,7 @@ def whole_pages(s: State, tokens: int) -> int:
 
 @jit
 def sum_reservations(s: State, num_along: int) -> None:
-    """Add up what is promised: the decodes' share, a token for each that goes along, and the step's prompts so far."""
+    """Add up the reservations: the decodes' share, a token for each that goes along, and the step's prompts so far."""
     e = s.engine
     if s.settings.promise != PROMISE_SHARE:
         return
@@ -140,7 +140,7 @@ def new_token_ratio(s: State) -> float:
 
 @jit
 def age_promises(s: State, steps: int) -> None:
-    """Lower the ratio by decode steps; set it anew where somebody was retracted for the step."""
+    """Lower the ratio by decode steps; set it anew if a request was retracted for the step."""
     e = s.engine
     if s.settings.promise != PROMISE_SHARE:
         return

@@ -6,7 +6,7 @@ import numpy as np
 
 from planner.loop.compiled.jit import jit
 
-# Why the head of the queue is not in a step: nobody waits, or what there is none left of.
+# Why the head of the queue is not in a step: the queue is empty, or the resource that has run out.
 NOBODY_WAITS, SEATS, TOKENS, BLOCKS, PLAN, ADAPTERS = range(6)
 NUM_STOPS = 6
 
@@ -24,7 +24,7 @@ STEP_ROW = np.dtype(
         ("num_decodes", "i8"),
         ("num_drafted_tokens", "i8"),  # that it checks for them
         ("decode_context_tokens", "i8"),
-        ("longest_context_tokens", "i8"),  # 0 where no kernel waits for it
+        ("longest_context_tokens", "i8"),  # 0 if no kernel waits for it
         ("num_sampled", "i8"),  # tokens that it emits
         ("num_accepted_tokens", "i8"),  # of these, drafted
         ("num_dropped", "i8"),  # decodes of requests that have ended: they emit nothing
@@ -37,9 +37,9 @@ STEP_ROW = np.dtype(
         ("num_waiting", "i8"),
         ("num_used_blocks", "i8"),
         ("num_preempted", "i8"),
-        ("rank_wait_s", "f8"),  # beyond what it would take if no rank of data-parallel attention had more than its own
+        ("rank_wait_s", "f8"),  # beyond its time if no rank of data-parallel attention had more than its own
         ("num_spared_tokens", "i8"),  # that the experts see fewer of each rank, since others have less
-        ("decodes_alone_s", "f8"),  # what its decodes would have taken by themselves
+        ("decodes_alone_s", "f8"),  # time of its decodes by themselves
         ("stopped_by", "i4"),  # why the head of the queue is not in it
         ("replica", "i4"),  # of a fleet; the loop knows of one alone
     ],
@@ -53,7 +53,7 @@ PREEMPTION_ROW = np.dtype([("step", "i8"), ("request", "i8"), ("replica", "i8")]
 
 @jit
 def all_sampled(step: Any) -> Any:
-    """Return the tokens that a step samples, those too that nobody gets since their request has ended.
+    """Return the tokens that a step samples, tokens of ended requests included.
 
     Parameters
     ----------

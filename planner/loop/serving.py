@@ -1,4 +1,4 @@
-"""Tokens for running requests: for all at once if nobody goes short, else in the order of admission."""
+"""Tokens for running requests: for all at once if memory and budget suffice, else in the order of admission."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from planner.loop.preemption import choose_victim, preempt
 from planner.loop.state.engine_state import COMPLETED, DECODE, NONE, PROMISE_SHARE, PROMPT, State
 from planner.loop.step_shape import chunk_tokens, count_decode, count_images, count_prompt, has_place, pending_tokens
 
-DECODES, PROMPTS = 1, 2  # what `serve` is asked for, as bits
+DECODES, PROMPTS = 1, 2  # the kinds of requests for `serve`, as bits
 
 
 @jit
@@ -101,7 +101,7 @@ def serve_together(s: State, kinds: int) -> None:
 
 @jit
 def advance_decode_blocks(s: State) -> int:
-    """Give every decode at a block's end its next block; list those that fill a block in `scratch` and count them."""
+    """Give every decode at a block's end its next block; list decodes that fill a block in `scratch` and count them."""
     place = s.ring[s.engine.decode_step % s.settings.block_size]
     if not s.settings.enable_prefix_caching:
         s.engine.num_free_blocks -= place.count
@@ -170,7 +170,7 @@ def is_over(request: Any) -> bool:
 
 @jit
 def enter_over(s: State, i: int, n: int) -> None:
-    """Give an ended request its row, and make findable what it filled in the last step."""
+    """Give an ended request its row, and make findable the block that it filled in the last step."""
     grant_over_row(s, i, n)
     if s.settings.enters_late:
         enter_known(s, i, n)
@@ -200,7 +200,7 @@ def mark_decodes(s: State) -> None:
 
 @jit
 def make_room(s: State, i: int, n: int) -> bool:
-    """See that the blocks for `n` more tokens are free, preempting where they are not.
+    """Free the blocks for `n` more tokens, by preemption if necessary.
 
     False if `i` itself had to yield, or has to wait for a victim whose batch is in flight.
     """

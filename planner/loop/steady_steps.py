@@ -17,7 +17,7 @@ class Run(NamedTuple):
     total_context: int
     start_s: float  # of the last step
     end_s: float
-    last_s: float  # what it took
+    last_s: float  # its duration
     block_s: float  # blocks in use, integrated over time
     is_over: bool  # else it stands where blocks have to be followed
 
@@ -25,14 +25,14 @@ class Run(NamedTuple):
 @jit
 def take_steps(s: State, run: Run, decodes: int, terms: tuple[float, tuple[float, float], float, float], steps: int,
                place: int, arrival_s: float, stop_s: float) -> Run:
-    """Let a run go on to where something else may happen. No helper is called that might change what is in registers.
+    """Take steps of a run until something else may happen. No helper is called that might change values in registers.
 
     Parameters
     ----------
     terms : as of `decode_terms`.
     steps : of the run, at most [1].
     place : in the ring, of the next step, which can be taken.
-    arrival_s, stop_s : when somebody arrives who is looked at, and when the run ends in any case [s].
+    arrival_s, stop_s : when a watched request arrives, and when the run ends in any case [s].
     """
     taken, used, context, total_context, start_s, end_s, last_s, block_s, is_over = run
     gpu_s, slopes, least_s, extra_s = terms

@@ -48,7 +48,7 @@ def take_step(s: State) -> None:
 
 @jit
 def run_step(s: State, duration_s: float, shared: int) -> None:
-    """Let the composed step run for so long; see `timing` for the tokens that are shared."""
+    """Run the composed step for `duration_s`; see `timing` for the tokens that are shared."""
     engine = s.engine
     if s.settings.records_steps:
         record_step(s, duration_s, s.settings.num_gpu_blocks - s.engine.num_free_blocks)
@@ -195,7 +195,7 @@ def list_leaver(s: State, i: int, size: int) -> int:
 def emit_prompts(s: State, duration_s: float, finished: int) -> int:
     """Advance the prompts of the step; return how many requests are through, with the `finished` in `scratch`.
 
-    With a radix tree those that decode next are listed too: their prompts enter it.
+    With a radix tree, requests that decode next are listed too: their prompts enter it.
     """
     kept = 0
     for k in range(s.engine.num_prompts):
@@ -225,7 +225,7 @@ def emit_prompts(s: State, duration_s: float, finished: int) -> int:
 
 @jit
 def finish_due(s: State, listed: int) -> None:
-    """Let those leave that have emitted all their tokens, in running order: decodes, and those in `scratch`."""
+    """Let requests leave that have emitted all their tokens, in running order: decodes, and requests in `scratch`."""
     size = listed
     while next_finish(s) <= s.engine.decode_step:
         i = s.finishes[0].request
@@ -244,7 +244,7 @@ def finish_due(s: State, listed: int) -> None:
 
 @jit
 def enter_step_contents(s: State) -> None:
-    """Make findable what the step filled: nano-vllm does so at the step's end, in batch order."""
+    """Make findable the blocks that the step filled: nano-vllm does so at the step's end, in batch order."""
     engine = s.engine
     for k in range(engine.num_prompts):
         request = s.requests[s.prompts[k]]
@@ -256,7 +256,7 @@ def enter_step_contents(s: State) -> None:
 
 @jit
 def enter_decode_contents(s: State) -> None:
-    """Make findable what the decodes of the step fill."""
+    """Make findable the blocks that the decodes of the step fill."""
     engine = s.engine
     num_filling = gather_ring(s, (engine.decode_step + 1) % s.settings.block_size, 0)
     for k in range(num_filling):

@@ -10,7 +10,7 @@ from planner.loop.timing import window_pairs
 
 @jit
 def begin_step(s: State) -> None:
-    """Clear what the last step left behind."""
+    """Clear the counts of the last step."""
     e = s.engine
     e.budget = s.settings.max_num_batched_tokens
     e.step_decodes = 0
@@ -54,7 +54,7 @@ def is_padded(request: Any) -> bool:
 
 @jit
 def advance_prompt(request: Any) -> int:
-    """Count what a prompt's chunk computes; return the tokens that it emits if it is the last: more if it is padded."""
+    """Count the tokens that a prompt's chunk computes; return the tokens that a last chunk emits, more if padded."""
     emitted = int(request.num_offered_tokens) if is_padded(request) else 1
     request.num_computed_tokens += min(int(request.num_scheduled_tokens), pending_tokens(request) + emitted - 1)
     return emitted
@@ -110,7 +110,7 @@ def count_prompt(s: State, request: Any, n: int, sign: int) -> None:
 
 @jit
 def count_images(s: State, i: int, n: int, sign: int) -> None:
-    """Add what the vision encoder takes for `n` prompt tokens of a request, or take it out again with sign -1.
+    """Add the vision encoder's time for `n` prompt tokens of a request, or take it out again with sign -1.
 
     An encoder runs over an image in the step that reaches it; here each token of the prompt has its share.
     """

@@ -1,16 +1,16 @@
 """How long a step takes: the GPU's terms and the host's, added up inside the loop.
 
-`steptime.roofline` derives the terms and states their formulas and sources. The GPU's time is split in two: what
-depends on the step's composition, which stays the same while a batch only decodes, and what the decodes read of their
-context, which grows with every step. With asynchronous scheduling the host works beside the GPU, so a step takes the
+`steptime.roofline` derives the terms and states their formulas and sources. The GPU's time is split in two: a part for
+the step's composition, which stays the same while a batch only decodes, and a part for reading the decodes' context,
+which grows with every step. With asynchronous scheduling the host works beside the GPU, so a step takes the
 longer of the two; without, one after the other.
 
 Under speculative decoding a decode has `tokens_per_decode` tokens checked in a step, and the step has a draft model's
 passes in it (`planner.model.drafting`).
 
-Ranks of data-parallel attention take a step together (`engine.lockstep`). What all tokens run through then sees `run`
-tokens, of which the experts and what gathers tokens for them see `shared` of each rank; attention, the LM head and the
-host see what is the rank's own. Elsewhere both are the step's own tokens.
+Ranks of data-parallel attention take a step together (`engine.lockstep`). Operators of all tokens then see `run`
+tokens; the experts and the collectives around them see `shared` of each rank; attention, the LM head and the
+host see the rank's own. Elsewhere both are the step's own tokens.
 """
 
 import math
@@ -68,14 +68,14 @@ def decode_floor_s(curve: Any, decodes: int) -> float:
 
 @jit
 def draft_decode_s(curve: Any, decodes: int) -> float:
-    """Return what a draft model does for the decodes, besides the pass that all tokens of the step run through [s]."""
+    """Return a draft model's time for the decodes, without the pass that all tokens of the step run through [s]."""
     k, fraction = table_index(decodes)
     return between(curve[k].draft_decode_s, curve[k + 1].draft_decode_s, fraction)
 
 
 @jit
 def context_slopes(t: Any, curve: Any, decodes: int) -> tuple[float, float]:
-    """Return what a context token costs in attention over everything, and in attention under a window [s]."""
+    """Return the time of a context token in attention over everything, and in attention under a window [s]."""
     if t.is_linear:
         return float(t.per_context_token_s), 0.0
     k, fraction = table_index(decodes)
@@ -86,7 +86,7 @@ def context_slopes(t: Any, curve: Any, decodes: int) -> tuple[float, float]:
 
 @jit
 def context_s(t: Any, slopes: tuple[float, float], decodes: int, context: int) -> float:
-    """Return what the decodes' attention takes to read their context [s]; under a window `window` tokens of each.
+    """Return the time in which the decodes' attention reads their context [s]; under a window `window` tokens of each.
 
     The windowed sum is bounded from above by min(Σ context, decodes × window): exact when all contexts are on one
     side of the window, too long in between.
@@ -97,18 +97,18 @@ def context_s(t: Any, slopes: tuple[float, float], decodes: int, context: int) -
 
 @jit
 def tile_part(t: Any, curve: Any, decodes: int) -> float:
-    """Return which part of a decode's context one tile of FlashAttention-2 has, where all queries are one token."""
+    """Return the share of a decode's context in one tile of FlashAttention-2, if all queries are one token."""
     k, fraction = table_index(decodes)
     return between(curve[k].decode_part, curve[k + 1].decode_part, fraction)
 
 
 @jit
 def uneven_s(t: Any, part: float, decodes: int, context: int, longest: int) -> float:
-    """Return what FlashAttention-2 and MLA's kernels take longer for decodes alone where their contexts differ [s].
+    """Return how much longer FlashAttention-2 and MLA's kernels take for decodes with uneven contexts [s].
 
     While memory is the limit each of the GPU's places for a tile gets the same share of the work. A tile that has more
-    goes on alone: own · (max(longest · part, share) − max(mean · part, share)), so that even contexts take what the
-    benchmarks say, whose contexts are even. `longest` is 0 where it is not known. MLA's are tiles of a sequence each.
+    goes on alone: own · (max(longest · part, share) − max(mean · part, share)), so that even contexts take the time of
+    the benchmarks, which have even contexts. `longest` is 0 if it is not known. MLA's are tiles of a sequence each.
     """
     share, mean = context * t.decode_share, context / decodes
     return float(t.own_s_per_token * (max(max(longest, mean) * part, share) - max(mean * part, share)))
@@ -116,7 +116,7 @@ def uneven_s(t: Any, part: float, decodes: int, context: int, longest: int) -> f
 
 @jit
 def uneven_growth_s(t: Any, part: float, decodes: int, context: int, longest: int) -> float:
-    """Return by how much `uneven_s` grows with each step, up to where one of its two maxima changes sides [s]."""
+    """Return by how much `uneven_s` grows with each step, until one of its two maxima changes sides [s]."""
     share, mean, grows = context * t.decode_share, context / decodes, decodes * t.decode_share
     first = part if max(longest, mean) * part > share else grows
     return float(t.own_s_per_token * (first - (part if mean * part > share else grows)))
@@ -124,7 +124,7 @@ def uneven_growth_s(t: Any, part: float, decodes: int, context: int, longest: in
 
 @jit
 def mixed_context_s(t: Any, prompts: int, decodes: int, context: int, longest: int) -> float:
-    """Return what the decodes' attention takes longer for their context in a step with prompts [s].
+    """Return how much longer the decodes' attention takes for their context in a step with prompts [s].
 
     There FlashAttention-2 splits no context: one that is longer than each place's share of all is waited for.
     """
@@ -137,7 +137,7 @@ def mixed_context_s(t: Any, prompts: int, decodes: int, context: int, longest: i
 
 @jit
 def waited_s(t: Any, curve: Any, prompts: int, decodes: int, context: int, longest: int) -> float:
-    """Return what the decodes' attention takes longer for their context than reading it takes [s]."""
+    """Return how much longer the decodes' attention takes than reading their context [s]."""
     beside_s = mixed_context_s(t, prompts, decodes, context, longest)
     if t.own_s_per_token == 0.0 or decodes == 0:
         return beside_s
@@ -146,7 +146,7 @@ def waited_s(t: Any, curve: Any, prompts: int, decodes: int, context: int, longe
 
 @jit
 def all_tokens_s(curve: Any, run: int, shared: int) -> float:
-    """Return the time of what all tokens of a step run through [s]."""
+    """Return the time of the operators that all tokens of a step run through [s]."""
     if shared == run:
         return tokens_s(curve, run)
     return tokens_s(curve, run) + shared_s(curve, shared) - shared_s(curve, run)
@@ -183,7 +183,7 @@ def decodes_s(t: Any, curve: Any, run: int, shared: int, decodes: int, sampled: 
 
 @jit
 def adapters_s(t: Any, adapters: int, tokens: int) -> float:
-    """Return what the kernels of LoRA adapters take in a step of so many tokens [s]."""
+    """Return the time of the LoRA adapters' kernels in a step of `tokens` tokens [s]."""
     if adapters == 0:
         return 0.0
     return float(t.adapters_s + tokens * t.adapters_s_per_token + adapters * t.adapters_s_per_adapter)
@@ -191,7 +191,7 @@ def adapters_s(t: Any, adapters: int, tokens: int) -> float:
 
 @jit
 def host_s(t: Any, tokens: int) -> float:
-    """Return the host's work on a step besides launching kernels [s]: scheduling, inputs, outputs.
+    """Return the host's work on a step without launching kernels [s]: scheduling, inputs, outputs.
 
     It looks at one token of each prompt and decode, and at each draft: SGLang's `EagleVerifyInput.verify` and vLLM's
     `update_from_output` go through them one by one.
@@ -201,7 +201,7 @@ def host_s(t: Any, tokens: int) -> float:
 
 @jit
 def is_graph(t: Any, prompts: int, total: int, decodes: int) -> bool:
-    """Tell whether a step of so many tokens runs as a CUDA graph."""
+    """Tell whether a step of `total` tokens runs as a CUDA graph."""
     return bool(total <= t.graph_tokens if prompts > 0 else decodes <= t.graph_seqs)
 
 
@@ -221,7 +221,7 @@ def hidden_s(t: Any, prompts: int, looked_at: int, as_graph: bool) -> float:
 
 @jit
 def overhead_s(t: Any, looked_at: int, prompt_tokens: int = 0) -> float:
-    """Return what comes on top of the GPU's work: the host's too where it does not work beside it [s]."""
+    """Return the time on top of the GPU's work: with the host's if it does not work beside the GPU [s]."""
     host = 0.0 if t.is_overlapped else host_s(t, looked_at)
     return float(t.overhead_s + looked_at * t.overhead_s_per_seq + prompt_tokens * t.overhead_s_per_token + host)
 
@@ -293,7 +293,7 @@ def step_drafts(s: State) -> int:
 
 @jit
 def step_tokens(s: State) -> int:
-    """Return the tokens of the step just composed, those that are checked for its decodes included."""
+    """Return the tokens of the step just composed, with the tokens checked for its decodes."""
     rows = rows_of_step(s)
     return int(rows.prompt_tokens + rows.decodes + step_drafts(s))
 
@@ -307,7 +307,7 @@ def step_is_graph(s: State) -> bool:
 
 @jit
 def own_step_s(s: State) -> float:
-    """Return the time of the step just composed by itself, where no other rank has more [s]."""
+    """Return the time of the step just composed by itself, as if no other rank had more [s]."""
     tokens = step_tokens(s)
     return step_s(s, tokens, int(tokens - s.engine.step_spared), step_is_graph(s))
 

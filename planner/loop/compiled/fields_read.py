@@ -18,21 +18,21 @@ def fields_read(function: Callable[..., Any], fields: tuple[str, ...], place: in
 
     Parameters
     ----------
-    function : a plain function; those that it hands the tuple on to are looked into.
+    function : a plain function; functions that receive the tuple from it are searched too.
     fields : of the tuple.
     place : of the tuple among the function's arguments.
 
     Returns
     -------
     frozenset
-        Never too few: where the tuple goes anywhere but into an attribute, another name or a function that can be
-        looked into, it has all of them.
+        Never too few: all fields, if the tuple goes anywhere except into an attribute, another name or a function that
+        can be searched.
     """
     return frozenset(fields) & _names_read(function, place, frozenset(fields), frozenset())
 
 
 def calls(function: Callable[..., Any], named: Any) -> int | None:
-    """Return the line at which a function, or one that it calls, uses a global such as `print`; None where none does.
+    """Return the line at which a function, or one that it calls, uses a global such as `print`; None if none does.
     """
     for source, definition in _globals_of(function, set()):
         if definition is named:
@@ -48,57 +48,57 @@ def _names_read(function: Any, place: int, every: frozenset[str], above: frozens
     statements = _statements(function)
     if statements is None or place >= function.__code__.co_argcount:
         return every
-    own = _aliases(statements, place)
+    aliases = _aliases(statements, place)
     read: frozenset[str] = frozenset()
     for statement in statements:
-        used = [variable for variable in statement.list_vars() if variable.name in own]
+        used = [variable for variable in statement.list_vars() if variable.name in aliases]
         value = getattr(statement, "value", None)
-        if not used or _is_alias(statement, own, place):
+        if not used or _is_alias(statement, aliases, place):
             continue
         if isinstance(value, ir.Expr) and value.op == "getattr":
             read |= {value.attr} if value.attr in every else every  # a method, as _replace, is given them all
-        elif isinstance(value, ir.Expr) and value.op == "call" and statement.target.name not in own:
-            read |= _handed_on(value, own, statements, every, above | {(function, place)})
+        elif isinstance(value, ir.Expr) and value.op == "call" and statement.target.name not in aliases:
+            read |= _handed_on(value, aliases, statements, every, above | {(function, place)})
         else:
             return every
     return read
 
 
-def _handed_on(call: Any, own: set[str], statements: list[Any], every: frozenset[str],
+def _handed_on(call: Any, own_names: set[str], statements: list[Any], every: frozenset[str],
                above: frozenset[Any]) -> frozenset[str]:
     """Return the attributes that a called function reads of the argument."""
-    called = [each.value for each in statements if isinstance(each, ir.Assign) and each.target.name == call.func.name]
+    called = [arg.value for arg in statements if isinstance(arg, ir.Assign) and arg.target.name == call.func.name]
     is_known = len(called) == 1 and isinstance(called[0], ir.Global | ir.FreeVar)
     plain = uncompiled(called[0].value) if is_known else None
     named = [variable for _, variable in call.kws] + [call.vararg, call.varkwarg]
-    if not isinstance(plain, FunctionType) or any(each is not None and each.name in own for each in named):
+    if not isinstance(plain, FunctionType) or any(arg is not None and arg.name in own_names for arg in named):
         return every
-    places = [k for k, variable in enumerate(call.args) if variable.name in own]
+    places = [k for k, variable in enumerate(call.args) if variable.name in own_names]
     return frozenset().union(*(_names_read(plain, k, every, above) for k in places))
 
 
 def _aliases(statements: list[Any], place: int) -> set[str]:
     """Return the names under which a function knows its argument."""
-    own: set[str] = set()
+    aliases: set[str] = set()
     while True:
-        more = {each.target.name for each in statements if _is_alias(each, own, place)}
-        if more == own:
-            return own
-        own = more
+        more = {statement.target.name for statement in statements if _is_alias(statement, aliases, place)}
+        if more == aliases:
+            return aliases
+        aliases = more
 
 
-def _is_alias(statement: Any, own: set[str], place: int) -> bool:
+def _is_alias(statement: Any, aliases: set[str], place: int) -> bool:
     """Tell whether a statement does no more than to give the argument a name."""
     value = getattr(statement, "value", None)
     if not isinstance(statement, ir.Assign):
         return isinstance(statement, ir.Del)
     if isinstance(value, ir.Arg):
         return bool(value.index == place)
-    return isinstance(value, ir.Var) and value.name in own
+    return isinstance(value, ir.Var) and value.name in aliases
 
 
 def _statements(function: Any) -> list[Any] | None:
-    """Return a function in Numba's intermediate form, None where it is beyond Numba."""
+    """Return a function in Numba's intermediate form, None if Numba cannot read it."""
     try:
         blocks = compiler.run_frontend(function).blocks
     except numba.core.errors.NumbaError:
@@ -107,7 +107,7 @@ def _statements(function: Any) -> list[Any] | None:
 
 
 def _globals_of(function: Any, seen: set[Any]) -> Iterator[tuple[Any, Any]]:
-    """Yield the globals that a function uses, and those that functions among them use, with their places."""
+    """Yield the globals that a function uses, and the globals of functions among them, with their places."""
     function = uncompiled(function)
     if not isinstance(function, FunctionType) or function in seen:
         return

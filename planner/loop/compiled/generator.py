@@ -23,10 +23,10 @@ def following(x: int) -> int:
 
 
 def drawn(seed: int, count: int) -> NDArray[np.int64]:
-    """Return so many numbers in a row, as the loop draws them from a seed."""
+    """Return the next `count` numbers that the loop draws from a seed."""
     numbers = np.full(count, uncompiled(following)(seeded(seed)))
     known = 1
-    while known < count:  # k places on is times FACTORᵏ: those that are known give as many more at once
+    while known < count:  # k places on is times FACTORᵏ: the known numbers give as many more at once
         numbers[known:2 * known] = numbers[:min(known, count - known)] * pow(FACTOR, known, MODULUS) % MODULUS
         known *= 2
     return numbers

@@ -40,7 +40,7 @@ def source_sha256() -> str:
 
 
 def _made_for() -> str:
-    """Return a name of this source, Python, Numba and CPU: code that was compiled for others is of no use."""
+    """Return a name of this source, Python, Numba and CPU: code compiled for another combination cannot be used."""
     made_for = (source_sha256(), sys.implementation.cache_tag, version("numba"), version("llvmlite"),
                 get_host_cpu_name())
     return hashlib.sha256(repr(made_for).encode()).hexdigest()[:16]
@@ -66,7 +66,7 @@ def _cache_dir() -> Path:
 os.environ.setdefault("NUMBA_CACHE_DIR", str(_cache_dir()))
 
 numba: Any = importlib.import_module("numba")  # not before: it reads NUMBA_CACHE_DIR when imported
-if not numba.config.CACHE_DIR:  # somebody has imported it before
+if not numba.config.CACHE_DIR:  # Numba was imported before
     numba.config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"]
 caching: Any = importlib.import_module("numba.core.caching")
 events: Any = importlib.import_module("numba.core.event")
@@ -114,8 +114,8 @@ def jit(function: F) -> F:
 
     Numba compiles a helper once for every combination of integer widths that it is called with. Here each is compiled
     for 64-bit arguments only, which cuts the compile time to a third, and without the wrappers that only Python
-    needs. A division by zero is no error, as in NumPy: else whoever calls a helper that divides, and all above, would
-    look after each call whether it failed.
+    needs. A division by zero is no error, as in NumPy: else each caller of a helper that divides would check for a
+    failure after each call.
     """
     helper = numba.njit(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, error_model="numpy",
                         pipeline_class=helper_compiler())
@@ -161,7 +161,7 @@ def compile_with_signature(function: F, signature: Any, *, what: str | None = No
 
     Parameters
     ----------
-    what : the function in a user's words, for the display of progress; its name where none are given.
+    what : the function in a user's words, for the display of progress; None: its name.
     cache : whether the code is kept; a function that stands in no file has nowhere to be found again.
     shares_helpers : whether its helpers are kept for other functions, and theirs are taken.
     """
@@ -203,7 +203,7 @@ def _alone(function: Callable[..., Any], what: str) -> Any:
 
 
 def compiled_elsewhere() -> list[str]:
-    """Return what other processes are compiling for this cache, in a user's words."""
+    """Return the functions that other processes compile for this cache now, in a user's words."""
     compiling = []
     for path in Path(numba.config.CACHE_DIR).glob("*.lock"):
         try:
@@ -225,7 +225,7 @@ def _announced(function: Callable[..., Any], what: str) -> Iterator[None]:
 
 
 class Watch(events.Listener):  # type: ignore[misc]
-    """Hears what Numba compiles: the first function begins a stage, and each that is through moves it."""
+    """Follows Numba's compilation: the first function begins a stage, and each finished function moves it."""
 
     def __init__(self, function: Callable[..., Any], what: str, until_compiled: ExitStack) -> None:
         self._function, self._what, self._until_compiled = function, what, until_compiled
@@ -249,13 +249,13 @@ class Watch(events.Listener):  # type: ignore[misc]
             self._stage.move(100 * min(self._done / sum(self._weights.values()), 1.0))
 
 
-def _add_helpers(function: Callable[..., Any], found: set[str]) -> None:
+def _add_helpers(function: Callable[..., Any], names: set[str]) -> None:
     """Add the names of the helpers that a function calls, itself or through others, and that are still to compile."""
     for called in function.__code__.co_names:
         helper: Any = function.__globals__.get(called)
-        if hasattr(helper, "py_func") and not helper.signatures and _name(helper.py_func) not in found:
-            found.add(_name(helper.py_func))
-            _add_helpers(helper.py_func, found)
+        if hasattr(helper, "py_func") and not helper.signatures and _name(helper.py_func) not in names:
+            names.add(_name(helper.py_func))
+            _add_helpers(helper.py_func, names)
 
 
 def _name(function: Callable[..., Any]) -> str:

@@ -48,7 +48,7 @@ def helper_cache() -> Any:
 
 @contextmanager
 def helpers_kept(path: Path) -> Iterator[None]:
-    """Let Numba take helpers from a file; if there is none, write those that it compiles.
+    """Let Numba take helpers from a file; if there is none, write the helpers that it compiles.
 
     A damaged file is written anew. Nothing is read unless Numba compiles.
     """
@@ -72,7 +72,7 @@ def _loading(kept: Callable[[], KeptHelpers | None]) -> Callable[..., Any]:
     @cache
     def known() -> dict[tuple[str, str, Any], KeptHelper]:
         helpers = [] if (file := kept()) is None else file.helpers
-        return {(each.described.modname, each.described.qualname, each.signature.args): each for each in helpers}
+        return {(row.described.modname, row.described.qualname, row.signature.args): row for row in helpers}
 
     @cache
     def library(codegen: Any) -> Any:
@@ -82,18 +82,18 @@ def _loading(kept: Callable[[], KeptHelpers | None]) -> Callable[..., Any]:
 
     def load(self: Any, signature: Any, target: Any) -> Any:
         function, arguments = self.helper.py_func, tuple(arguments_of(signature)[0])
-        found = known().get((function.__module__, function.__qualname__, arguments))
-        if found is None:
+        helper = known().get((function.__module__, function.__qualname__, arguments))
+        if helper is None:
             return None
         about = {"dispatcher": self.helper, "args": arguments, "return_type": None}
         with importlib.import_module("numba.core.event").trigger_event("numba:compile", data=about):  # is displayed
-            return _result(found, library(target.codegen()), target)
+            return _result(helper, library(target.codegen()), target)
 
     return load
 
 
 def _result(kept: KeptHelper, library: Any, target: Any) -> Any:
-    """Return what Numba knows of a compiled helper."""
+    """Return Numba's record of a compiled helper."""
     make: Any = importlib.import_module("numba.core.compiler").compile_result
     environment = importlib.import_module("numba.core.environment").Environment.from_fndesc(kept.described)
     entry = target.get_executable(library, kept.described, environment)
@@ -113,16 +113,16 @@ def _library(codegen: Any, code: bytes) -> Any:
 
 def _write(path: Path, compiled: list[Any]) -> None:
     """Write compiled helpers to a file at once, unless a second process could not use one of them."""
-    if not compiled or any(each.library._reload_init or each.environment.consts for each in compiled):
+    if not compiled or any(result.library._reload_init or result.environment.consts for result in compiled):
         return
-    names = {each.fndesc.mangled_name for each in compiled}
+    names = {result.fndesc.mangled_name for result in compiled}
     together = compiled[0].library.codegen.create_library("kept helpers")
     for library in importlib.import_module("planner.loop.compiled.linking").all_below([r.library for r in compiled]):
         together._final_module.link_in(library._final_module, preserve=True)
     for function in together._final_module.functions:
         if not function.is_declaration and function.name not in names:  # Numba's own may be others elsewhere
             function.linkage = "internal"
-    kept = KeptHelpers(together._final_module.as_bitcode(), [_described(each) for each in compiled])
+    kept = KeptHelpers(together._final_module.as_bitcode(), [_described(result) for result in compiled])
     content = importlib.import_module("numba.core.serialize").dumps(kept)
     unfinished = path.with_name(f"{path.name}.{os.getpid()}")
     unfinished.write_bytes(hashlib.sha256(content).digest() + content)

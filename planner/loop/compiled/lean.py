@@ -26,8 +26,8 @@ def helper_compiler() -> Any:
     class HelperCompiler(base):  # type: ignore[misc]
         def define_pipelines(self) -> list[Any]:
             passes = manager("helper of the loop")
-            for each in needed:
-                passes.add_pass(each, each.name())
+            for pass_ in needed:
+                passes.add_pass(pass_, pass_.name())
             passes.finalize()
             return [passes]
 
@@ -49,7 +49,7 @@ def replaced(owner: Any, **attributes: Any) -> Iterator[None]:
 
 @contextmanager
 def answered_once() -> Iterator[None]:
-    """Let Numba remember for one compilation what it would find out again for each call and each variable."""
+    """Let Numba remember during one compilation facts that it would derive again for each call and each variable."""
     base = importlib.import_module("numba.core.base")
     context, function = base.BaseContext, importlib.import_module("numba.core.types").BaseFunction
     processor = importlib.import_module("numba.core.postproc").PostProcessor
@@ -120,7 +120,7 @@ def _last_analysis(run: Callable[..., None]) -> Callable[..., None]:
 
 @contextmanager
 def _without_lock_events() -> Iterator[None]:
-    """Let Numba not tell its listeners of each of 30,000 calls of LLVM; nobody here listens to them."""
+    """Stop Numba from telling its listeners of each of 30,000 calls of LLVM: there are no listeners here."""
     binding: Any = importlib.import_module("llvmlite.binding")
     lock = binding.ffi.lib._lock
     before, lock._cblist = lock._cblist, []

@@ -30,42 +30,42 @@ def linked_once(function: Callable[..., Any]) -> Iterator[None]:
     finalize, get_pointer, get_executable = library.finalize, library.get_pointer_to_function, context.get_executable
     outermost = function.__qualname__
 
-    def finish(own: Any) -> None:
-        own._finalized, own._linking_libraries = False, all_below(own._linking_libraries)
-        public, optimize = _functions(own), own._optimize_final_module
+    def finish(code: Any) -> None:
+        code._finalized, code._linking_libraries = False, all_below(code._linking_libraries)
+        public, optimize = _functions(code), code._optimize_final_module
 
         def optimize_together() -> None:
-            for name in _functions(own) - public:  # LLVM inlines an internal function that is called in one place
-                own._final_module.get_function(name).linkage = "internal"
+            for name in _functions(code) - public:  # LLVM inlines an internal function that is called in one place
+                code._final_module.get_function(name).linkage = "internal"
             optimize()
 
-        own._optimize_final_module = optimize_together
-        finalize(own)
-        del own._optimize_final_module
-        _unlinked.discard(own)
+        code._optimize_final_module = optimize_together
+        finalize(code)
+        del code._optimize_final_module
+        _unlinked.discard(code)
 
-    def finalize_outermost(own: Any) -> None:
-        if own.name == outermost:
-            finish(own)
+    def finalize_outermost(code: Any) -> None:
+        if code.name == outermost:
+            finish(code)
             return
-        for below in own._linking_libraries:
-            own._reload_init.update(below._reload_init)
-        own._finalize_dynamic_globals()
-        own._finalized = True
-        _unlinked.add(own)
+        for below in code._linking_libraries:
+            code._reload_init.update(below._reload_init)
+        code._finalize_dynamic_globals()
+        code._finalized = True
+        _unlinked.add(code)
 
-    def pointer(own: Any, name: str) -> Any:
-        own._ensure_finalized()
-        if own in _unlinked:
-            finish(own)
-        return get_pointer(own, name)
+    def pointer(code: Any, name: str) -> Any:
+        code._ensure_finalized()
+        if code in _unlinked:
+            finish(code)
+        return get_pointer(code, name)
 
-    def executable(self: Any, own: Any, described: Any, environment: Any) -> Any:
-        own._ensure_finalized()
-        if own in _unlinked and described.modname.partition(".")[0] in _PACKAGES:
+    def executable(self: Any, code: Any, described: Any, environment: Any) -> Any:
+        code._ensure_finalized()
+        if code in _unlinked and described.modname.partition(".")[0] in _PACKAGES:
             return make_function(described.lookup_module(), described.qualname.rpartition(".")[2],
-                                 described.qualname, _NO_ADDRESS, environment, (own,))
-        return get_executable(self, own, described, environment)
+                                 described.qualname, _NO_ADDRESS, environment, (code,))
+        return get_executable(self, code, described, environment)
 
     with _one_at_a_time:
         _start_runtime()
@@ -97,11 +97,11 @@ def _functions(library: Any) -> set[str]:
 
 def all_below(libraries: list[Any]) -> list[Any]:
     """Return each of the libraries, and each that they need, directly or through others, once."""
-    found: dict[int, Any] = {}
+    by_id: dict[int, Any] = {}
     left = list(libraries)
     while left:
         below = left.pop()
-        if id(below) not in found:
-            found[id(below)] = below
+        if id(below) not in by_id:
+            by_id[id(below)] = below
             left += below._linking_libraries
-    return list(found.values())
+    return list(by_id.values())

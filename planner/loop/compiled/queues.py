@@ -160,7 +160,7 @@ def remove_heaped(s: State, i: int) -> None:
 
 @jit
 def append_prompt(s: State, i: int) -> None:
-    """List a request that has just been admitted among those whose prompt is in progress."""
+    """List a newly admitted request among the prompts in progress."""
     s.requests[i].state = PROMPT
     s.prompts[s.engine.num_prompts] = i
     s.engine.num_prompts += 1

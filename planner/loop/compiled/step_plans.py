@@ -27,7 +27,7 @@ def plan_at(plans: Any, k: int) -> Any:
 
 
 def plans_in_a_row(plans: Sequence[Any]) -> Any:
-    """Lay out compiled step plans for `plan_at`; they must outlive what is done with them."""
+    """Lay out compiled step plans for `plan_at`; the plans must outlive their use."""
     if numba.config.DISABLE_JIT:
         return list(plans)
     words = np.zeros((len(plans), PLAN_WORDS), np.int64)

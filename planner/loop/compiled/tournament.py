@@ -1,7 +1,7 @@
 """A tournament: the contender with the least key of many, found at once, and played anew after a change in log₂ n.
 
 `tree[1]` is the winner, `tree[k]` the winner of `tree[2 k]` and `tree[2 k + 1]`, and the last half are the contenders
-by number; NONE where there is nobody. Equal keys are decided by `tie`, and then by number. An array may have several
+by number; NONE for an empty place. Equal keys are decided by `tie`, and then by number. An array may have several
 trees, one after another: places count from the first of its tree.
 """
 
@@ -17,7 +17,7 @@ CONTENDER = np.dtype([("key", "f8"), ("tie", "i8")], align=True)
 
 
 def empty_tree(num_contenders: int) -> NDArray[np.int64]:
-    """Return the tree of a tournament that nobody has entered, shape [2 · a power of two ≥ num_contenders]."""
+    """Return the tree of a tournament without contenders, shape [2 · a power of two ≥ num_contenders]."""
     return np.full(2 << max(num_contenders - 1, 0).bit_length(), NONE, np.int64)
 
 

@@ -76,7 +76,7 @@ def forget_half(f: FleetState, i: int) -> None:
     request.num_recomputed_tokens = 0
     request.num_preemptions = 0
     request.flight = NONE
-    s = bind_at(f.memories, 0)  # any replica's: they share what is of requests
+    s = bind_at(f.memories, 0)  # of any replica: the memories share the requests' records
     if f.gateway.has_tiers:
         fetch = s.fetches[i]
         fetch.waited_s = 0.0
@@ -156,7 +156,7 @@ def is_late(f: FleetState, i: int) -> bool:
 
 @jit
 def num_computed(request: Any) -> int:
-    """Return the tokens that steps have computed for a request, again and again where it was preempted."""
+    """Return the tokens that steps have computed for a request, with repeats after preemption."""
     computed = request.num_computed_tokens - max(request.num_cached_tokens, 0) + request.num_recomputed_tokens
     return int(max(computed, 0))
 
@@ -182,7 +182,7 @@ def tries_again(f: FleetState, i: int) -> bool:
 
 @jit
 def draw_backoff_s(f: FleetState, num_attempts: int) -> float:
-    """Return the pause after so many attempts [s]: min(initial · multiplier^(n − 1), most), and a share drawn.
+    """Return the pause after `num_attempts` attempts [s]: min(initial · multiplier^(n − 1), most), and a drawn share.
 
     Source: SGLang's router, `BackoffCalculator` (sgl-model-gateway/src/core/retry.rs).
     """

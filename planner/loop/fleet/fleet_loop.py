@@ -1,10 +1,10 @@
-"""The fleet's loop: requests are sent to replicas, each of which runs by itself until it matters to somebody else.
+"""The fleet's loop: requests are sent to replicas, and each replica runs alone until another depends on its state.
 
 Everything happens in the order of time: at one instant requests leave, the router hears of its replicas, others are
-sent, and steps begin. A replica that nothing is sent to is left alone until somebody may leave it
-(`stretch.quiet_until_s`); what it does until then nobody sees. So an event costs what it takes to find the replica that
-is due next, log₂ of their number, except where a router reads engines, caches or adapters: then all are brought up to
-the instant of each request, or of each report.
+sent, and steps begin. A replica without a new request is left alone until a request may leave it
+(`stretch.quiet_until_s`); nothing depends on its state before. So an event costs the search for the replica that is
+due next, log₂ of their number, unless a router reads engines, caches or adapters: then all are brought up to the
+instant of each request, or of each report.
 """
 
 import math
@@ -31,7 +31,7 @@ from planner.loop.state.fleet_state import LEFT, WORKS, FleetState
 
 
 def advance_fleet(memories: Any, score: Any) -> int:
-    """Replay until all have left (DONE), time has come to `until_s` (PAUSED), or a replica stops (`Fleet.faulty`)."""
+    """Replay until all have left (DONE), `until_s` is reached (PAUSED), or a replica stops (`Fleet.faulty`)."""
     f = bind_fleet(memories)
     fleet = f.fleet
     if fleet.is_rearranged:
@@ -116,7 +116,7 @@ def send(f: FleetState, sent_s: float, score: Any) -> None:
 
 @jit
 def call(f: FleetState, sent_s: float, score: Any) -> None:
-    """Let the gateway do what it has to do, or take the next request that is sent for the first time."""
+    """Run the gateway's next action, or take the next request that is sent for the first time."""
     f.fleet.now_s = sent_s
     if next_call_s(f) <= sent_s:
         i = answer_call(f)
@@ -224,7 +224,7 @@ def watch(f: FleetState, k: int, is_stuck: bool) -> None:
 
 @jit
 def publish(f: FleetState, k: int, score: Any) -> None:
-    """Let the client, the router and those who wait for them know of the requests that have just left a replica."""
+    """Tell the client, the router and dependent requests that requests have just left a replica."""
     f.fleet.now_s = max(f.fleet.now_s, f.due[k].key)
     for rank in range(k, k + max(f.replicas[k].num_ranks, 1)):
         see_off(f, rank, score)
@@ -250,7 +250,7 @@ def see_off(f: FleetState, k: int, score: Any) -> None:
 
 @jit
 def first_to_leave(s: State) -> int:
-    """Return who left first of those that the fleet has not been told of, and turn their list around."""
+    """Return the first of the requests that left since the fleet was last told, and reverse their list."""
     i, following = s.engine.last_to_leave, NONE
     while i != NONE:
         before = s.left_before[i]
@@ -306,7 +306,7 @@ def settle(f: FleetState, k: int, i: int, score: Any) -> None:
 def fail(f: FleetState, score: Any) -> int:
     """Let a replica fail now; DONE, or why not."""
     fleet, k = f.fleet, f.gateway.failing
-    for j in range(fleet.num_replicas):  # those that decode have been sent its KV
+    for j in range(fleet.num_replicas):  # decode replicas have received its KV
         s = bind_at(f.memories, j)
         is_met = j == k or (k < fleet.num_prefill and decodes_only(f, j))
         if is_met and lags(f, j, fleet.now_s):
@@ -332,9 +332,9 @@ def fail(f: FleetState, score: Any) -> int:
 
 @jit
 def bring_up(f: FleetState, instant_s: float) -> int:
-    """Let all replicas take their steps that start before an instant, where somebody looks at them; DONE, or why not.
+    """Let all replicas take their steps that start before an instant, if their state is read then; DONE, or why not.
 
-    Nobody leaves a replica before: the loop has seen to those. Caches tell of their blocks at once, engines of
+    No request leaves a replica earlier: the loop has handled those. Caches tell of their blocks at once, engines of
     themselves at once or in reports.
     """
     fleet = f.fleet
@@ -355,7 +355,7 @@ def bring_up(f: FleetState, instant_s: float) -> int:
 
 @jit
 def read_engine(f: FleetState, k: int) -> None:
-    """Let the router know what an engine says of itself."""
+    """Give the router the load that an engine reports."""
     replica = f.replicas[k]
     s = bind_at(f.memories, k)
     replica.known_running = s.engine.num_running
@@ -366,7 +366,7 @@ def read_engine(f: FleetState, k: int) -> None:
 
 @jit
 def report(f: FleetState, score: Any, next_s: float) -> None:
-    """Let the router hear of all replicas; until the next time it adds what it sends itself."""
+    """Let the router hear of all replicas; until the next report it adds the requests that it sends."""
     fleet = f.fleet
     for k in range(fleet.num_replicas):
         replica = f.replicas[k]

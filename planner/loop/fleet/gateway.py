@@ -1,10 +1,10 @@
 """The router's gateway: quotas of tenants, and a queue before the replicas, in order of arrival or in fair shares.
 
-A request that replicas have no place for (`max_dispatched`) waits, or is turned away where the queue is full. A quota
+If all replicas are full (`max_dispatched`), a request waits, or is turned away if the queue is full. A quota
 is two token buckets, of requests and of tokens; the prompt is charged when a request is sent, its output when it ends.
-Fair shares are those of the virtual token counter (Sheng et al., Fairness in Serving Large Language Models, OSDI 2024):
-the tenant that was served least, by tokens over its weight, goes first; one that comes back to the queue is lifted to
-the least of those in it.
+Fair shares follow the virtual token counter (Sheng et al., Fairness in Serving Large Language Models, OSDI 2024):
+the tenant with the least service, in tokens over its weight, goes first; a tenant that comes back to the queue is
+lifted to the least in it.
 """
 
 import math
@@ -27,7 +27,7 @@ from planner.loop.state.client_state import BACKED_OFF, DELAYED, GONE, QUEUED, S
 from planner.loop.state.engine_state import CANCELLED, NONE, OVERLOADED, THROTTLED, TIMED_OUT, UNAVAILABLE
 from planner.loop.state.fleet_state import FleetState
 
-OUTPUT_WEIGHT = 2.0  # an output token counts for so many of the prompt, as in the paper
+OUTPUT_WEIGHT = 2.0  # an output token counts as two prompt tokens, as in the paper
 
 
 @jit
@@ -50,7 +50,7 @@ def may_leave_queue(f: FleetState) -> bool:
 
 @jit
 def next_call_s(f: FleetState) -> float:
-    """Return when the gateway has something to do next, besides what is sent for the first time."""
+    """Return when the gateway acts next, first sends of requests excluded."""
     if may_leave_queue(f):
         return float(f.fleet.now_s)
     return next_wake_s(f)
@@ -58,7 +58,7 @@ def next_call_s(f: FleetState) -> float:
 
 @jit
 def answer_call(f: FleetState) -> int:
-    """Let the gateway do what it has to do next; return a request that goes to a replica now, or NONE."""
+    """Run the gateway's next action; return a request that goes to a replica now, or NONE."""
     if may_leave_queue(f):
         i = next_queued(f)
         unlink(f, i)
@@ -93,7 +93,7 @@ def wake(f: FleetState, i: int) -> int:
 
 @jit
 def attempt(f: FleetState, i: int) -> int:
-    """Take a request that its client has just sent; return it where it goes to a replica at once, else NONE."""
+    """Take a request that its client has just sent; return it if it goes to a replica at once, else NONE."""
     begin_attempt(f, i)
     delay_s = charge(f, i)
     if delay_s == 0.0:
@@ -129,7 +129,7 @@ def refused(f: FleetState, i: int, outcome: int) -> int:
 
 @jit
 def dispatched(f: FleetState, i: int) -> int:
-    """Return a request that goes to a replica now, with what is left of its client's patience."""
+    """Return a request that goes to a replica now, and set the rest of its client's patience."""
     client, gateway, now_s = f.clients[i], f.gateway, f.fleet.now_s
     client.stage = SENT
     gateway.num_dispatched += 1
@@ -137,7 +137,7 @@ def dispatched(f: FleetState, i: int) -> int:
     tenant = f.tenants[client.tenant]
     tenant.served += f.requests[i].input_tokens / tenant.weight
     if bind_at(f.memories, 0).settings.may_cancel:
-        if now_s > client.first_sent_s:  # until then it is what the trace says, to the last bit
+        if now_s > client.first_sent_s:  # until then it is the trace's value, to the last bit
             f.cancel_after_s[i] = client.gives_up_s - now_s
         waited_s = now_s - client.sent_s
         f.cancel_after_s[i] = min(f.cancel_after_s[i], gateway.request_timeout_s - waited_s)
@@ -155,9 +155,9 @@ def charge_output(f: FleetState, i: int) -> None:
 
 @jit
 def charge(f: FleetState, i: int) -> float:
-    """Charge a tenant's quota for a request; return how long it has to wait [s], inf where it is turned away.
+    """Charge a tenant's quota for a request; return how long it has to wait [s], inf if it is turned away.
 
-    A bucket that holds less than the request takes is lent the rest where requests are delayed, so that those to come
+    If requests are delayed, a bucket that holds less than the request needs is lent the rest, so that later requests
     wait behind it. A prompt larger than the bucket needs a full one.
     """
     tenant, now_s = f.tenants[f.clients[i].tenant], f.fleet.now_s
@@ -189,7 +189,7 @@ def queue_of(f: FleetState, i: int) -> int:
 
 @jit
 def lift(f: FleetState, q: int) -> None:
-    """Let a tenant that had nobody in the queue catch up on what it did not ask for."""
+    """Raise the service of a tenant that had no request in the queue, so that idle time earns no credit."""
     gateway = f.gateway
     if not gateway.is_fair or f.tenants[q].head != NONE:
         return
@@ -201,7 +201,7 @@ def lift(f: FleetState, q: int) -> None:
 
 @jit
 def least_served(f: FleetState) -> int:
-    """Return the tenant that goes first, of those who wait; of equals the first."""
+    """Return the waiting tenant that goes first; of equals the first."""
     best = NONE
     for q in range(f.gateway.num_tenants):
         if f.tenants[q].head != NONE and (best == NONE or f.tenants[q].served < f.tenants[best].served):
@@ -211,7 +211,7 @@ def least_served(f: FleetState) -> int:
 
 @jit
 def next_queued(f: FleetState) -> int:
-    """Return the request that leaves the router's queue next, of those with an open replica; NONE if there is none."""
+    """Return the request that leaves the router's queue next: its route has an open replica; NONE if there is none."""
     if not f.gateway.is_fair:
         return first_served(f, 0)
     best = NONE

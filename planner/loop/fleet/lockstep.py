@@ -2,10 +2,10 @@
 
 Each rank has its own scheduler, queue and KV cache, and requests are dealt to ranks. Their experts are spread over all
 of them, so a step is one of all ranks: they begin it together, a rank without work with a dummy batch, and it is over
-when the slowest rank is through. Where it runs as a CUDA graph at every rank, all are padded to the largest rank's
+when the slowest rank is through. If it runs as a CUDA graph at every rank, all are padded to the largest rank's
 tokens; else each runs its own, and the experts see the sum (`together.Joint`). While all only decode or rest,
-`run_decodes_together` takes step after step as `engine.stretch` does for one engine. A rank waits for what a step takes
-beyond its own time, which it would take if no rank had more than it; one that rests, for all of it.
+`run_decodes_together` takes step after step as `engine.stretch` does for one engine. A rank's wait is the step's time
+beyond the time it would take if no rank had more than it; for a resting rank, the whole step.
 
 Sources: vLLM, `DPEngineCoreProc.run_busy_loop`, `execute_dummy_batch` and `coordinate_batch_across_dp`, which takes
 the least of the ranks' CUDA graph modes and pads unless that is none (older releases padded every step, but under
@@ -75,7 +75,7 @@ def run_ranks(f: FleetState, first: int, until_s: float) -> int:
 
 @jit
 def look_around(f: FleetState, first: int, last: int, until_s: float) -> bool:
-    """Let the ranks see who came, who hung up and whose KV is there; tell whether somebody has left one of them."""
+    """Let the ranks handle arrivals, cancellations and loaded KV; tell whether a request has left one of them."""
     has_left = False
     for k in range(first, last):
         s = bind_at(f.memories, k)
@@ -108,7 +108,7 @@ def next_arrival_at_ranks_s(f: FleetState, first: int, last: int) -> float:
 
 @jit
 def next_event_at_ranks_s(f: FleetState, first: int, last: int) -> float:
-    """Return when somebody arrives at a rank, hangs up or has its KV next."""
+    """Return the instant at which a request next arrives at a rank, hangs up or has its KV."""
     event_s = math.inf
     for k in range(first, last):
         event_s = min(event_s, next_event_s(bind_at(f.memories, k)))
@@ -135,7 +135,7 @@ def pass_time_together(f: FleetState, first: int, last: int, instant_s: float) -
 
 @jit
 def take_turn(f: FleetState, first: int, last: int, until_s: float) -> int:
-    """Compose a step at each rank and let them run together; where none has one, let time pass. DONE, or why not."""
+    """Compose a step at each rank and run them together; if none has one, let time pass. DONE, or why not."""
     has_work, as_graph = False, True
     largest = total = 0
     for k in range(first, last):
@@ -157,7 +157,7 @@ def take_turn(f: FleetState, first: int, last: int, until_s: float) -> int:
         if s.engine.num_ended > 0:
             process_result(s)
             has_yielded = True
-    if has_yielded:  # the ranks wait for the step that runs, and see who came meanwhile
+    if has_yielded:  # the ranks wait for the step that runs, and see arrivals of that time
         pass_time_together(f, first, last, bind_at(f.memories, first).engine.now_s)
         return DONE
     for k in range(first, last):
@@ -222,7 +222,7 @@ def watch_ranks(f: FleetState, first: int, is_stuck: bool) -> None:
 
 @jit
 def quiet_together_until_s(f: FleetState, first: int, last: int) -> float:
-    """Return an instant before which nobody can leave a rank; see `stretch.quiet_until_s`."""
+    """Return an instant before which no request can leave a rank; see `stretch.quiet_until_s`."""
     now_s = bind_at(f.memories, first).engine.now_s
     if is_idle(f, first, last):
         return float(max(next_arrival_at_ranks_s(f, first, last), now_s))
@@ -241,7 +241,7 @@ def quiet_together_until_s(f: FleetState, first: int, last: int) -> float:
 
 @jit
 def lags(f: FleetState, k: int, instant_s: float) -> bool:
-    """Tell whether a replica, or the group of ranks that it is of, has work and has not come to an instant."""
+    """Tell whether a replica, or its group of ranks, has work and has not reached an instant."""
     first, has_work = f.replicas[k].first_rank, False
     for rank in range(first, first + max(f.replicas[k].num_ranks, 1)):
         has_work = has_work or not rests(bind_at(f.memories, rank))

@@ -1,7 +1,7 @@
 """Runs of decode steps that ranks of data-parallel attention take together.
 
-Every step takes as long as the slowest rank's, whose time is a straight line; another rank that comes to be the slowest
-ends the stretch.
+Every step takes as long as the slowest rank's, whose time is a straight line; if another rank becomes the slowest, the
+stretch ends.
 """
 
 import math
@@ -29,7 +29,7 @@ from planner.loop.timing import composition_bytes, context_s, is_graph
 
 
 class Joint(NamedTuple):
-    """What the steps of all ranks come to.
+    """The steps of all ranks together.
 
     A step that runs as a CUDA graph at every rank is padded to the largest of them; else each runs its own tokens, and
     the experts see the sum of all. A step time that is a line knows of no graphs: there it is padded.
@@ -86,20 +86,20 @@ def run_decodes_together(f: FleetState, first: int, last: int, until_s: float) -
 
 @jit
 def join(t: Any, largest: int, total: int, num_ranks: int, as_graph: bool) -> Joint:
-    """Return what the steps of some ranks come to, of their tokens and of whether all of them are CUDA graphs."""
+    """Return the joint step of some ranks, from their tokens and whether all of their steps are CUDA graphs."""
     is_padded = as_graph or t.is_linear > 0
     return Joint(largest, largest if is_padded else ceil_div(total, num_ranks), is_padded, as_graph)
 
 
 @jit
-def run_tokens(joint: Joint, own: int) -> int:
+def run_tokens(joint: Joint, rank_tokens: int) -> int:
     """Return the tokens that a rank runs in a step of all ranks."""
-    return joint.largest if joint.is_padded else own
+    return joint.largest if joint.is_padded else rank_tokens
 
 
 @jit
 def joint_decodes(f: FleetState, first: int, last: int) -> Joint:
-    """Return the coming step where it has nothing but decodes, else one without tokens."""
+    """Return the coming step if it has only decodes, else one without tokens."""
     largest = total = 0
     as_graph = True
     t = bind_at(f.memories, first).step_time
@@ -143,7 +143,7 @@ def set_paces(f: FleetState, first: int, last: int, joint: Joint) -> int:
 
 @jit
 def pace_s(f: FleetState, k: int) -> float:
-    """Return what the next step takes for a rank's decodes, those of other ranks apart [s]."""
+    """Return the time of the next step for a rank's decodes, without other ranks' decodes [s]."""
     pace = f.paces[k]
     return float(max(pace.gpu_s + pace_context_s(f, k), pace.least_s) + pace.extra_s)
 

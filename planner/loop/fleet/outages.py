@@ -1,6 +1,6 @@
 """Failure of a replica: running, loading and waiting requests are lost; it returns as a new engine.
 
-The step that runs at that instant is counted as work, and what it would have brought is not.
+The step that runs at that instant is counted as work, and its tokens are lost.
 """
 
 import math
@@ -17,7 +17,7 @@ from planner.loop.state.fleet_state import FleetState
 
 @jit
 def len_halves(f: FleetState) -> int:
-    """Return how many requests there are, those that decode what others prefilled among them."""
+    """Return the number of request records, with the decode halves of split requests."""
     return int(f.fleet.num_requests * (2 if f.fleet.num_prefill > 0 else 1))
 
 
@@ -30,7 +30,7 @@ def is_there(f: FleetState, i: int) -> bool:
 
 @jit
 def is_lost(f: FleetState, i: int) -> bool:
-    """Tell whether a request has just been lost; of one on its way its replica tells when it comes to it."""
+    """Tell whether a request has just been lost; a request on its way is reported by its replica once it arrives."""
     return bool(f.requests[i].state == LOST and not math.isnan(f.requests[i].finished_s) and is_there(f, i))
 
 
@@ -84,7 +84,7 @@ def lose_kv(f: FleetState, k: int) -> None:
 
 @jit
 def restart(s: State) -> None:
-    """Let an engine that holds no request be as it was at first, but for its clock, its totals and what it caches."""
+    """Reset an engine without requests to its first state, except its clock, its totals and its cache."""
     e = s.engine
     e.next_request = NONE
     e.last_to_leave = NONE

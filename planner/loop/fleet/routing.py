@@ -16,7 +16,7 @@ from planner.policies.router import ReplicaLoad
 
 @jit
 def choose(f: FleetState, i: int, score: Any) -> int:
-    """Return the replica that request `i` goes to; those that decode only are taken by their requests."""
+    """Return the replica that request `i` goes to; of replicas that only decode, the one with the fewest requests."""
     fleet = f.fleet
     if fleet.num_prefill > 0 and (i >= fleet.num_requests or f.requests[i].input_tokens < fleet.local_prefill_below):
         return int(f.decode_tree[1])
@@ -58,14 +58,14 @@ def tree_at(f: FleetState, r: int) -> int:
 
 @jit
 def asks_each(f: FleetState) -> bool:
-    """Tell whether a score is of what replicas say at the instant, or of the request."""
+    """Tell whether a score depends on the replicas' state at the instant, or on the request."""
     fleet = f.fleet
     return bool(fleet.reads_engines or fleet.reads_caches or fleet.reads_adapters or fleet.reads_requests)
 
 
 @jit
 def count_adapter(f: FleetState, k: int, i: int, change: int) -> None:
-    """Count a request that goes to replica `k`, or leaves it, among those of its adapter there."""
+    """Count a request of an adapter that goes to replica `k`, or leaves it."""
     s = bind_at(f.memories, k)
     if s.settings.max_loras > 0 and s.adapters[i] != NONE:
         f.adapter_requests[k * f.fleet.num_adapters + s.adapters[i]] += change
@@ -94,7 +94,7 @@ def draw(f: FleetState, count: int) -> int:
 
 @jit
 def better(f: FleetState, i: int, a: int, b: int, score: Any) -> int:
-    """Return which of two replicas is to have request `i`: the least score by weight, then who waited longest."""
+    """Return the better of two replicas for request `i`: the least score by weight, then the longest since its last."""
     first, second = weighed(f, a, i, score), weighed(f, b, i, score)
     if first != second:
         return a if first < second else b
@@ -130,7 +130,7 @@ def num_cached_tokens(f: FleetState, s: Any, i: int) -> int:
 
 @jit
 def load_of(f: FleetState, s: Any, k: int, i: int, cached_tokens: int) -> ReplicaLoad:
-    """Return what the router knows of replica `k`, whose memory is `s`, as it places a request; NONE for none."""
+    """Return the router's knowledge of replica `k`, with memory `s`, as it places request `i`; NONE for no request."""
     replica = f.replicas[k]
     input_tokens = has_adapter = adapter_requests = free_adapters = 0
     if i != NONE and f.fleet.reads_adapters and s.settings.max_loras > 0:
@@ -159,7 +159,7 @@ def load_of(f: FleetState, s: Any, k: int, i: int, cached_tokens: int) -> Replic
 
 @jit
 def rate(f: FleetState, k: int, score: Any) -> None:
-    """Give replica `k` the score of its load by weight in the tournament of all, where no request changes it."""
+    """Enter replica `k` in all tournaments with the score of its load by weight, unless scores depend on requests."""
     fleet = f.fleet
     if not f.replicas[k].is_open:
         return

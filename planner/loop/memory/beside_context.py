@@ -1,8 +1,8 @@
 """Blocks that a request takes beside its context's: for recurrent states, and for the windows of sliding layers.
 
 vLLM has one pool for all of them. While a prompt is computed, sliding layers keep the window and the tokens in flight
-(`window_chunk`); then the window, or all of a request that is shorter. What a request will take is charged when it is
-admitted, and the chunk's part returns once its prompt is computed.
+(`window_chunk`); then the window, or the whole request if it is shorter. The blocks that a request will take are
+charged when it is admitted, and the chunk's part returns once its prompt is computed.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ window_blocks = jit(window_pages.window_blocks)
 
 @jit
 def blocks_beside(s: State, request: Any, known: int, computed: int) -> int:
-    """Return the blocks beside its context's of a request with so many known tokens, so many of them computed."""
+    """Return the blocks beside its context's of a request with `known` tokens, `computed` of them computed."""
     if s.settings.window_tokens == 0:
         return int(s.settings.state_blocks)
     chunk = window_blocks(s.settings, known, min(s.settings.window_chunk, known - computed))
@@ -32,7 +32,7 @@ def blocks_to_enter(s: State, request: Any, computed: int) -> int:
 
 @jit
 def most_beside(s: State, request: Any) -> int:
-    """Return the most blocks beside its context's that a request takes, whatever its output so far."""
+    """Return the most blocks beside its context's that a request takes, for the largest output."""
     return blocks_beside(s, request, int(request.input_tokens + request.max_output_tokens), 0)
 
 

@@ -82,7 +82,7 @@ def take_blocks(s: State, i: int, held: int, count: int) -> None:
 
 @jit
 def take_beside(s: State, i: int, count: int) -> None:
-    """Give an admitted request the blocks beside its context's; they lose their contents, and nobody finds them."""
+    """Give an admitted request the blocks beside its context's; they lose their contents and cannot be found."""
     if count == 0:
         return
     if s.settings.caches_in_tree:
@@ -114,7 +114,7 @@ def return_beside(s: State, i: int, count: int) -> None:
 
 @jit
 def return_chunk(s: State, i: int) -> None:
-    """Take from a request whose prompt is computed what sliding layers kept of it beside their windows."""
+    """Take from a request with a computed prompt the blocks that sliding layers kept beside their windows."""
     if s.settings.window_tokens > 0:
         return_beside(s, i, blocks_to_return(s, s.requests[i]))
 
@@ -159,7 +159,7 @@ def release_blocks(s: State, i: int) -> None:
 
 @jit
 def find_hit(s: State, i: int, limit: int) -> tuple[int, int, int]:
-    """Look up a request's first `limit` blocks: hits, hits that nobody uses, and the first content that is missing."""
+    """Look up a request's first `limit` blocks: hits, unused hits, and the first content that is missing."""
     start = s.prefixes[i].slot_start
     unused = 0
     for k in range(limit):
@@ -265,7 +265,7 @@ def forget_content(s: State, b: int) -> None:
 
 @jit
 def unlink_free(s: State, b: int) -> None:
-    """Take a block out of the free queue; before the head stands nobody, whatever its record says."""
+    """Take a block out of the free queue; the head has no predecessor, even if its record names one."""
     block, e = s.blocks[b], s.engine
     if b == e.free_head:  # mostly, and the next one's record is not touched
         e.free_head = block.next

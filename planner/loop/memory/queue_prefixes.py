@@ -8,13 +8,13 @@ from planner.loop.memory.radix import find_depth, keep, walk
 from planner.loop.state.engine_state import NONE, State
 
 MOST_TOUCHED = 128  # waiting requests
-SHORT_PREFIX = 32  # tokens: who has no longer one in the tree waits for one that shares as many with it
+SHORT_PREFIX = 32  # tokens: a request with no longer prefix in the tree waits for one that shares as many with it
 LAST = 2**31 - 1
 
 
 @jit
 def keep_chunks(s: State) -> None:
-    """Put what prompts have computed so far in the tree."""
+    """Put the computed part of each prompt in progress in the tree."""
     for k in range(s.engine.num_prompts):
         i = s.prompts[k]
         if s.requests[i].num_computed_tokens > s.stands[i].num_kept:
@@ -23,7 +23,7 @@ def keep_chunks(s: State) -> None:
 
 @jit
 def look_at_prefix(s: State, i: int) -> int:
-    """Touch what the tree has of a waiting request, all its known tokens; return how many these are."""
+    """Touch the tree's part of a waiting request, all its known tokens; return the number of its tokens."""
     known = s.requests[i].input_tokens + s.requests[i].num_output_tokens
     depth = find_depth(s, i, int(known // s.settings.block_size))
     walk(s, i, depth)
@@ -32,7 +32,7 @@ def look_at_prefix(s: State, i: int) -> int:
 
 @jit
 def touch_queue(s: State) -> None:
-    """Touch the prefixes of the first who wait, the head's last."""
+    """Touch the prefixes of the first waiting requests, the head's last."""
     count, i, last = 0, s.engine.waiting_head, NONE
     while i != NONE and count < MOST_TOUCHED:
         last = i
@@ -45,7 +45,7 @@ def touch_queue(s: State) -> None:
 
 @jit
 def order_by_prefix(s: State) -> None:
-    """Rank who waits by the longest prefix in the tree; of several that share a new one, one goes first, others last.
+    """Rank the queue by the longest prefix in the tree; of several that share a new one, one goes first, others last.
 
     They are found by their stems: the first 32 tokens.
     """

@@ -3,7 +3,7 @@
 A node is a run of pages between two places where contents part, and an output is a node of its own. The content of a
 page stands for all tokens up to its end (`planner.replays.block_ids`), so a prefix is in the tree as far as its pages'
 contents are: `entries[content]` has the node of each. A running request locks the path that it stands on. Pages that
-nobody has locked count as free blocks; `num_evictable` of them are in the tree. Where others are too few, whole leaves
+without a lock count as free blocks; `num_evictable` of them are in the tree. If the others are too few, whole leaves
 go, the least recently touched first. Every lookup touches its path, every insertion the nodes that it walks.
 Source: sglang/srt/mem_cache/radix_cache.py.
 """
@@ -30,13 +30,13 @@ def find_depth(s: State, i: int, limit: int) -> int:
 
 @jit
 def num_unlocked(s: State, i: int, depth: int) -> int:
-    """Return how many of a request's first `depth` pages, all in the tree, nobody has locked."""
+    """Return how many of a request's first `depth` pages, all in the tree, are not locked."""
     if depth == 0:
         return 0
     start = s.prefixes[i].slot_start
     n = int(s.entries[s.slots[start + depth - 1].content].first)
     last, count = depth, 0
-    while n != ROOT and s.nodes[n].locks == 0:  # whoever locks a node locks all above it
+    while n != ROOT and s.nodes[n].locks == 0:  # a lock on a node locks all above it
         count += last - s.nodes[n].start
         last = int(s.nodes[n].start)
         n = int(s.nodes[n].parent)
@@ -47,7 +47,7 @@ def num_unlocked(s: State, i: int, depth: int) -> int:
 def walk(s: State, i: int, depth: int) -> int:
     """Touch the path of a request's first `depth` pages, which are in the tree; return the node that ends there.
 
-    The last is split where they end within it.
+    The last node is split if the pages end within it.
     """
     e = s.engine
     e.tree_clock += 1
@@ -139,7 +139,7 @@ def stand_on(s: State, i: int, n: int, depth: int) -> None:
 
 @jit
 def keep(s: State, i: int, computed: int) -> None:
-    """Put the pages that a running request has computed in the tree; those that it had already are free at once."""
+    """Put a running request's computed pages in the tree; pages that the tree had already become free at once."""
     depth = computed // s.settings.block_size
     _, known = insert(s, i, depth)
     n = walk(s, i, depth)
@@ -150,7 +150,7 @@ def keep(s: State, i: int, computed: int) -> None:
 
 @jit
 def leave_tree(s: State, i: int, held: int, keeps: bool) -> None:
-    """Take all pages from a request that holds `held`; what it computed stays in the tree if it `keeps` it."""
+    """Take all pages from a request that holds `held`; its computed pages stay in the tree if it `keeps` them."""
     request, stand = s.requests[i], s.stands[i]
     in_tree = int(stand.num_pages)
     if keeps:
@@ -167,7 +167,7 @@ def leave_tree(s: State, i: int, held: int, keeps: bool) -> None:
 
 @jit
 def make_free(s: State, pages: int) -> None:
-    """Evict until so many pages are free that are not in the tree, if there are so many."""
+    """Evict until `pages` pages outside the tree are free, or nothing is left to evict."""
     missing = pages - (s.engine.num_free_blocks - s.engine.num_evictable)
     if missing > 0 and s.engine.num_evictable > 0:
         evict(s, int(missing))
@@ -175,7 +175,7 @@ def make_free(s: State, pages: int) -> None:
 
 @jit
 def evict(s: State, pages: int) -> None:
-    """Forget leaves that nobody has locked, the least recently touched first, until so many pages are gone."""
+    """Forget leaves without a lock, the least recently touched first, until `pages` pages are gone."""
     gone = 0
     n = int(s.engine.oldest_node)
     while gone < pages and n != NONE:

@@ -1,10 +1,10 @@
 """KV tiers below the GPU: host memory, an engine's own, and a remote store that all engines share.
 
 A tier holds full blocks by their content; the one that was used least recently makes room. A request uses its blocks
-when it is admitted and when it leaves, its last block first, so that a prefix outlives what follows it, as in vLLM's
+when it is admitted and when it leaves, its last block first, so that a prefix outlives its continuations, as in vLLM's
 `OffloadingManager.touch`. Blocks are written when the step that computes them ends (write through), once they are used
-again (SGLang's write_through_selective), or when the GPU evicts them (write back). What goes to the remote store goes
-through host memory where there is some.
+again (SGLang's write_through_selective), or when the GPU evicts them (write back). Blocks for the remote store go
+through host memory if there is some.
 """
 
 from typing import Any
@@ -144,7 +144,7 @@ def list_filled(s: State, b: int) -> None:
 
 @jit
 def write_filled(s: State, end_s: float) -> None:
-    """Write the listed blocks, now that the step that filled them ends; not those that were lost in it."""
+    """Write the listed blocks when the step that filled them ends, except blocks that were lost in it."""
     b = s.engine.first_filled
     s.engine.first_filled = NONE
     while b != NONE:

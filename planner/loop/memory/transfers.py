@@ -1,8 +1,8 @@
 """KV transfers between replicas: queues of the links, blocks held meanwhile, and cancelled transfers.
 
 The sender of a request's KV keeps its blocks until the receiver has taken it. An attempt that ends before gives them
-back at once, and its places on both links: who is put on a link after that finds it free earlier by what was left of
-the transfer; who was there before keeps the time that it was told.
+back at once, and its places on both links: for later transfers a link is free earlier by the rest of the cancelled
+transfer; earlier transfers keep their times.
 """
 
 from planner.loop.compiled.jit import jit
@@ -22,16 +22,16 @@ def is_split(f: FleetState, i: int) -> bool:
 
 @jit
 def last_half(f: FleetState, i: int) -> int:
-    """Return the half that a request has come to: its decode, once it was handed over; else itself."""
+    """Return the current half of a request: its decode, once it was handed over; else itself."""
     leg = int(f.fleet.num_requests + i)
     return leg if is_split(f, i) and f.replica_of[leg] != NONE else i
 
 
 @jit
 def put_on_link(f: FleetState, k: int, i: int) -> None:
-    """Put the KV of a request that replica `k` has prefilled on its link at once, after what is on it.
+    """Put the KV of a request that replica `k` has prefilled on its link at once, after the transfers on it.
 
-    Layer by layer it has been on it since the prompt began, and what is left is a layer at least.
+    Layer by layer it has been on it since the prompt began, and at least one layer is left.
     """
     fleet, request, pull, replica = f.fleet, f.requests[i], f.pulls[f.fleet.num_requests + i], f.replicas[k]
     whole_s = fleet.pull_s_per_request + pull.tokens * fleet.pull_s_per_token
@@ -67,7 +67,7 @@ def release_next(f: FleetState) -> int:
 
 @jit
 def give_back(f: FleetState, i: int) -> None:
-    """Return the blocks that a request holds where it was prefilled."""
+    """Return the blocks that a request holds at its prefill replica."""
     s = bind_at(f.memories, f.replica_of[i])
     s.engine.num_held -= 1
     release_blocks(s, i)
@@ -83,7 +83,7 @@ def holds_kv(f: FleetState, i: int) -> bool:
 
 @jit
 def abandon(f: FleetState, i: int) -> None:
-    """Give back what an attempt that has ended holds of both replicas' links, and its sender's blocks."""
+    """Give back an ended attempt's time on both replicas' links, and its sender's blocks."""
     fleet, leg = f.fleet, f.fleet.num_requests + i
     pull = f.pulls[leg]
     if f.replica_of[leg] != NONE:
@@ -97,5 +97,5 @@ def abandon(f: FleetState, i: int) -> None:
 
 @jit
 def left_s(end_s: float, transfer_s: float, now_s: float) -> float:
-    """Return what is left of a transfer that a link is through with at an instant [s]."""
+    """Return the remaining time at an instant of a transfer that a link finishes at `end_s` [s]."""
     return float(min(max(end_s - now_s, 0.0), transfer_s))

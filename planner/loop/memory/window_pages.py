@@ -4,7 +4,7 @@ from typing import Any
 
 
 def window_blocks(t: Any, length: int, new_tokens: int) -> int:
-    """Return the blocks of a request's windows while so many tokens are computed [1].
+    """Return the blocks of a request's windows while `new_tokens` tokens are computed [1].
 
     A window that begins within a page touches one page more than it fills.
 

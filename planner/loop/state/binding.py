@@ -2,7 +2,7 @@
 
 Passed as a tuple of Numba arrays, the memory is over a hundred words that every helper call copies, and reference
 counts that it raises and lowers with atomic operations: that took longer than the replay itself. The memory outlives
-the loop, so the loop gets a table of where its fields are, and helpers a pointer to the table. `s.requests[i]` then is
+the loop, so the loop gets a table of its fields' addresses, and helpers a pointer to the table. `s.requests[i]` then is
 a record, as it is uncompiled.
 
 LLVM is told that fields of one type are never in the memory of another, and that the table and the records of `FIXED`
@@ -101,7 +101,7 @@ class _PointerModel(models.PrimitiveModel):  # type: ignore[misc]
 
 
 def pointers(memories: Sequence[Any]) -> Any:
-    """Return where the fields of memories are, for `bind_at`; they must outlive what is done with them.
+    """Return the addresses of the memories' fields, for `bind_at`; the memories must outlive their use.
 
     Uncompiled, the memories.
     """

@@ -1,4 +1,4 @@
-"""The memory of clients and of the router's gateway: who tries again, who waits at the gateway, and tenants' quotas."""
+"""The memory of clients and of the router's gateway: retries, requests that wait at the gateway, tenants' quotas."""
 
 import numpy as np
 
@@ -64,7 +64,7 @@ TENANT = np.dtype(
         ("most_tokens", "f8"),
         ("tokens", "f8"),
         ("filled_s", "f8"),
-        ("is_delayed", "i8"),  # what is over the quota waits; else it is turned away
+        ("is_delayed", "i8"),  # requests over the quota wait; else they are turned away
         ("head", "i8"),
         ("tail", "i8"),
     ],
@@ -82,7 +82,7 @@ ATTEMPT_ROW = np.dtype(
         ("replica", "i4"),  # or NONE
         ("outcome", "i4"),
         ("num_output_tokens", "i4"),
-        ("decode_replica", "i8"),  # where it is another than `replica`; else the same
+        ("decode_replica", "i8"),  # if another than `replica`; else the same
         ("num_computed_tokens", "i8"),  # by steps: of the prompt, and of output before the last token
     ],
     align=True,

@@ -51,7 +51,7 @@ def between(low: float, high: float, fraction: float) -> float:
 
 @jit
 def tokens_s(curve: Any, count: int) -> float:
-    """Return the time of what depends on all tokens of a step [s]."""
+    """Return the time of the operators that depend on all tokens of a step [s]."""
     k, fraction = table_index(count)
     return between(curve[k].tokens_s, curve[k + 1].tokens_s, fraction)
 

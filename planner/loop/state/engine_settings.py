@@ -18,8 +18,8 @@ class Tier:
     ----------
     num_blocks : that it holds.
     block_bytes : of a block, all GPUs of the engine together [bytes].
-    s_per_block : what a block takes on the link, each way [s].
-    latency_s : what a transfer takes besides, without keeping the link busy [s].
+    s_per_block : time of a block on the link, each way [s].
+    latency_s : more time of a transfer, in which the link is free [s].
     """
 
     num_blocks: int
@@ -38,14 +38,14 @@ class EngineSettings:
 
     `victim` None leaves the choice to the policy. `swap_s_per_token` is the time of one token's KV on the host link
     [s]. Swapped KV is in `cpu_tier` if there is one; all replicas share `remote_tier`. `acceptance` is the probability
-    that at least so many drafted tokens are accepted, one for each drafted token. `draft_lengths` are tokens
-    drafted after a step of so many requests, none where there are always as many. `num_lookahead_tokens` are KV slots
+    that a number of drafted tokens is accepted, one for each number. `draft_lengths` are the tokens drafted after a
+    step by its number of requests, empty if the length is constant. `num_lookahead_tokens` are KV slots
     that a decode holds for drafts. With `hashes_next_token` a block's content covers the token after it. `seed` seeds
     the draws of accepted drafts. `state_blocks` are KV blocks that a request takes for its recurrent states
     (`deployment.memory.pages`). Sliding layers keep `window_tokens`, and `window_chunk` more while a prompt is
     computed, in pages of `window_page_size` tokens and `window_page_bytes`; a block has `block_bytes`
     (`deployment.sliding_windows`). The vision encoder takes `image_s` for an image, or a tile of `image_tile_tokens`,
-    and so much for each of its tokens and pairs of tokens. `attention_dp_size` attention ranks take prompts together,
+    and a time for each of its tokens and pairs of tokens. `attention_dp_size` attention ranks take prompts together,
     or after `attention_dp_timeout_iters` steps. `adapter_load_s` is the time to bring a LoRA adapter from host memory
     to the GPU, `adapter_read_s` into host memory [s].
     """
@@ -163,7 +163,7 @@ _MADE = {
         "reserve",
         "promise",
         "cut",
-        "chunk_tokens",  # a prompt is cut after a multiple of so many tokens
+        "chunk_tokens",  # a prompt is cut after a multiple of this number of tokens
         "max_chunk_tokens",  # prompt tokens of a step
         "queue_order",  # of a waiting list
         "victim",
@@ -181,16 +181,16 @@ _MADE = {
         "least_ratio",
         "ratio_decay",
         "batch_wait_max_tokens",  # prompts are held back while a step would have fewer tokens
-        "attention_dp_backlog",  # mean prompts on a rank where all are as likely as not to have one
+        "attention_dp_backlog",  # mean prompts on a rank at which all others have one with probability ½
     ),
     bool: (
         "aggregates_decodes",  # decodes are held by counters: without a pipeline, and without drafts
         "defers_ends",  # a step is composed before the ends of the one before it are known
-        "drops_tokens",  # of requests that are retracted, those in flight
+        "drops_tokens",  # of retracted requests, the tokens in flight
         "skips_tokens",  # a request computes again the tokens that were known at its pause, not the one in flight
         "enters_late",  # blocks of generated tokens are findable once the tokens are known, not when they are computed
         "is_keyed",  # waiting is ordered by `Ranks.admit`, not by arrival
-        "displaces",  # somebody more urgent takes the seats of running requests
+        "displaces",  # a more urgent request takes the seats of running ones
         "mixes",  # a step of prompts takes decodes along
         "is_first_fit",
         "is_swapping",
@@ -224,7 +224,7 @@ SETTINGS = np.dtype(sorted(((name, _CODES[kind]) for name, kind in _FIELDS), key
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """What is kept of a replay besides the requests: a row per step, or per request and step."""
+    """The records kept of a replay, apart from the requests: a row per step, or per request and step."""
 
     steps: bool = False
     schedule: bool = False

@@ -1,4 +1,4 @@
-"""The loop's memory: one record for the engine, one per request, and the settings; what is in queues is in `entries`.
+"""The loop's memory: one record for the engine, one per request, and the settings; queue entries are in `entries`.
 
 Structured records read like objects, compiled or not; a request is one or two cache lines. SI seconds, tokens, blocks.
 """
@@ -42,13 +42,13 @@ RESERVE_CHUNK, RESERVE_PROMPT, RESERVE_OUTPUT, RESERVE_MODEL_LEN = range(4)
 # Which prompts may be cut into chunks.
 CUT_ANY, CUT_FIRST, CUT_NONE = range(3)
 
-# What admissions leave free for output to come.
+# The memory that admissions leave free for output to come.
 PROMISE_NOTHING, PROMISE_ALL, PROMISE_SHARE = range(3)
 
 # The order of a waiting list: as it came, by `Ranks.admit`, or by the longest prefix in the tree.
 BY_ARRIVAL, BY_RANK, BY_PREFIX = range(3)
 
-# Who yields when KV blocks run out.
+# The victim when KV blocks run out.
 VICTIM_NEWEST, VICTIM_LARGEST_KEY, VICTIM_FEWEST_GENERATED, VICTIM_LEAST_OUTPUT = range(4)
 
 # When a block is written to the tier below: as soon as it is computed, when it is used again, or when it is evicted.
@@ -57,7 +57,7 @@ WRITE_THROUGH, WRITE_SELECTIVE, WRITE_BACK = range(3)
 # Rows of `State.links`.
 CPU, REMOTE = range(2)
 
-# Why the loop returned. PAUSED: time has come to `until_s`, or a routed request has left.
+# Why the loop returned. PAUSED: `until_s` is reached, or a routed request has left.
 DONE, FLUSH, STUCK, BAD_PLAN, PAUSED, BAD_SCORE = range(6)
 
 NONE = -1  # the end of a linked list
@@ -80,11 +80,11 @@ REQUEST = np.dtype(
         ("num_output_tokens", "i4"),  # emitted so far; of an aggregated decode see `decode_offset`
         ("num_computed_tokens", "i4"),
         ("num_scheduled_tokens", "i4"),  # in the step being composed, or in flight
-        ("num_offered_tokens", "i4"),  # a prompt's, until all are known to fit; what a decode served by itself emits
+        ("num_offered_tokens", "i4"),  # a prompt's, until all are known to fit; the emission of a decode served alone
         ("num_flying_tokens", "i4"),  # emitted in the last step, whose result is not processed yet; not aggregated ones
         ("num_refused_tokens", "i4"),  # drafts of the last step that its result, not processed yet, refuses
         ("num_blocks", "i4"),  # held; of an aggregated decode see `blocks.num_held`
-        ("num_beside", "i4"),  # blocks held besides: of recurrent states, and of sliding layers' windows
+        ("num_beside", "i4"),  # other blocks held: of recurrent states, and of sliding layers' windows
         ("num_cached_tokens", "i4"),  # prefix hit at the first admission; -1 before
         ("num_lost_tokens", "i4"),  # computed before the last preemption
         ("num_skipped_tokens", "i4"),  # emitted, but never computed; `input_tokens` is lower by as many
@@ -103,7 +103,7 @@ REQUEST = np.dtype(
     align=True,
 )
 
-# What only prefix caching, only keyed policies, and only recorded steps say of a request; empty otherwise.
+# Fields of a request for prefix caching only, keyed policies only, and recorded steps only; empty otherwise.
 PREFIX = np.dtype(
     [
         ("slot_start", "i8"),  # its first row in the block table
@@ -160,7 +160,7 @@ ENGINE = np.dtype(
         ("waiting_tail", "i8"),
         ("num_heaped", "i8"),
         ("num_waiting", "i8"),
-        ("num_entered", "i8"),  # times that somebody was queued, where `Ranks.entered` is kept
+        ("num_entered", "i8"),  # times that a request was queued, if `Ranks.entered` is kept
         ("running_head", "i8"),
         ("running_tail", "i8"),
         ("num_running", "i8"),
@@ -169,7 +169,7 @@ ENGINE = np.dtype(
         ("num_stalled", "i8"),
         ("num_ended", "i8"),  # requests whose end is in flight: length of `ended`
         ("num_arrived", "i8"),  # requests whose prompt in flight enters the radix tree: length of `arrived`
-        ("num_over", "i8"),  # of these, those that have one more row
+        ("num_over", "i8"),  # requests of these with one more row
         ("over_context", "i8"),  # tokens computed, summed over these
         ("num_adapters", "i8"),  # in use
         ("adapter_clock", "i8"),  # times that one ceased to be
@@ -183,13 +183,13 @@ ENGINE = np.dtype(
         # aggregated decodes
         ("decode_step", "i8"),  # decode steps so far
         ("decode_context_tokens", "i8"),  # tokens computed, summed over the decodes
-        ("terms_decodes", "i8"),  # decodes, tokens that experts see, and adapters that the terms below are of
+        ("terms_decodes", "i8"),  # the decodes, tokens that experts see, and adapters of the terms below
         ("terms_shared", "i8"),
         ("terms_adapters", "i8"),
-        ("terms_gpu_s", "f8"),  # of a step of so many decodes: the GPU's time without their context,
-        ("terms_slope_s", "f8"),  # what a token of context adds to it, and one in a window,
+        ("terms_gpu_s", "f8"),  # of a step of `terms_decodes`: the GPU's time without their context,
+        ("terms_slope_s", "f8"),  # more time per token of context, and per token in a window,
         ("terms_window_slope_s", "f8"),
-        ("terms_least_s", "f8"),  # the least time, and what comes on top
+        ("terms_least_s", "f8"),  # the least time, and the time on top
         ("terms_extra_s", "f8"),
         ("terms_bytes", "f8"),  # HBM traffic without their context
         ("longest_start", "i8"),  # of the decode with most of them, less `decode_step`
@@ -214,11 +214,11 @@ ENGINE = np.dtype(
         ("num_lingering", "i8"),  # requests that have ended and count as running until decodes are composed again
         ("lingering_output", "i8"),  # output to come that counts of these
         ("passes_to_hold", "i8"),  # steps before one may have prompts again
-        ("is_full", "i8"),  # somebody did not fit, and nobody has left since
-        ("promised_blocks", "i8"),  # those that running requests hold at their largest outputs
+        ("is_full", "i8"),  # a request did not fit, and none has left since
+        ("promised_blocks", "i8"),  # blocks of running requests at their largest outputs
         ("shared_blocks", "i8"),  # users of blocks, less blocks in use
         ("promised_tokens", "f8"),  # left free when requests are admitted: output to come, and the step's prompts
-        ("charged_tokens", "i8"),  # of these, what the step takes itself
+        ("charged_tokens", "i8"),  # of these, the tokens of the step itself
         ("ratio", "f8"),  # share of output to come that is promised, before the decode steps since
         ("ratio_steps", "i8"),
         ("first_filled", "i8"),  # in the list of blocks to be written to tiers when the step ends
@@ -237,7 +237,7 @@ ENGINE = np.dtype(
         ("step_prompt_context", "i8"),
         ("step_prompt_pairs", "i8"),
         ("step_window_pairs", "i8"),
-        ("step_pulled", "i8"),  # of the prompts, those whose KV came from another engine: one token, as a decode has
+        ("step_pulled", "i8"),  # of the prompts, with KV from another engine: one token, as a decode has
         ("step_pulled_context", "i8"),  # tokens before these
         ("step_pulled_window", "i8"),  # of their pairs, those within the sliding window
         ("step_sampled", "i8"),
@@ -250,13 +250,13 @@ ENGINE = np.dtype(
         ("step_passed_blocks", "i8"),
         ("step_swapped", "i8"),
         ("step_preempted", "i8"),
-        ("step_displaced", "i8"),  # of these, for somebody more urgent
+        ("step_displaced", "i8"),  # of these, for a more urgent request
         ("step_image_s", "f8"),  # vision encoder
         ("step_adapter_s", "f8"),  # bringing adapters to the GPU
-        ("step_wait_s", "f8"),  # what it takes because other ranks of data-parallel attention have more
+        ("step_wait_s", "f8"),  # more time because other ranks of data-parallel attention have more
         ("step_spared", "i8"),  # tokens that experts see fewer of each rank, since others have less
         ("is_held", "i8"),  # it has no prompts since `passes_to_hold` was not 0
-        ("next_in_order", "i8"),  # who is served after a request that had to yield itself
+        ("next_in_order", "i8"),  # served after a request that had to yield itself
         ("step_marks_decodes", "i8"),  # decodes of this step carry their own `num_scheduled_tokens`
         # pipeline
         ("oldest_flight", "i8"),
@@ -278,15 +278,15 @@ ENGINE = np.dtype(
         ("total_sampled", "i8"),
         ("total_hbm_bytes", "f8"),
         ("total_wait_s", "f8"),  # of `busy_s`, waiting for other ranks of data-parallel attention
-        ("total_stopped_s", "f8", (NUM_STOPS,)),  # request-seconds that the queue stood, by what stopped it
+        ("total_stopped_s", "f8", (NUM_STOPS,)),  # request-seconds that the queue stood, by the reason
         ("num_preemptions", "i8"),
         ("num_recomputed_tokens", "i8"),
         ("num_swapped_tokens", "i8"),
         ("num_queried_tokens", "i8"),
         ("num_hit_tokens", "i8"),
         ("num_done", "i8"),
-        ("last_to_leave", "i8"),  # of those that the fleet has not been told of; NONE where there are none
-        ("interference_s", "f8"),  # of recorded steps: what decodes waited for prompts, and for the host link
+        ("last_to_leave", "i8"),  # of the requests that the fleet has not been told of; NONE if there are none
+        ("interference_s", "f8"),  # of recorded steps: waits of decodes for prompts, and for the host link
         ("transfer_s", "f8"),
         # rows waiting to be taken out
         ("num_gap_rows", "i8"),
@@ -327,8 +327,8 @@ class State(NamedTuple):
     waiting_heap: Annotated[Any, INT_HEAP]
     finishes: Annotated[Any, INT_HEAP]  # (value of `decode_step` at which a decode finishes, request)
     cancels: Annotated[Any, FLOAT_HEAP]  # (instant, request)
-    cancel_after_s: Annotated[Any, FLOATS]  # shape [num_requests], or empty where nobody cancels
-    first_token_within_s: Annotated[Any, FLOATS]  # the same for clients that wait only so long for the first token
+    cancel_after_s: Annotated[Any, FLOATS]  # shape [num_requests], or empty if no client cancels
+    first_token_within_s: Annotated[Any, FLOATS]  # the same for clients that wait for the first token only
     departed_s: Annotated[Any, FLOATS]  # instants in order of departure, shape [num_requests]; empty in an open load
     pulls: Annotated[Any, PULL]  # shape [num_requests], or one row
     loads: Annotated[Any, FLOAT_HEAP]  # (instant at which its KV is there, request)
@@ -337,8 +337,8 @@ class State(NamedTuple):
     seen_s: Annotated[Any, FLOATS]  # when the client last saw tokens, [num_requests]; empty if it sees each at once
     seen_steps: Annotated[Any, INTS]  # steps after the first token, the same; empty unless they fill groups
     token_before_s: Annotated[Any, FLOATS]  # emission before the last if that was uneven, [num_requests], or empty
-    acceptance: Annotated[Any, FLOATS]  # chance that at least so many drafts are accepted, [num_speculative_tokens]
-    draft_lengths: Annotated[Any, INTS]  # tokens drafted after a step of so many requests; empty if always as many
+    acceptance: Annotated[Any, FLOATS]  # chance that at least 1, 2, … drafts are accepted, [num_speculative_tokens]
+    draft_lengths: Annotated[Any, INTS]  # tokens drafted after a step, by its requests; empty if the number is constant
     image_s_per_token: Annotated[Any, FLOATS]  # encoder of a prompt's images, by prompt token, [num_requests], or empty
     adapters: Annotated[Any, INTS]  # of each request, NONE for none, shape [num_requests]; empty without adapters
     adapter_states: Annotated[Any, ADAPTER]  # shape [num_adapters], or one row
@@ -382,7 +382,7 @@ def numba_records(dtype: np.dtype[Any]) -> numba.types.Array:
 def memory_type(memory: Any) -> numba.types.NamedTuple:
     """Return Numba's type of a memory, by the annotations of its fields."""
     elements = [hint.__metadata__[0] for hint in memory.__annotations__.values()]
-    fields = [numba_record(each[0]) if isinstance(each, list) else numba_records(each) for each in elements]
+    fields = [numba_record(field[0]) if isinstance(field, list) else numba_records(field) for field in elements]
     return numba.types.NamedTuple(fields, memory)
 
 

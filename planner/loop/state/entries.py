@@ -1,4 +1,4 @@
-"""The small records of the loop: KV blocks and where they are found, queue entries, batches in flight, tiers."""
+"""The small records of the loop: KV blocks and their index, queue entries, batches in flight, tiers."""
 
 import numpy as np
 
@@ -38,19 +38,19 @@ INT_HEAP = np.dtype([("key", "i8"), ("request", "i8")], align=True)
 FLOAT_HEAP = np.dtype([("key", "f8"), ("request", "i8")], align=True)
 FLIGHT = np.dtype([("finish_s", "f8"), ("start_s", "f8"), ("stage_free_s", "f8")], align=True)
 
-# One row a LoRA adapter; `used` orders those that are not in use by when they last were.
+# One row a LoRA adapter; `used` orders adapters without requests by their last use.
 ADAPTER = np.dtype([("num_requests", "i8"), ("used", "i8"), ("is_on_gpu", "i1"), ("is_on_host", "i1")], align=True)
 
 # Where a request is prefilled by one engine and decoded by another; one empty row otherwise.
 PULL = np.dtype(
     [
         ("sendable_s", "f8"),  # when the sender has put its KV on the link
-        ("transfer_s", "f8"),  # what it takes on the receiver's
-        ("latency_s", "f8"),  # besides, without keeping links busy
+        ("transfer_s", "f8"),  # its time on the receiver's link
+        ("latency_s", "f8"),  # more time, in which links are free
         ("received_s", "f8"),  # when the receiver's link is through with it
         ("loaded_s", "f8"),  # when it is there
         ("tokens", "i8"),  # whose KV comes from elsewhere
-        ("is_held", "i8"),  # its blocks stay when it is through, until somebody has taken its KV
+        ("is_held", "i8"),  # its blocks stay when it is through, until the receiver has taken its KV
     ],
     align=True,
 )
@@ -58,7 +58,7 @@ PULL = np.dtype(
 # KV tiers below the GPU; one empty row of each otherwise.
 TIER = np.dtype(
     [
-        ("capacity", "i8"),  # units of room, blocks where all are alike; 0 where there is no such tier
+        ("capacity", "i8"),  # units of room, blocks if all are alike; 0 without such a tier
         ("used", "i8"),
         ("oldest", "i8"),  # ends of the list of blocks in the order of their last use
         ("newest", "i8"),
@@ -97,7 +97,7 @@ FILLED = np.dtype(  # of a KV block of the GPU
     ],
     align=True,
 )
-FETCH = np.dtype(  # what a request had from tiers
+FETCH = np.dtype(  # a request's hits and loads of tiers
     [
         ("begun_s", "f8"),  # of the last load
         ("waited_s", "f8"),  # for all loads

@@ -1,4 +1,4 @@
-"""The memory of a fleet's loop: one record for the fleet, one per replica, and who waits for whom.
+"""The memory of a fleet's loop: one record for the fleet, one per replica, and the dependencies among requests.
 
 The replicas' own memories share the requests' records, since a request is at one replica at a time.
 """
@@ -11,7 +11,7 @@ from planner.loop.compiled.tournament import CONTENDER
 from planner.loop.state import client_state, entries
 from planner.loop.state import engine_state as st
 
-LEFT, WORKS = range(2)  # why a replica is due: somebody has left it, or its next step may begin
+LEFT, WORKS = range(2)  # why a replica is due: a request has left it, or its next step may begin
 
 FLEET = np.dtype(
     [
@@ -22,7 +22,7 @@ FLEET = np.dtype(
         ("num_replicas", "i8"),
         ("num_routes", "i8"),  # requests of one route may go to the same replicas
         ("num_closed_routes", "i8"),  # of these, routes without an open replica
-        ("num_planned", "i8"),  # requests that wait for nobody: of these
+        ("num_planned", "i8"),  # requests without a parent: of these
         ("next_planned", "i8"),  # the next
         ("num_ready", "i8"),  # requests whose parents have all finished
         ("num_left", "i8"),  # requests not through
@@ -35,17 +35,17 @@ FLEET = np.dtype(
         ("num_choices", "i8"),
         ("tree_size", "i8"),
         ("num_adapters", "i8"),
-        ("num_prefill", "i8"),  # replicas that prefill only, the first ones; 0 where all do both
+        ("num_prefill", "i8"),  # replicas that prefill only, the first ones; 0 if all do both
         ("num_requests", "i8"),  # of the trace; the decode of request i is request num_requests + i
         ("num_releases", "i8"),
         ("pull_s_per_token", "f8"),  # of KV on a replica's link
         ("pull_s_per_request", "f8"),  # the same of recurrent states
         ("pull_latency_s", "f8"),
         ("layer_share", "f8"),  # of a transfer, that is left when the prompt is through, at least
-        ("local_prefill_below", "i8"),  # shorter prompts are prefilled where they decode
+        ("local_prefill_below", "i8"),  # shorter prompts are prefilled at their decode replica
         ("running", "i8"),  # the replica that ran last
         ("faulty", "i8"),  # the replica at which the loop stopped
-        ("scored_replica", "i8"),  # of the score that is being computed, NONE where none is
+        ("scored_replica", "i8"),  # of the score that is being computed, else NONE
         ("scored_request", "i8"),
         ("has_bad_score", "i1"),  # the router's score is not a number
         ("is_rearranged", "i1"),  # replicas were opened or closed since the loop ran last
@@ -74,7 +74,7 @@ REPLICA = np.dtype(
         ("known_waiting", "i8"),
         ("known_blocks", "i8"),  # in use
         ("num_unreported", "i8"),  # sent to it, and not in the last two
-        ("num_closures", "i8"),  # reasons why it is sent nothing: it is open where there is none
+        ("num_closures", "i8"),  # reasons why it is sent nothing: it is open if there is none
         ("first_rank", "i8"),  # of the ranks of data-parallel attention that step together: the first,
         ("num_ranks", "i8"),  # and how many; a replica by itself is one rank
         ("is_open", "i8"),
@@ -125,8 +125,8 @@ class FleetState(NamedTuple):
     due_tree: Annotated[Any, st.INTS]
     load: Annotated[Any, CONTENDER]  # the router's score of each open replica, and when it was sent a request last
     load_tree: Annotated[Any, st.INTS]  # a tree for each route, one after another
-    decode_tree: Annotated[Any, st.INTS]  # of those that decode only, by their requests
-    paces: Annotated[Any, PACE]  # of the replicas, shape [num_replicas]; one row where none has ranks
+    decode_tree: Annotated[Any, st.INTS]  # of decode-only replicas, by their requests
+    paces: Annotated[Any, PACE]  # of the replicas, shape [num_replicas]; one row without ranks
     plans: Annotated[Any, st.INTS]  # of the replicas: pointers to their step plans; uncompiled, the functions
     routes: Annotated[Any, ROUTE]  # shape [num_routes]
     route_of: Annotated[Any, st.INTS]  # of each request, shape [num_requests]; empty with one route
@@ -136,21 +136,21 @@ class FleetState(NamedTuple):
     turns: Annotated[Any, st.INTS]  # of these the open ones, num_turns each
     ready: Annotated[Any, entries.FLOAT_HEAP]  # heap of (instant, request)
     releases: Annotated[Any, entries.FLOAT_HEAP]  # heap of (instant, request whose blocks its replica may have back)
-    planned: Annotated[Any, st.INTS]  # requests that wait for nobody, in order of arrival
+    planned: Annotated[Any, st.INTS]  # requests without a parent, in order of arrival
     requests: Annotated[Any, st.REQUEST]
     pulls: Annotated[Any, entries.PULL]
     cancel_after_s: Annotated[Any, st.FLOATS]
     first_token_within_s: Annotated[Any, st.FLOATS]
     phases: Annotated[Any, st.PHASES]
-    gateway: Annotated[Any, [client_state.GATEWAY]]  # what clients and the gateway do
-    clients: Annotated[Any, client_state.CLIENT]  # shape [num_requests]; one row where they do nothing
+    gateway: Annotated[Any, [client_state.GATEWAY]]  # settings and state of the gateway
+    clients: Annotated[Any, client_state.CLIENT]  # shape [num_requests]; one row if they only send
     tenants: Annotated[Any, client_state.TENANT]
     wakes: Annotated[Any, entries.FLOAT_HEAP]  # heap of (instant, request that is at no replica)
     attempts: Annotated[Any, client_state.ATTEMPT_ROW]  # rows waiting to be taken out
     replica_of: Annotated[Any, st.INTS]  # where each request went, shape [num_requests]
-    session: Annotated[Any, st.INTS]  # of each request, shape [num_requests]; empty where nobody asks
+    session: Annotated[Any, st.INTS]  # of each request, shape [num_requests]; empty if nothing reads it
     home: Annotated[Any, st.INTS]  # of each session, a replica
-    adapter_requests: Annotated[Any, st.INTS]  # outstanding, by replica and LoRA adapter; empty where nobody asks
+    adapter_requests: Annotated[Any, st.INTS]  # outstanding, by replica and LoRA adapter; empty if nothing reads it
     first_child: Annotated[Any, st.INTS]  # place of its first child in `children`, [num_requests + 1]; or empty
     children: Annotated[Any, st.INTS]
     num_parents: Annotated[Any, st.INTS]  # that have not finished, shape [num_requests]

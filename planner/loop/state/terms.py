@@ -12,7 +12,7 @@ STEP_TIME = np.dtype(
         ("per_token_s", "f8"),
         ("per_context_token_s", "f8"),
         ("prompt_s", "f8"),  # prompt attention: kernel floors of a step with prompts
-        ("prompt_s_per_token", "f8"),  # linear attention, and what full attention pays for short chunks
+        ("prompt_s_per_token", "f8"),  # linear attention, and the cost of short chunks in full attention
         ("prompt_s_per_pair", "f8"),  # one query token attending to one key, full-attention layers
         ("prompt_s_per_window_pair", "f8"),  # the same in sliding-window layers
         ("prompt_s_per_context_token", "f8"),  # read cached KV for a prompt's chunk
@@ -30,9 +30,9 @@ STEP_TIME = np.dtype(
         ("host_s_per_seq", "f8"),
         ("prompt_launch_s", "f8"),  # more of it where a step with prompts is no CUDA graph: kernels launched one by one
         ("decode_launch_s", "f8"),  # the same of decodes alone
-        ("graph_seqs", "i8"),  # steps of so many decodes, or of so many tokens with prompts, are graphs
+        ("graph_seqs", "i8"),  # steps of at most this many decodes, or tokens with prompts, are graphs
         ("graph_tokens", "i8"),
-        ("overhead_s", "f8"),  # what neither hides
+        ("overhead_s", "f8"),  # the part that neither hides
         ("overhead_s_per_seq", "f8"),
         ("overhead_s_per_token", "f8"),  # the same for each token of a prompt, on a replica that only prefills
         ("tokens_per_decode", "i8"),  # that a decode has checked in a step: more than 1 under speculative decoding
@@ -48,7 +48,7 @@ STEP_TIME = np.dtype(
     align=True,
 )
 
-# What depends on how many tokens, samples or decodes a step has, at the counts of `engine.curve`; linear in between.
+# Times by the tokens, samples or decodes of a step, at the counts of `engine.curve`; linear in between.
 CURVE = np.dtype(
     [
         ("tokens_s", "f8"),  # the sum of the five that follow, which depend on all tokens of the step
@@ -58,15 +58,15 @@ CURVE = np.dtype(
         ("collectives_s", "f8"),
         ("draft_s", "f8"),  # the draft model's first pass, which all tokens of the step run through
         ("tokens_bytes", "f8"),  # HBM traffic of the same
-        ("shared_s", "f8"),  # of tokens_s: experts, and what gathers tokens for them, of ranks that share them
+        ("shared_s", "f8"),  # of tokens_s: experts, and gathering tokens for them, of ranks that share them
         ("head_s", "f8"),  # LM head and sampling, by the tokens that are sampled
         ("head_bytes", "f8"),
         ("decode_s", "f8"),  # decode attention, by the number of decodes: floors, recurrent states
         ("decode_bytes", "f8"),
-        ("draft_decode_s", "f8"),  # what else a draft model does, by the number of decodes; in `decode_s`
+        ("draft_decode_s", "f8"),  # other work of a draft model, by the number of decodes; in `decode_s`
         ("decode_s_per_context_token", "f8"),  # full-attention layers
         ("decode_s_per_window_token", "f8"),  # sliding-window and top-k layers
-        ("decode_part", "f8"),  # FlashAttention-2: of its context, what a tile of one decode has; else 0
+        ("decode_part", "f8"),  # FlashAttention-2: share of its context in a tile of one decode; else 0
     ],
     align=True,
 )
