@@ -7,7 +7,7 @@ from planner.errors import UsageError
 from planner.model.layout import Layout
 from planner.settings.scenario import Scenario
 
-# From so many tokens on a step is split: vLLM's ParallelConfig; SGLang splits all that has two parts
+# Least tokens of a step that is split: vLLM's ParallelConfig; SGLang splits every step that has two parts
 # (`compute_split_seq_index` of two_batch_overlap.py).
 DECODES_FROM = {"vllm": 32, "sglang": 2}
 PROMPTS_FROM = {"vllm": 512, "sglang": 2}
@@ -15,15 +15,15 @@ PROMPTS_FROM = {"vllm": 512, "sglang": 2}
 
 @dataclass(frozen=True, slots=True)
 class BatchOverlap:
-    """What runs beside the exchange.
+    """The work that runs beside the exchange.
 
     Parameters
     ----------
     first, last : tokens of a rank between which its step runs as two halves, one computing while the other is
-        exchanged; `first` is infinite where none does [1].
+        exchanged; `first` is infinite if none does [1].
     splits_decodes : whether steps of decodes alone are among them.
     in_one_batch : whether shared experts and the last product of the routed ones run beside the exchange of their own
-        step, where it is not split.
+        step, if it is not split.
     """
 
     first: float = math.inf
@@ -38,15 +38,15 @@ class BatchOverlap:
 
 
 def overlap_of(scenario: Scenario, layout: Layout, tokens_per_decode: int) -> BatchOverlap:
-    """Return what runs beside the exchange of a scenario.
+    """Return the work that runs beside the exchange of a scenario.
 
     Raises
     ------
     UsageError : there is no exchange to overlap, a threshold is negative or given without the overlap, or the engine
         has no such overlap.
     """
-    asked = [flag for flag, given in (("--enable-dbo", scenario.enable_dbo),
-                                      ("--enable-single-batch-overlap", scenario.enable_single_batch_overlap)) if given]
+    asked = [flag for flag, is_on in (("--enable-dbo", scenario.enable_dbo),
+                                      ("--enable-single-batch-overlap", scenario.enable_single_batch_overlap)) if is_on]
     thresholds = {"--dbo-decode-token-threshold": scenario.dbo_decode_token_threshold,
                   "--dbo-prefill-token-threshold": scenario.dbo_prefill_token_threshold}
     for flag, value in thresholds.items():

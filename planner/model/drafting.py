@@ -1,4 +1,4 @@
-"""Speculative decoding: what drafts the tokens, with which layers, and what engines keep for it."""
+"""Speculative decoding: the method that drafts tokens, its layers, and the memory that engines keep for it."""
 
 import math
 from collections.abc import Container
@@ -15,7 +15,7 @@ from planner.settings.draft_lengths import draft_lengths
 from planner.settings.scenario import Scenario
 
 EAGLE3_VOCAB = 32_000  # tokens that a published EAGLE-3 head chooses from, of the target's (`draft_vocab_size`)
-MLP_RATIO = 4  # width of a dense head's MLP over the hidden size, where its target has no dense one
+MLP_RATIO = 4  # width of a dense head's MLP over the hidden size, if its target has no dense one
 ALIASES = {"deepseek_mtp": "mtp"}  # that vLLM says are now called otherwise
 BLOCKS = ("dflash", "dspark")  # draft all tokens in one pass: a block of masked tokens behind the last token
 WITH_LAYERS = ("mtp", "eagle", "eagle3", "draft_model", *BLOCKS)  # that read the context: they have KV
@@ -34,16 +34,16 @@ class Draft:
     ----------
     method : "mtp", "eagle", "eagle3", "dflash", "dspark", "draft_model", "medusa", "ngram", "ngram_gpu" or "suffix".
     acceptance : chance that the first j tokens are all accepted, shape [k]; it says how many are drafted.
-    acceptance_source : where the acceptance comes from, for notes; empty where it is given.
-    lengths : tokens drafted after a step of n requests, shape [most + 1]; empty where there are always k.
-    arch : what a pass runs: one layer, several, or the draft model; of "medusa" the target, whose LM head each head
-        has; None where nothing runs on the GPU.
+    acceptance_source : source of the acceptance, for notes; empty if the user gives it.
+    lengths : tokens drafted after a step of n requests, shape [most + 1]; empty if there are always k.
+    arch : the layers of a pass: one layer, several, or the draft model; of "medusa" the target, whose LM head each head
+        has; None if nothing runs on the GPU.
     quantization : format of its weights; None for the checkpoint's own.
     fused_inputs : hidden states that a 16-bit product joins before the layer, on every rank in full: 2 in MTP (the
-        target's and the last token's embedding), those of the target's layers that a block reads, 0 where there is
-        none [1].
+        target's and the last token's embedding), the hidden states of the target's layers that a block reads, else 0
+        [1].
     shares_head : whether it uses the target's embedding and LM head.
-    markov_rank : rank of the head that corrects each token of a block by the one before; 0 where there is none [1].
+    markov_rank : rank of the head that corrects each token of a block by the one before; else 0 [1].
     """
 
     method: str
@@ -81,7 +81,7 @@ class Draft:
 
 
 def draft_of(scenario: Scenario, target: Architecture | None) -> Draft | None:
-    """Return how a scenario drafts; None where it does not.
+    """Return the drafting method of a scenario; None without one.
 
     MTP (DeepSeek-V3, section 2.2) runs a layer of the target's kind, its experts included, and EAGLE (Li et al., 2024)
     a dense one in 16 bit; both join two hidden states before it and use the target's LM head. EAGLE-3 has a head of its
@@ -91,7 +91,7 @@ def draft_of(scenario: Scenario, target: Architecture | None) -> Draft | None:
 
     Parameters
     ----------
-    target : the model that checks; None where steps are a line, which no draft is part of.
+    target : the model that checks; None if step times are a line, which includes no draft.
 
     Raises
     ------
@@ -101,24 +101,24 @@ def draft_of(scenario: Scenario, target: Architecture | None) -> Draft | None:
         return None
     method = draft_method(scenario)
     acceptance, source = _acceptance(scenario, method, target)
-    own = _own_model(scenario.speculative_model, method)
+    drafter = _own_model(scenario.speculative_model, method)
     if target is None:
         arch = None
     elif method == "mtp":
         experts = next((mlp for _, mlp in target.mlps_of(Experts)), None)
         arch = _one_layer(target, experts or target.dense_mlp, keeps_indexer=True)
-    elif _has_stages(method, own, target):
+    elif _has_stages(method, drafter, target):
         experts = next((mlp for _, mlp in target.mlps_of(Experts)), None)
         arch = _layers(_one_layer(target, experts or target.dense_mlp, keeps_indexer=False), STAGES)
     elif method in ("eagle", "eagle3", *BLOCKS):
-        arch = own or _layers(_dense_layer(target), BLOCK_LAYERS if method in BLOCKS else 1)
+        arch = drafter or _layers(_dense_layer(target), BLOCK_LAYERS if method in BLOCKS else 1)
         if method == "eagle3":
             arch = replace(arch, vocab_size=min(arch.vocab_size, EAGLE3_VOCAB))
-    elif method == "draft_model" and own is not None:
-        if own.vocab_size != target.vocab_size:
-            raise UsageError(f"--speculative-model {own.name}: has {own.vocab_size:,} tokens and {target.name} "
+    elif method == "draft_model" and drafter is not None:
+        if drafter.vocab_size != target.vocab_size:
+            raise UsageError(f"--speculative-model {drafter.name}: has {drafter.vocab_size:,} tokens and {target.name} "
                              f"{target.vocab_size:,}; a draft model needs its target's vocabulary")
-        arch = own
+        arch = drafter
     else:
         arch = target if method == "medusa" else None
     return Draft(method=method, acceptance=acceptance, acceptance_source=source, arch=arch,
@@ -153,27 +153,27 @@ def draft_settings(draft: Draft | None, hashes_next_token: Container[str], atten
 
 
 def draft_method(scenario: Scenario) -> str:
-    """Return what drafts tokens where something does: as asked for, else the draft model that is named, else MTP."""
-    given = scenario.speculative_method or ("draft_model" if scenario.speculative_model else "mtp")
-    return ALIASES.get(given, given)
+    """Return the method that drafts: the one asked for, else "draft_model" if one is named, else MTP."""
+    method = scenario.speculative_method or ("draft_model" if scenario.speculative_model else "mtp")
+    return ALIASES.get(method, method)
 
 
 def _acceptance(scenario: Scenario, method: str, target: Architecture | None) -> tuple[tuple[float, ...], str]:
-    """Return the chance that the first j drafted tokens are accepted, and where it comes from.
+    """Return the chance that the first j drafted tokens are accepted, and its source.
 
     Raises
     ------
-    UsageError : measured values are asked for, and nobody measured them.
+    UsageError : measured values are asked for, and there are none.
     """
-    given, tokens = scenario.speculative_acceptance, scenario.num_speculative_tokens
-    if given is not None and given not in MEASURED:
-        return cumulative_acceptance(given, tokens), ""
-    mode, name = given or MEASURED[0], "no model" if target is None else target.profile_name
+    stated, tokens = scenario.speculative_acceptance, scenario.num_speculative_tokens
+    if stated is not None and stated not in MEASURED:
+        return cumulative_acceptance(stated, tokens), ""
+    mode, name = stated or MEASURED[0], "no model" if target is None else target.profile_name
     lengths = measured_lengths(name, method, mode)
     if lengths is not None:
         return acceptance_of_lengths(lengths, tokens), f"measured on SPEED-Bench coding, {mode}"
-    if given is not None:
-        raise UsageError(f"--speculative-acceptance {given}: nobody measured {name} with {method}; known are "
+    if stated is not None:
+        raise UsageError(f"--speculative-acceptance {stated}: nobody measured {name} with {method}; known are "
                          f"{', '.join(measured_names(mode))}; give a number")
     return cumulative_acceptance(DEFAULT_ACCEPTANCE, tokens), (
         f"{DEFAULT_ACCEPTANCE} a token is assumed; --speculative-acceptance takes your server's")
@@ -191,9 +191,9 @@ def _own_model(name: str | None, method: str) -> Architecture | None:
     return load_model(name)
 
 
-def _has_stages(method: str, own: Architecture | None, target: Architecture) -> bool:
+def _has_stages(method: str, draft_model: Architecture | None, target: Architecture) -> bool:
     """Tell whether the target's checkpoint has DSpark's layers, with experts."""
-    return method == "dspark" and own is None and target.model_type == "deepseek_v4"
+    return method == "dspark" and draft_model is None and target.model_type == "deepseek_v4"
 
 
 def _quantization(scenario: Scenario, method: str, target: Architecture | None) -> str | None:

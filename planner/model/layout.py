@@ -28,14 +28,14 @@ class Layout:
         together otherwise (PCP) [1].
     splits_cache : whether each of these groups holds a part of each context, and not all of it.
     exchange : how tokens of data-parallel attention reach their experts (`all2all_backend` of a scenario).
-    attention_dp_timeout_iters : with data-parallel attention, steps that prompts of one rank wait at most for those of
-        all others (TensorRT-LLM's attention_dp_config with enable_balance); 0 where they do not wait [1].
+    attention_dp_timeout_iters : with data-parallel attention, most steps that a rank's prompts wait for prompts of all
+        others (TensorRT-LLM's attention_dp_config with enable_balance); 0 if they do not wait [1].
 
     Raises
     ------
-    UsageError : a size below 1, a negative wait or number of copies, experts placed by their load where none are whole,
+    UsageError : a size below 1, a negative wait or number of copies, experts placed by their load but none whole,
         experts spread over more GPUs than there are, contexts over GPUs that do not divide the tensor-parallel ones, or
-        tokens sent to whole experts where none are whole or no rank has tokens of its own.
+        tokens sent to whole experts although none are whole or no rank has tokens of its own.
     """
 
     tensor_parallel_size: int = 1

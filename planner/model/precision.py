@@ -1,4 +1,4 @@
-"""The number formats of weights and KV cache: their size, the kernels that multiply them, and what those compute in."""
+"""The number formats of weights and KV cache: their size, the kernels that multiply them, and those kernels' peaks."""
 
 import math
 from collections.abc import Mapping
@@ -13,8 +13,8 @@ from planner.engines import ENGINES
 from planner.engines.releases import is_before
 from planner.errors import CatalogError, UnknownNameError, UsageError
 
-# What kernels that widen weights to 16 bit as they multiply them (Marlin, in vLLM and SGLang) reach of the arithmetic
-# of those that need not. 16,000 tokens of Qwen3-14B in AWQ on an A100 take 3.35 s (vllm-project/vllm#20469), and 3.31
+# Part of other kernels' arithmetic that kernels reach which widen weights to 16 bit as they multiply them (Marlin, in
+# vLLM and SGLang). 16,000 tokens of Qwen3-14B in AWQ on an A100 take 3.35 s (vllm-project/vllm#20469), and 3.31
 # with it; bursts of 8-bit and 4-bit weights there (GPUStack's performance lab, vLLM 0.11) say 0.6 to 0.75.
 # TensorRT-LLM's own reach 0.97 (`int4_wo` in gemm.toml).
 WIDENING_FRAC = 0.7
@@ -40,16 +40,16 @@ class WeightFormat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """What a kernel multiplies, and who writes it.
+    """A kernel's operands, GPU peak and maker.
 
     Parameters
     ----------
     activation_bytes : of an element as it enters the product [B].
     precision : of the peak that it multiplies at.
-    needs : a precision that the GPU must have besides, for what only its generation can do.
+    needs : another precision that the GPU must have, if only its generation runs the kernel.
     shared : the operators, "gemm" and "moe", whose kernels come from libraries that all engines tune over.
     grouped_also : formats whose grouped kernels multiply this one too.
-    like : the kernel whose measurements stand for it, where nobody measured this one.
+    like : the kernel with measurements to use, if this one has none.
     quantizes_apart : whether each product has a kernel before it that finds the scales of its activations; others get
         them from the norm or activation before, or know them.
     """
@@ -123,7 +123,7 @@ class PackedKv:
     Parameters
     ----------
     bits : of an element of the key and one of the value together, with the scales of their blocks [bit].
-    head_bytes : scales, norms and zeros of the slot, whatever the head's size [B].
+    head_bytes : scales, norms and zeros of the slot, for any head size [B].
     multiple : the slot's size is rounded up to it [B].
     vendor : the only vendor of GPUs with a kernel for it; None for any.
     edge_layers : first and last layers that stay in 16 bit in a model without linear attention [1].
@@ -219,15 +219,15 @@ def usable_kernels(choices: tuple[str, ...], gpu: Gpu) -> tuple[str, ...]:
     ------
     CatalogError : the GPU states no peak for any of them.
     """
-    found = tuple(name for name in choices
-                  if KERNELS[name].precision in gpu.flops_per_s and KERNELS[name].needs in gpu.flops_per_s)
-    if not found:
+    usable = tuple(name for name in choices
+                   if KERNELS[name].precision in gpu.flops_per_s and KERNELS[name].needs in gpu.flops_per_s)
+    if not usable:
         wanted = " or ".join(dict.fromkeys(KERNELS[name].precision for name in choices))
         raise CatalogError(f"GPU {gpu.name} states no FLOP/s for {wanted}; add it")
-    return found
+    return usable
 
 
-def kv_cache_type(arch: Architecture | None, given: str, engine: str = "vllm", gpu: Gpu | None = None,
+def kv_cache_type(arch: Architecture | None, dtype: str, engine: str = "vllm", gpu: Gpu | None = None,
                   version: str | None = None) -> str:
     """Return the type of the KV cache: for "auto" the one that the checkpoint states, as engines take it.
 
@@ -239,15 +239,15 @@ def kv_cache_type(arch: Architecture | None, given: str, engine: str = "vllm", g
     >>> kv_cache_type(arch, "auto"), kv_cache_type(arch, "auto", version="0.12")
     ('fp8', 'auto')
     """
-    if given != "auto" or arch is None:
-        return given
+    if dtype != "auto" or arch is None:
+        return dtype
     is_dsa = any(isinstance(group.attention, Mla) and group.indexer is not None for group in arch.layers)
-    own = ENGINES[engine].sparse_kv_cache_type
-    if own is not None and is_dsa and gpu is not None and gpu.vendor == "NVIDIA":
-        return own(gpu)
+    sparse_dtype = ENGINES[engine].sparse_kv_cache_type
+    if sparse_dtype is not None and is_dsa and gpu is not None and gpu.vendor == "NVIDIA":
+        return sparse_dtype(gpu)
     if engine == "vllm" and is_before(version, "0.13") and arch.model_type not in COMPRESSED:
-        return given
-    return arch.kv_cache_dtype or given
+        return dtype
+    return arch.kv_cache_dtype or dtype
 
 
 def kv_bytes_per_element(name: str, arch: Architecture | None = None, engine: str = "vllm",

@@ -19,14 +19,14 @@ def projections(arch: Architecture, tensor_parallel_size: int) -> tuple[Gemm, ..
     -------
     tuple[Gemm, ...]
         In the order of a layer: attention, indexer, compressors, linear attention, dense MLP, router, shared experts,
-        what mixes residual streams, and what adds layers' own inputs. At one rank the sum of n · k · count is all of
-        `num_parameters` but embeddings and routed experts (tested).
+        the mixing of residual streams, and the addition of layers' own inputs. At one rank the sum of n · k · count is
+        all of `num_parameters` except embeddings and routed experts (tested).
 
     Notes
     -----
     Column-parallel (n split): qkv_proj, q_b_proj, kv_b_proj, in_proj_*, gate_up_proj. Row-parallel (k split):
     o_proj, out_proj, down_proj. On every rank in full: the down-projections of MLA and CSA, the indexer, compressors,
-    the router, what mixes residual streams; a KV head where there are more ranks than heads. Sizes that do not divide
+    the router, the mixing of residual streams; a KV head if there are more ranks than heads. Sizes that do not divide
     are rounded up.
 
     Decodes, and all tokens of sparse attention, do not run kv_b_proj but multiply its halves, head by head, with the
@@ -48,7 +48,7 @@ def _mixing(arch: Architecture) -> tuple[Gemm, ...]:
 
 
 def _layer_inputs(arch: Architecture, ranks: int) -> tuple[Gemm, ...]:
-    """Layers' own inputs, of all layers in one product; in each layer their gate and what adds them."""
+    """Layers' own inputs, of all layers in one product; in each layer their gate and the product that adds them."""
     hidden, width, count = arch.hidden_size, arch.per_layer_input_size, arch.num_layers
     return (Gemm("per_layer_model_projection", -(-count * width // ranks), hidden, 1, "mlp"),
             Gemm("per_layer_input_gate", width, hidden, count, "mlp"),

@@ -1,4 +1,4 @@
-"""The small kernels of a forward pass: norms, rotary embedding and activation; how many, and what they move."""
+"""The small kernels of a forward pass: norms, rotary embedding and activation; their number and traffic."""
 
 from typing import NamedTuple
 
@@ -7,9 +7,9 @@ from planner.catalog.layers.mlps import Dense, Experts
 from planner.engines import ENGINES
 
 LAYER_KERNELS = 4  # small ones of a dense layer: two norms, the rotary embedding and the activation
-# What each takes of them: on two cards 22 and 24 %, 25 %, 27 to 31 % (LLMServingSim's tables).
+# The share of each in their time: on two cards 22 and 24 %, 25 %, 27 to 31 % (LLMServingSim's tables).
 NORM_SHARE, ROTARY_SHARE, ACTIVATION_SHARE = 0.24, 0.24, 0.28
-# And what takes residual streams together and apart. Of one token AIConfigurator's tables (`mhc_module_perf`, SGLang
+# And of mixing and spreading residual streams. Of one token AIConfigurator's tables (`mhc_module_perf`, SGLang
 # 0.5.14, vLLM 0.24 and TensorRT-LLM 1.3.0rc20 on H200 and B200) have 14 to 21 µs, the product included, and 6 to 9.
 MIX_SHARE, SPREAD_SHARE = 1.0, 0.7
 
@@ -22,7 +22,7 @@ class Small(NamedTuple):
     num : of them in a forward pass [1].
     share : of the floors of a dense layer's, that one's takes [1].
     elements : of a token, that one reads or writes [1].
-    distinct : of these, those that are not the same ones again [1].
+    distinct : of these, without repeats [1].
     """
 
     num: int
@@ -60,20 +60,20 @@ def small_kernels(arch: Architecture, engine: str, ranks: int, *, fuses_shared: 
     halves = ([Small(arch.num_halves, NORM_SHARE, 4 * hidden, 2 * hidden)] if streams == 1 else
               [Small(arch.num_halves, MIX_SHARE, (3 * streams + 1) * hidden, (2 * streams + 1) * hidden),
                Small(arch.num_halves, SPREAD_SHARE, (4 * streams + 1) * hidden, (2 * streams + 1) * hidden)])
-    own = (Small(arch.num_layers, ACTIVATION_SHARE, 3 * arch.per_layer_input_size, 3 * arch.per_layer_input_size),
-           Small(arch.num_layers, NORM_SHARE, 4 * hidden, 2 * hidden))  # of layers' own inputs
+    inputs = (Small(arch.num_layers, ACTIVATION_SHARE, 3 * arch.per_layer_input_size, 3 * arch.per_layer_input_size),
+              Small(arch.num_layers, NORM_SHARE, 4 * hidden, 2 * hidden))  # of layers' own inputs
     read = sum(layer // kept + 1 for layer in range(arch.num_layers)) / arch.num_layers if kept else 0.0
     return (*halves,
             Small(arch.num_halves if kept else 0, NORM_SHARE, (read + 1) * hidden, (read + 1) * hidden),
             Small(sum(group.count * group.attention.num_small_kernels(group) for group in arch.layers),
                   NORM_SHARE, 0.0, 0.0),
             *_rotary(arch, engine, ranks), *_activations(arch, ranks, fuses_shared=fuses_shared),
-            *(own if arch.per_layer_input_size else ()),
+            *(inputs if arch.per_layer_input_size else ()),
             Small(2 * arch.num_layers_normed_over_heads, NORM_SHARE, 0.0, 0.0))
 
 
 def _rotary(arch: Architecture, engine: str, ranks: int) -> list[Small]:
-    """What turns query and key, by kind of attention."""
+    """The kernels that rotate query and key, by kind of attention."""
     kernels = []
     for attention, groups in arch.by_attention:
         is_inside = ENGINES[engine].rotates_in_attention and attention.is_rotated_inside
@@ -91,7 +91,7 @@ def _activations(arch: Architecture, ranks: int, *, fuses_shared: bool) -> list[
 
 
 def sampler(arch: Architecture) -> Small:
-    """Return what samples a token: 16-bit logits are widened to 32 bit, and the likeliest is looked for in these.
+    """Return the sampling of a token: 16-bit logits are widened to 32 bit, and the likeliest is looked for in these.
 
     Its launches come beside the step's, by the host. Source: `Sampler.forward` of vLLM's v1/sample/sampler.py; SGLang's
     LogitsProcessor and TensorRT-LLM's TorchSampler widen them as well.

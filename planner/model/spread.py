@@ -17,7 +17,7 @@ def layout_of(scenario: Scenario, architecture: Architecture | None) -> Layout:
 
     Raises
     ------
-    UsageError : ranks of data-parallel attention would share no experts, and so have nothing to wait for.
+    UsageError : ranks of data-parallel attention would share no experts, so nothing would make them step together.
     """
     if scenario.data_parallel_attention and architecture is not None and not architecture.num_moe_layers:
         raise UsageError(f"data_parallel_attention with {architecture.name}, which has no experts: its ranks would not "
@@ -41,7 +41,7 @@ def expert_parallel_size(scenario: Scenario) -> int:
 
     Raises
     ------
-    UsageError : the GPUs of an expert do not divide those of a layer, or experts are not spread.
+    UsageError : a layer's GPUs are not a multiple of an expert's GPUs, or experts are not spread.
     """
     sliced = scenario.expert_tensor_parallel_size
     gpus = (scenario.tensor_parallel_size * scenario.prefill_context_parallel_size * attention_ranks(scenario))
@@ -55,7 +55,7 @@ def expert_parallel_size(scenario: Scenario) -> int:
 
 
 def check_heads(architecture: Architecture, layout: Layout, engine: Engine) -> None:
-    """Refuse what engines do not start with: ranks of tensor parallelism that heads cannot be divided over.
+    """Refuse numbers of tensor-parallel ranks that engines do not start with: heads cannot be divided over them.
 
     A KV head may be on several ranks.
 
@@ -77,7 +77,7 @@ def check_heads(architecture: Architecture, layout: Layout, engine: Engine) -> N
 
 
 def _check_prompt_shares(architecture: Architecture, layout: Layout, engine: Engine) -> None:
-    """Refuse prefill context parallelism where the engine has none, or where it is not modelled.
+    """Refuse prefill context parallelism if the engine has none, or if its form is not modelled.
 
     Raises
     ------
@@ -95,13 +95,13 @@ def _check_prompt_shares(architecture: Architecture, layout: Layout, engine: Eng
 
 
 def _check_context_ranks(architecture: Architecture, layout: Layout, engine: Engine) -> None:
-    """Refuse decode context parallelism where the engine has none, or where it is not modelled.
+    """Refuse decode context parallelism if the engine has none, or if its form is not modelled.
 
     A GPU of a group holds the same KV heads as the others: MLA's latent, or a KV head that several GPUs have.
 
     Raises
     ------
-    UsageError : fewer GPUs have a KV head than share a context, or a layer is of a kind that is not modelled.
+    UsageError : fewer GPUs have a KV head than share a context, or a layer has a kind that is not modelled.
     """
     ranks = layout.decode_context_parallel_size
     if layout.cache_parts == 1:
@@ -123,7 +123,7 @@ def _check_context_ranks(architecture: Architecture, layout: Layout, engine: Eng
 
 
 def node_link_of(scenario: Scenario, gpu: Gpu | None, layout: Layout) -> NodeLink | None:
-    """Return what joins the nodes of a replica; None where it has one.
+    """Return the network between the nodes of a replica; None if it has one node.
 
     Raises
     ------
@@ -141,10 +141,10 @@ def node_link_of(scenario: Scenario, gpu: Gpu | None, layout: Layout) -> NodeLin
 
 def stage_transfer_of(architecture: Architecture | None, gpu: Gpu | None, layout: Layout,
                       node_link: NodeLink | None) -> tuple[float, float]:
-    """Return what a token takes from one pipeline stage to the next, the mean of all, and what a step does besides [s].
+    """Return a token's mean time from one pipeline stage to the next, and a step's time for all crossings [s].
 
-    Its hidden state and its residual, both in 16 bit: each GPU of a stage sends a part of them to its like, between
-    nodes over the network, and those of the next stage gather the parts.
+    A token sends its hidden state and its residual, both in 16 bit: each GPU of a stage sends a part to its like,
+    between nodes over the network, and the GPUs of the next stage gather the parts.
 
     Source: vLLM's `send_tensor_dict` with an `all_gather_group`, and `IntermediateTensors` of its models.
     """
