@@ -6,7 +6,7 @@ from planner.catalog.catalog_files import data_dir, read_rows
 
 
 def measured_lengths(model: str, method: str, mode: str) -> tuple[float, ...] | None:
-    """Return the tokens that a decode emits per step with 1, 2, ... drafted tokens; None where nobody measured it.
+    """Return the tokens that a decode emits per step with 1, 2, ... drafted tokens; None without a measurement.
 
     Parameters
     ----------

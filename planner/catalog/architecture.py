@@ -1,4 +1,4 @@
-"""The architecture of a language model: groups of layers, and what the model has around them."""
+"""The architecture of a language model: groups of layers, and the model's parts around them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,8 +25,8 @@ class Architecture:
     max_model_len : longest context that the positions reach [tokens].
     original_model_len : of it before LongRoPE extends the positions; 0 without LongRoPE [tokens].
     tie_word_embeddings : whether the LM head is the input embedding.
-    layers : groups of layers with attention of any kind, those with a KV cache first, of these the ones that see all
-        tokens first.
+    layers : groups of layers with attention of any kind: first with a KV cache, of these first with a view of all
+        tokens.
     mlps : groups of layers with an MLP, dense ones first: all layers in most models; fewer in Nemotron-H, more where
         layers have lost their attention (Nemotron-NAS). Which MLP stands behind which attention changes no number.
     dense_mlp : the dense MLP that the config describes, whether layers have it or not; its width is 0 if the config
@@ -35,21 +35,21 @@ class Architecture:
     attn_res_block_size : layers after which the hidden state is kept, for attention over these states in place of a
         residual (Kimi-K3), 0 without [1].
     adds_up_once : whether tensor-parallel ranks add up attention and MLP of a layer together, which read one hidden
-        state: so do vLLM and TensorRT-LLM with Falcon, and with no other whose halves are parallel (`falcon.py` of
+        state: only in Falcon under vLLM and TensorRT-LLM, in no other model with parallel halves (`falcon.py` of
         vLLM, models/falcon/model.py of TensorRT-LLM).
-    per_layer_input_size : width of what each layer has of a token in an embedding of its own, 0 without one [1].
-    quantization : weight format of the published checkpoint, None where it is 16-bit.
-    expert_quantization : of its routed experts, None where it is the same.
-    attention_quantization : of its attention, None where it is the same; "bf16" in gpt-oss.
-    linear_quantization : of its linear attention, None where it is the attention's.
-    vision : encoder of images; None where the model has none, or the config does not describe it.
+    per_layer_input_size : width of each layer's own embedding of a token, 0 without one [1].
+    quantization : weight format of the published checkpoint, None if it is 16-bit.
+    expert_quantization : of its routed experts, None if it is the same.
+    attention_quantization : of its attention, None if it is the same; "bf16" in gpt-oss.
+    linear_quantization : of its linear attention, None if it is the attention's.
+    vision : encoder of images; None if the model has none, or the config does not describe it.
     encoders_left_out : "vision" or "audio" if the model has such an encoder whose sizes are not known.
-    kv_cache_dtype : of the KV cache that the published checkpoint has scales for, None where it names none.
+    kv_cache_dtype : of the KV cache that the published checkpoint has scales for, None if it has none.
 
     Raises
     ------
     CatalogError
-        Where the shapes contradict each other.
+        If the shapes contradict each other.
     """
 
     name: str
@@ -144,9 +144,9 @@ class Architecture:
 
     @property
     def router_in_fp32(self) -> bool:
-        """Whether engines keep the routers in 32 bit, whatever the weights are.
+        """Whether engines keep the routers in 32 bit, for any format of the weights.
 
-        So do vLLM, SGLang and TensorRT-LLM with MiniMax-M2, vLLM with GLM-4.5 (`gate` of minimax_m2.py, glm4_moe.py).
+        vLLM, SGLang and TensorRT-LLM do with MiniMax-M2, vLLM with GLM-4.5 (`gate` of minimax_m2.py, glm4_moe.py).
         """
         return self.model_type in ("minimax_m2", "glm4_moe")
 

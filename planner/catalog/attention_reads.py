@@ -1,4 +1,4 @@
-"""What attention reads of a sequence's context, and its arithmetic, by kind of layer."""
+"""The reads of attention from a sequence's context, and its arithmetic, by kind of layer."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -8,15 +8,15 @@ from planner.catalog.layers.layer_group import Attention, LayerGroup
 
 
 class Reading(NamedTuple):
-    """What the layers of one attention read of a sequence's context.
+    """The reads of one attention's layers from a sequence's context.
 
     Parameters
     ----------
     layers : with this attention [1].
     context : entries read of each context token, over all of these layers [1].
     window : the same of the last `window_tokens`, or of as many that an indexer chooses [1].
-    recent : entries read besides, whatever the context [1].
-    shared : of these, layers that read what an earlier layer keeps [1].
+    recent : other entries read, the same for any context [1].
+    shared : of these, layers that read an earlier layer's cache [1].
     attention : its kind and shapes.
     """
 
@@ -29,10 +29,10 @@ class Reading(NamedTuple):
 
 
 def readings(arch: Architecture) -> list[Reading]:
-    """Return the kinds of attention with a KV cache, and what their layers read.
+    """Return the kinds of attention with a KV cache, with the reads of their layers.
 
-    An entry is a token, but where CSA keeps one for several: its layers with an indexer choose among those of 4 tokens,
-    the others read all of those of 128, and all of them the last 128 tokens besides, as they are.
+    An entry is a token, except in CSA, which keeps one for several tokens: its layers with an indexer choose among the
+    entries of 4 tokens, the others read all entries of 128, and all of them read the last 128 tokens too, as they are.
 
     >>> from planner.catalog.catalog_files import load_model
     >>> [reading[:4] for reading in readings(load_model("gpt-oss-120b"))]
@@ -44,7 +44,7 @@ def readings(arch: Architecture) -> list[Reading]:
 
 
 def reading_of(attention: Attention, groups: Iterable[LayerGroup]) -> Reading:
-    """Return what the layers of one attention read."""
+    """Return the reads of the layers of one attention."""
     groups = tuple(groups)
     layers = sum(group.count for group in groups)
     return Reading(layers, sum(group.entries_per_token for group in groups if not group.seen_tokens),
@@ -54,7 +54,7 @@ def reading_of(attention: Attention, groups: Iterable[LayerGroup]) -> Reading:
 
 
 def window_tokens(arch: Architecture) -> int:
-    """Return how much context layers with a window, or an indexer, see at most; 0 where there are none [tokens].
+    """Return the most context that layers with a window, or an indexer, see; 0 without such layers [tokens].
 
     >>> from planner.catalog.catalog_files import load_model
     >>> [window_tokens(load_model(name)) for name in ("llama-3.1-8b", "gpt-oss-120b", "glm-5", "deepseek-v4-flash")]

@@ -69,8 +69,8 @@ def read_rows(path: Path, key: str) -> list[dict[str, Any]]:
 
 def user_dir() -> Path:
     """Folder of the user's own `gpus` and `models`: $PLANNER_DB, else `planner` in the user's data folder."""
-    given = os.environ.get("PLANNER_DB")
-    return Path(given) if given else Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "planner"
+    folder = os.environ.get("PLANNER_DB")
+    return Path(folder) if folder else Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "planner"
 
 
 def gpu_names() -> list[str]:
@@ -91,9 +91,9 @@ def load_gpu(name: str) -> Gpu:
     Raises
     ------
     UnknownNameError
-        Where there is no such GPU; it offers the nearest.
+        If there is no such GPU; it offers the nearest.
     CatalogError
-        Where its file is wrong, or it has no such MIG profile.
+        If its file is wrong, or it has no such MIG profile.
 
     >>> load_gpu("NVIDIA H100 80GB HBM3").flops_per_s["bf16"]
     989400000000000.0
@@ -109,7 +109,7 @@ def load_gpu(name: str) -> Gpu:
 
 
 def mig_slices(gpu: str) -> dict[str, Slice]:
-    """Return the MIG profiles of a GPU by name; none where it has none.
+    """Return the MIG profiles of a GPU by name; empty if it has none.
 
     Raises
     ------
@@ -125,16 +125,16 @@ def load_model(name_or_path: str) -> Architecture:
     Raises
     ------
     UnknownNameError
-        Where there is no such model; it offers the nearest.
+        If there is no such model; it offers the nearest.
     CatalogError
-        Where its file is wrong or its architecture not supported.
+        If its file is wrong or its architecture not supported.
 
     >>> load_model("meta-llama/Llama-3.1-8B-Instruct").num_layers
     32
     """
     if is_path(name_or_path):
-        given = Path(name_or_path).expanduser()
-        return _read_model(given if given.suffix in (".json", ".toml") else given / "config.json", "")
+        file = Path(name_or_path).expanduser()
+        return _read_model(file if file.suffix in (".json", ".toml") else file / "config.json", "")
     path, checkpoint = _find_model(name_or_path)
     return _read_model(path, name_or_path if checkpoint is None else checkpoint.base, checkpoint)
 
@@ -145,7 +145,7 @@ def is_path(name_or_path: str) -> bool:
 
 
 def describe_model(name: str) -> dict[str, object]:
-    """What the file of a model, by name or path, says beside its config: name, aliases, source, date and note."""
+    """Return the data beside a model's config in its file, by name or path: name, aliases, source, date and note."""
     path = Path(name) if name.endswith((".json", ".toml")) else _find_model(name)[0]
     entry = _parse(path)
     return {key: entry[key] for key in ("name", "aliases", "source", "date", "note") if key in entry}
@@ -163,12 +163,12 @@ def hub_name(name: str) -> str:
     if path is None or checkpoint is not None:
         return name
     entry, key = _parse(path), _key(name)
-    aliases, variants = ([str(each) for each in listed if "/" in str(each)] if isinstance(listed, (list, dict)) else []
+    aliases, variants = ([str(x) for x in listed if "/" in str(x)] if isinstance(listed, (list, dict)) else []
                          for listed in (entry.get("aliases"), entry.get("variants")))
-    keys = {each: _key(each.rpartition("/")[2]) for each in (*aliases, *variants)}
-    longer = sorted((each for each in aliases if keys[each].startswith(f"{key}-")),
-                    key=lambda each: not CHAT & {*keys[each].split("-")})
-    return next(iter((*(each for each in keys if keys[each] == key), *longer, *aliases)), name)
+    keys = {alias: _key(alias.rpartition("/")[2]) for alias in (*aliases, *variants)}
+    longer = sorted((alias for alias in aliases if keys[alias].startswith(f"{key}-")),
+                    key=lambda alias: not CHAT & {*keys[alias].split("-")})
+    return next(iter((*(alias for alias in keys if keys[alias] == key), *longer, *aliases)), name)
 
 
 def other_checkpoint(name: str) -> str | None:
@@ -180,12 +180,12 @@ def other_checkpoint(name: str) -> str | None:
     path = None if "/" in name or is_path(name) else _find("models", name)
     if path is None or path.stem == _slug(name):
         return None
-    found = hub_name(name)
-    return None if found == name or f"{_key(found.rpartition('/')[2])}-".startswith(f"{_key(name)}-") else found
+    hub = hub_name(name)
+    return None if hub == name or f"{_key(hub.rpartition('/')[2])}-".startswith(f"{_key(name)}-") else hub
 
 
 def add_gpu(path: Path, folder: Path | None = None) -> Path:
-    """Check a GPU's TOML and copy it into the user's catalog, where it goes before a bundled one of that name.
+    """Check a GPU's TOML and copy it into the user's catalog; it takes precedence over a bundled GPU of that name.
 
     Parameters
     ----------
@@ -295,7 +295,7 @@ def _slug(name: str) -> str:
 
 
 def _key(name: str) -> str:
-    """A name without what does not matter: case, separators, and the maker in front of a GPU's."""
+    """A name without the parts that do not matter: case, separators, and the maker in front of a GPU's."""
     key = re.sub(r"[\s_.-]+", "-", name.strip().lower())
     return re.sub(r"^(nvidia|amd)-(instinct-)?", "", key)
 

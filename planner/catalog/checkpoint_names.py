@@ -12,7 +12,7 @@ _SAY: Mapping[str, str] = {
     "w8a16": "w8a16", "gptq": "gptq", "gptqmodel": "gptq", "autoround": "gptq", "w4a16": "int4", "int4": "int4",
     "4bit": "int4", "fp8": "fp8", "w8a8": "int8", "int8": "int8", "8bit": "w8a16", "fp4": "nvfp4",
     "bf16": "bf16", "fp16": "bf16", "unquantized": "bf16"}
-# Words that change no format: how scales were found, and who made the checkpoint by which tool.
+# Words that change no format: methods of finding scales, publishers, tools.
 _SAY_NOTHING = frozenset((
     "quantized", "quant", "dynamic", "static", "marlin", "unsloth", "auto", "round", "per", "tensor", "channel",
     "token", "sym", "asym", "qat", "q4", "0", "g64", "g128", "128g", "hf", "ptpc", "torchao", "ao", "ct",
@@ -48,7 +48,7 @@ class Checkpoint(NamedTuple):
     ----------
     base : the known model's name, as a key of the catalog.
     format : of its weights, None for the known model's own.
-    owner : who published it, in small letters; empty where the name has none.
+    owner : publisher, in small letters; empty if the name has none.
     has_kv_scales : whether its KV cache is in FP8: the name says so, or it is one of NVIDIA's in FP8 or NVFP4.
     """
 
@@ -82,10 +82,10 @@ def checkpoint_of(key: str, known: Container[str]) -> Checkpoint | None:
     for cut in (*parts, *whole) if is_own else (*whole, *parts):
         base, tail = "-".join(words[:cut]), words[cut:]
         if base in known and all(word in _SAY or word in _SAY_NOTHING for word in tail):
-            found = _format_of(tail, owner)
-            if found is not None or not tail:
-                has_scales = bool({"kv", "fp8kv"} & {*tail}) or (owner == _NVIDIA and found in _WITH_KV_SCALES)
-                return Checkpoint(base, found, owner, has_scales)
+            weight_format = _format_of(tail, owner)
+            if weight_format is not None or not tail:
+                has_scales = bool({"kv", "fp8kv"} & {*tail}) or (owner == _NVIDIA and weight_format in _WITH_KV_SCALES)
+                return Checkpoint(base, weight_format, owner, has_scales)
     return None
 
 
@@ -100,7 +100,7 @@ def unserved_format(key: str) -> str | None:
 
 
 def format_in_name(name: str) -> str | None:
-    """Return the weight format that the words of a checkpoint's name say, of any model; None where they say none.
+    """Return the weight format in the words of a checkpoint's name, of any model; None if they have none.
 
     >>> format_in_name("/models/demo-NVFP4"), format_in_name("Qwen/Qwen3-8B")
     ('nvfp4', None)
@@ -110,21 +110,21 @@ def format_in_name(name: str) -> str | None:
 
 
 def known_part(key: str, known: Container[str]) -> str | None:
-    """Return the known model that a name begins with, of two words or more; None where there is none."""
+    """Return the known model that a name begins with, of two words or more; None if there is none."""
     words = key.rpartition("/")[2].split("-")
     return next((base for cut in range(len(words), 1, -1) if (base := "-".join(words[:cut])) in known), None)
 
 
 def _format_of(tail: list[str], owner: str) -> str | None:
-    """Return the format that the words behind a model's name say; None where they say none."""
-    found = next((said for word, said in _SAY.items() if word in tail), None)
-    if found in ("gptq", "awq", "bnb-4bit") and any(word in tail for word in _EIGHT):
-        return "int8" if found == "bnb-4bit" else "w8a16"
-    if found in ("gptq", "awq", "int4") and {"g32", "32g"} & {*tail}:
+    """Return the format in the words behind a model's name; None if they have none."""
+    word_format = next((said for word, said in _SAY.items() if word in tail), None)
+    if word_format in ("gptq", "awq", "bnb-4bit") and any(word in tail for word in _EIGHT):
+        return "int8" if word_format == "bnb-4bit" else "w8a16"
+    if word_format in ("gptq", "awq", "int4") and {"g32", "32g"} & {*tail}:
         return "int4-g32"
-    if found == "fp8" and ("block" in tail or owner in _BLOCK_SCALED):
+    if word_format == "fp8" and ("block" in tail or owner in _BLOCK_SCALED):
         return "fp8_block"
-    return found
+    return word_format
 
 
 def _has_experts(config: Mapping[str, object], model_type: str) -> bool:
@@ -136,13 +136,13 @@ def _has_experts(config: Mapping[str, object], model_type: str) -> bool:
 def as_published(config: Mapping[str, object], checkpoint: Checkpoint) -> dict[str, object]:
     """Return a model's config with the keys that a checkpoint of another format states.
 
-    What publishers leave in 16 bit: linear attention in all formats; attention in all of Llama 4's, in NVFP4 beside
+    Publishers leave in 16 bit: linear attention in all formats; attention in all of Llama 4's, in NVFP4 beside
     latent attention, and in NVIDIA's NVFP4 of any mixture of experts and of Gemma 4. Of DeepSeek-V4 NVFP4 has the
     experts alone. NVIDIA's NVFP4 of other dense models (Llama 3, Qwen3) leaves out the LM head alone. Embeddings, LM
     head and routers always are 16-bit.
 
     NVIDIA's checkpoints in FP8 and NVFP4 state `kv_cache_quant_algo` = FP8, which is the default of ModelOpt's
-    examples/llm_ptq/hf_ptq.py. Entries of the catalog have those that state none.
+    examples/llm_ptq/hf_ptq.py. Checkpoints that state none are entries of the catalog.
 
     Source: the `ignore` lists of llm-compressor's examples and of NVIDIA's hf_quant_config.json files.
     """

@@ -61,7 +61,7 @@ _ONE_SHARED = {"num_shared_experts": "n_shared_experts"}
 _BAILING = {**_ONE_SHARED, "moe_shared_expert_intermediate_size": "shared_expert_intermediate_size"}
 _GPT = {"n_embd": "hidden_size", "n_embed": "hidden_size", "n_layer": "num_hidden_layers",
         "n_head": "num_attention_heads", "n_positions": "max_position_embeddings", "n_inner": "intermediate_size"}
-RENAMED = {  # model_type -> its names of what others call so
+RENAMED = {  # model_type -> its names of keys that others name otherwise
     **dict.fromkeys(("gptj", "gpt_bigcode", "gpt2"), _GPT),
     **dict.fromkeys(("bamba", "falcon_h1"), _MAMBA_2),
     "lfm2": {**_LFM, "block_ff_dim": "intermediate_size"}, "lfm3": _LFM,
@@ -107,11 +107,11 @@ SHARED_CACHES = ("gemma3n_text", "gemma4_text")  # whose last layers may read an
 BESIDE_MLP = ("llama4_text", "gemma4_text")  # experts beside an MLP that all tokens go through, of intermediate_size
 DENSE_WIDTH = {"llama4_text": "intermediate_size_mlp", "granitemoehybrid": "shared_expert_intermediate_size",
                "cohere2_moe": "prefix_dense_intermediate_size", "minimax_m3": "dense_intermediate_size"}
-# Of so many layers the last sees all tokens, where the config does not list its layers.
+# The last of this number of layers sees all tokens, if the config does not list its layers.
 SLIDING_PATTERN = {"gemma3_text": 6, "gemma3n_text": 5, "gemma4_text": 6, "llama4_text": 4, "cohere2": 4,
                    "cohere2_moe": 4, "exaone_moe": 4, "afmoe": 4}
 
-_FILLED: tuple[tuple[dict[str, object], tuple[str, ...]], ...] = (  # what Hugging Face's config classes fill in
+_FILLED: tuple[tuple[dict[str, object], tuple[str, ...]], ...] = (  # defaults of Hugging Face's config classes
     ({"tie_word_embeddings": True}, ("gemma", "gemma2", "gemma3_text", "gemma4_text", "cohere", "cohere2",
                                      "cohere2_moe", "starcoder2", "ernie4_5", "bloom", "falcon", "gpt_bigcode", "gpt2",
                                      "opt", "gemma3n_text", "minicpm", "minicpm3", "youtu", "granite_swa",

@@ -12,7 +12,7 @@ PRIORS = ("running_share", "memory_share", "compute_share")
 # Prompts of 198,000 tokens on RTX 3090 of 350 W (llmgarage.ai, power-limit-tokens-per-second-benchmark, 2026-02) have
 # 0.943 of the speed at 300 W, 0.853 at 250, 0.600 at 200 and 0.258 at 150. Voltage falls with the clock to this share.
 VOLTAGE_FLOOR_CLOCK = 0.79
-LEAST_LIMIT_SHARE = 0.4  # of the profile's limit: nobody published steps below that a rule fits
+LEAST_LIMIT_SHARE = 0.4  # of the profile's limit: no rule fits published steps below it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +22,7 @@ class Power:
     Parameters
     ----------
     idle_w, limit_w : without work, and at most [W].
-    running_w : more of it while a step runs, whatever the step does: clocks, schedulers, on-chip network [W].
+    running_w : more of it while a step of any kind runs: clocks, schedulers, on-chip network [W].
     memory_w, compute_w : more of it at the peak of HBM's bandwidth and of the arithmetic [W].
     """
 
@@ -35,7 +35,7 @@ class Power:
     def draw_w(self, mfu: float, mbu: float) -> float:
         """Return the draw while steps run at such shares of the two peaks [W].
 
-        Dynamic power of CMOS goes with what switches: each byte from HBM and each operation takes its energy, beside
+        Dynamic power of CMOS is the energy of switching: each byte from HBM and each operation takes its energy, beside
         the draw of a GPU that runs at all. At the limit the GPU lowers its clocks, so the draw stays there.
 
         >>> h100 = Power(idle_w=75, limit_w=700, running_w=156, memory_w=318, compute_w=1244)
@@ -87,7 +87,7 @@ def clock_share(gpu: Gpu) -> float:
 
 
 def power_of(gpu: Gpu) -> Power:
-    """Return the draw of a GPU; where its energies are not in the catalog, by the priors of `hardware_db/power.toml`.
+    """Return the draw of a GPU; if its energies are not in the catalog, by the priors of `hardware_db/power.toml`.
 
     An operation takes energy in proportion to the time that its format's peak allows for it, so that each format draws
     as much at its own peak.

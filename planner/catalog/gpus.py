@@ -37,25 +37,25 @@ class Gpu:
     name, aliases, vendor : short name, other usual names, maker.
     hbm_bandwidth_bytes_per_s : device memory, peak [B/s].
     hbm_capacity_bytes : device memory as the runtime reports it, less than the name says [B].
-    flops_per_s : dense peak by precision: bf16, fp16, fp8, fp4, int8, where the hardware has it [FLOP/s].
-    scale_up_link : what joins the GPUs of a node ("NVLink 4", "xGMI", "PCIe 4").
+    flops_per_s : dense peak by precision: bf16, fp16, fp8, fp4, int8, if the hardware has it [FLOP/s].
+    scale_up_link : the link between the GPUs of a node ("NVLink 4", "xGMI", "PCIe 4").
     scale_up_bandwidth_bytes_per_s : that link, all lanes of one GPU, one direction [B/s].
     scale_up_latency_s : duration of the smallest all-reduce between two GPUs [s].
     host_bandwidth_bytes_per_s : to the host's memory, one direction [B/s].
     gpus_per_node : joined by that link [1].
-    launch_speed : at which its usual hosts launch kernels, over those of Hopper and B200 [1].
+    launch_speed : speed at which its usual hosts launch kernels, over that of the hosts of Hopper and B200 [1].
     multiprocessors : of the GPU, where FlashAttention-2 runs on it; else 0 [1].
     shared_memory_bytes : that tiles of one multiprocessor share [B].
-    sustained_clock : share of the peak's clocks that large products keep, where it was measured; else 0 [1].
+    sustained_clock : share of the peak's clocks that large products keep, if measured; else 0 [1].
     tdp_w, idle_w : power limit, and draw without work [W].
-    hbm_energy_j_per_byte : of a byte from device memory through the chip, where it was measured; else 0 [J/B].
-    flop_energy_j : of an operation in 16 bit, where it was measured; else 0 [J/FLOP].
+    hbm_energy_j_per_byte : of a byte from device memory through the chip, if measured; else 0 [J/B].
+    flop_energy_j : of an operation in 16 bit, if measured; else 0 [J/FLOP].
     host_staged : 1 if collectives go through the host, where GPUs lack peer access as hosts are installed; else 0 [1].
     price_usd_per_hour : on-demand list price [USD/h].
     kernels_of : the GPU whose measured kernels are its own: itself, or one of the same chip.
     collectives_of : the same for collectives: `kernels_of` where the same link joins both, else itself.
     power_limit_w : a power limit that was set below `tdp_w`; 0 for none [W].
-    slice_of : the GPU of which it is a MIG instance; "" where it is a whole one.
+    slice_of : the GPU that it is a MIG instance of; "" for a whole GPU.
     instances : such instances in a whole GPU [1].
     provenance : the source of each number, by field ("flops_per_s.bf16" and so on).
     """
@@ -94,7 +94,7 @@ def read_gpu(entry: Mapping[str, object], path: Path) -> Gpu:
 
     Parameters
     ----------
-    entry, path : what the file holds, and the file, which errors name.
+    entry, path : the file's content, and the file, which errors name.
 
     Raises
     ------

@@ -17,7 +17,7 @@ SINK_KEYS = ("add_full_attention_sink_bias", "add_swa_attention_sink_bias")  # M
 
 
 def layer_groups(keys: Keys, model_type: str, num_layers: int, max_model_len: int) -> tuple[LayerGroup, ...]:
-    """Return the groups of layers with attention of any kind: those that see all tokens, sliding ones, linear ones.
+    """Return the groups of layers with attention of any kind: layers that see all tokens, sliding ones, linear ones.
 
     Raises
     ------
@@ -74,7 +74,7 @@ def _compressed(keys: Keys, model_type: str, depth: Depth) -> tuple[LayerGroup, 
     return compressed_layers(keys, attention, depth.num_layers)
 
 
-READERS: tuple[tuple[Callable[[Keys, str], bool], Reader], ...] = (  # the first that a model is of
+READERS: tuple[tuple[Callable[[Keys, str], bool], Reader], ...] = (  # the first that fits a model
     (lambda _, model_type: model_type in families.COMPRESSED, _compressed),
     (lambda keys, _: "kv_lora_rank" in keys.config, _latent),
     (lambda _, __: True, _grouped_query),

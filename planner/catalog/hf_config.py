@@ -43,8 +43,8 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
         merged |= _searched(merged, where)
     usual = families.RENAMED.get(model_type, {})
     filled = families.CLASS_DEFAULTS.get(model_type, {})
-    given = {usual.get(key, key): value for key, value in merged.items() if value is not None or key not in filled}
-    keys = Keys({**filled, **given}, where, usual)
+    named = {usual.get(key, key): value for key, value in merged.items() if value is not None or key not in filled}
+    keys = Keys({**filled, **named}, where, usual)
     num_layers, num_mlp_layers = _layers(keys, model_type)
     max_model_len = _max_model_len(keys, model_type)
     vision = vision_of(merged, where)
@@ -69,7 +69,7 @@ _MULTIPLE = 256  # of which a Nemotron-NAS's MLPs are as wide
 
 
 def _language_model(config: Mapping[str, object]) -> dict[str, object]:
-    """The keys of the language model, those of the multimodal wrappers around it behind them."""
+    """The keys of the language model, then the keys of the multimodal wrappers around it."""
     inner = next((part for key in families.INNER if isinstance(part := config.get(key), Mapping)), None)
     return dict(config) if inner is None else {**config, **_language_model(inner)}
 
@@ -92,7 +92,7 @@ def _model_type(config: Mapping[str, object], where: str) -> str:
 
 
 def _layers(keys: Keys, model_type: str) -> tuple[int, int]:
-    """Layers with attention of any kind, and those with an MLP.
+    """The layers with attention of any kind, and the layers with an MLP.
 
     Nemotron-H counts every block as a layer: Mamba-2, attention, an MLP or experts (M, *, - and E in its pattern).
     """

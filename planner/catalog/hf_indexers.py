@@ -39,42 +39,42 @@ def block_indexer(keys: Keys, num_layers: int) -> tuple[int, BlockIndexer]:
 
     Transformers 5 lists them as `layer_types`, with keys of its own for the rest.
     """
-    given, kinds = keys.config.get("sparse_attention_config"), keys.config.get("layer_types")
-    if not isinstance(given, Mapping) and isinstance(kinds, list):
-        given = {"sparse_attention_freq": [int(kind == "minimax_m3_sparse") for kind in kinds],
-                 **{own: keys.config.get(name) for own, name in _BLOCK_KEYS.items()}}
-    listed = given.get("sparse_attention_freq") if isinstance(given, Mapping) else None
-    if not isinstance(given, Mapping) or not isinstance(listed, list) or len(listed) < num_layers:
-        raise CatalogError(f"{keys.where}: sparse_attention_config = {given!r}; must have sparse_attention_freq, a "
+    sparse, kinds = keys.config.get("sparse_attention_config"), keys.config.get("layer_types")
+    if not isinstance(sparse, Mapping) and isinstance(kinds, list):
+        sparse = {"sparse_attention_freq": [int(kind == "minimax_m3_sparse") for kind in kinds],
+                  **{config_key: keys.config.get(name) for config_key, name in _BLOCK_KEYS.items()}}
+    listed = sparse.get("sparse_attention_freq") if isinstance(sparse, Mapping) else None
+    if not isinstance(sparse, Mapping) or not isinstance(listed, list) or len(listed) < num_layers:
+        raise CatalogError(f"{keys.where}: sparse_attention_config = {sparse!r}; must have sparse_attention_freq, a "
                            f"list of 0 and 1 for each of {num_layers} layers; copy it from the model's config.json")
-    own = Keys(given, f"{keys.where}: sparse_attention_config", {})
+    config_key = Keys(sparse, f"{keys.where}: sparse_attention_config", {})
     count = sum(kind == 1 for kind in listed[:num_layers])
-    topk = own.integer("sparse_topk_blocks") * own.integer("sparse_block_size")
-    return count, BlockIndexer(num_heads=own.integer("sparse_num_index_heads"),
-                               head_dim=own.integer("sparse_index_dim"), topk=topk)
+    topk = config_key.integer("sparse_topk_blocks") * config_key.integer("sparse_block_size")
+    return count, BlockIndexer(num_heads=config_key.integer("sparse_num_index_heads"),
+                               head_dim=config_key.integer("sparse_index_dim"), topk=topk)
 
 
 def compressed_layers(keys: Keys, attention: Csa, num_layers: int) -> tuple[LayerGroup, ...]:
     """Return the layers with compressed sparse attention: with an indexer, without one, and with their window alone.
 
-    `compress_ratios` has tokens an entry for each layer, 0 or 1 where it keeps its window alone, and goes on for the
+    `compress_ratios` has tokens an entry for each layer, 0 or 1 if it keeps its window alone, and goes on for the
     layers that draft; transformers' `layer_types` names the kinds, with their `compress_rates`.
     """
     indexer = EntryIndexer(**_index_shapes(keys))
     ratios, kinds = keys.config.get("compress_ratios"), keys.config.get("layer_types")
     if not isinstance(ratios, list) and isinstance(kinds, list):
-        given = keys.config.get("compress_rates")
-        rate_of = {**_COMPRESS_RATES, **(given if isinstance(given, Mapping) else {})}
+        compress_rates = keys.config.get("compress_rates")
+        rate_of = {**_COMPRESS_RATES, **(compress_rates if isinstance(compress_rates, Mapping) else {})}
         ratios = [rate_of.get(kind, 0) for kind in kinds]
-    if not isinstance(ratios, list) or len(ratios) < num_layers or not all(isinstance(each, int) for each in ratios):
+    if not isinstance(ratios, list) or len(ratios) < num_layers or not all(isinstance(ratio, int) for ratio in ratios):
         raise CatalogError(f"{keys.where}: compress_ratios = {ratios!r}; must be a list with a number of tokens for "
                            f"each of {num_layers} layers")
-    own = ratios[:num_layers]
-    rates = sorted({each for each in own if each > 1})
+    layer_ratios = ratios[:num_layers]
+    rates = sorted({ratio for ratio in layer_ratios if ratio > 1})
     if len(rates) != 2:
         raise CatalogError(f"{keys.where}: compress_ratios has the ratios {rates}; must be two, that of layers with an "
                            "indexer and a larger one")
-    few, many = own.count(rates[0]), own.count(rates[1])
+    few, many = layer_ratios.count(rates[0]), layer_ratios.count(rates[1])
     return (LayerGroup(few, attention, indexer=indexer, tokens_per_entry=rates[0]),
             LayerGroup(many, attention, tokens_per_entry=rates[1]),
             LayerGroup(num_layers - few - many, attention, tokens_per_entry=0))

@@ -16,12 +16,12 @@ class Keys:
 
     config: Mapping[str, object]
     where: str
-    renamed: Mapping[str, str]  # what the file calls a key -> its usual name, under which it is in `config`
+    renamed: Mapping[str, str]  # the file's name of a key -> its usual name, under which it is in `config`
 
     def integer(self, key: str, default: int | None = None) -> int:
-        """Return the positive integer at `key`, the same in all layers; `default` where it is absent or null."""
+        """Return the positive integer at `key`, the same in all layers; `default` if it is absent or null."""
         value = self.config.get(key)
-        named = next((own for own, usual in self.renamed.items() if usual == key), key)
+        named = next((file_key for file_key, usual in self.renamed.items() if usual == key), key)
         if isinstance(value, list) and value:
             if any(other != value[0] for other in value):
                 raise CatalogError(f"{self.where}: {named} differs from layer to layer, which is not supported")
@@ -41,7 +41,7 @@ class Depth(NamedTuple):
     Parameters
     ----------
     num_layers : all that the config lists [1].
-    num_cached : those with a KV cache; the others have linear attention [1].
+    num_cached : layers with a KV cache; the others have linear attention [1].
     window, num_sliding : the window [tokens], and the layers that have it [1]; zeros without one.
     """
 
@@ -51,7 +51,7 @@ class Depth(NamedTuple):
     num_sliding: int
 
     def groups(self, attention: Attention) -> tuple[LayerGroup, ...]:
-        """Return layers that all have one attention: those that see all tokens, and sliding ones."""
+        """Return layers that all have one attention: first with a view of all tokens, then sliding ones."""
         return (LayerGroup(self.num_cached - self.num_sliding, attention),
                 LayerGroup(self.num_sliding, attention, window=self.window))
 

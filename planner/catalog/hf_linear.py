@@ -38,7 +38,7 @@ def linear_layers(keys: Keys, model_type: str, num_layers: int) -> LayerGroup | 
 
 
 def _num_layers(keys: Keys, model_type: str, num_layers: int) -> int:
-    """Return how many layers are linear: blocks, or those that are listed, or all but one at each interval."""
+    """Return how many layers are linear: blocks, or the listed layers, or all except one at each interval."""
     layer_types = keys.config.get("layer_types")
     listed = keys.config.get("attn_layer_indices" if model_type == "bamba" else "full_attn_idxs")
     if model_type == "nemotron_h":
@@ -78,23 +78,23 @@ def _mamba_1(keys: Keys) -> Mamba1:
 def _kimi_delta_attention(keys: Keys) -> LayerGroup:
     """Return the layers with Kimi delta attention, whose state is in FP32.
 
-    What projects decays has a head's width as its rank, and so has what projects gates unless that is full (Kimi-K3).
+    The projection of decays has a head's width as its rank, as has the projection of gates unless it is full (Kimi-K3).
     """
-    given, kinds = keys.config.get("linear_attn_config"), keys.config.get("layer_types")
-    if not (isinstance(given, Mapping) and "kda_layers" in given) and isinstance(kinds, list):  # GLM-5.3-Flash
-        given = {"kda_layers": [k for k, kind in enumerate(kinds) if kind == "linear_attention"],
-                 "num_heads": keys.config.get("linear_num_key_heads"),
-                 "head_dim": keys.config.get("linear_key_head_dim"),
-                 "short_conv_kernel_size": keys.config.get("linear_conv_kernel_dim", 4),
-                 **(given if isinstance(given, Mapping) else {})}
-    layers = given.get("kda_layers") if isinstance(given, Mapping) else None
-    if not isinstance(given, Mapping) or not isinstance(layers, list):
-        raise CatalogError(f"{keys.where}: linear_attn_config = {given!r}; must have kda_layers, num_heads, head_dim "
+    kda, kinds = keys.config.get("linear_attn_config"), keys.config.get("layer_types")
+    if not (isinstance(kda, Mapping) and "kda_layers" in kda) and isinstance(kinds, list):  # GLM-5.3-Flash
+        kda = {"kda_layers": [k for k, kind in enumerate(kinds) if kind == "linear_attention"],
+               "num_heads": keys.config.get("linear_num_key_heads"),
+               "head_dim": keys.config.get("linear_key_head_dim"),
+               "short_conv_kernel_size": keys.config.get("linear_conv_kernel_dim", 4),
+               **(kda if isinstance(kda, Mapping) else {})}
+    layers = kda.get("kda_layers") if isinstance(kda, Mapping) else None
+    if not isinstance(kda, Mapping) or not isinstance(layers, list):
+        raise CatalogError(f"{keys.where}: linear_attn_config = {kda!r}; must have kda_layers, num_heads, head_dim "
                            "and short_conv_kernel_size; copy it from the model's config.json")
-    own = Keys(given, f"{keys.where}: linear_attn_config", {})
-    heads, width = own.integer("num_heads"), own.integer("head_dim")
+    kda_keys = Keys(kda, f"{keys.where}: linear_attn_config", {})
+    heads, width = kda_keys.integer("num_heads"), kda_keys.integer("head_dim")
     attention: LinearAttention = KimiDelta(
         num_key_heads=heads, num_value_heads=heads, key_head_dim=width, value_head_dim=width,
-        conv_kernel_dim=own.integer("short_conv_kernel_size"), state_bytes_per_element=4, decay_rank=width,
-        gate_rank=0 if given.get("use_full_rank_gate") is True else width)
+        conv_kernel_dim=kda_keys.integer("short_conv_kernel_size"), state_bytes_per_element=4, decay_rank=width,
+        gate_rank=0 if kda.get("use_full_rank_gate") is True else width)
     return LayerGroup(len(layers), attention)

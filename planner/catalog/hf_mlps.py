@@ -26,7 +26,7 @@ def mlps_of(keys: Keys, model_type: str, num_layers: int, num_mlp_layers: int) -
 
 
 def _num_wide_layers(keys: Keys, model_type: str, num_layers: int) -> int:
-    """Return the layers whose dense MLP is twice as wide: those of Gemma 4's small models that share caches."""
+    """Return the layers with a dense MLP of twice the width: layers of Gemma 4's small models that share caches."""
     is_wide = model_type == "gemma4_text" and keys.config.get("use_double_wide_mlp") is True
     return num_sharing(keys, num_layers) if is_wide else 0
 
@@ -52,9 +52,9 @@ def _experts(keys: Keys, model_type: str, num_matrices: int) -> Experts:
     """Return the experts of an MoE layer."""
     count_key, width_key = families.MOE_KEYS[model_type]
     width = keys.integer(width_key)
-    own = keys.integer("shared_expert_intermediate_size", 0)
+    shared_width = keys.integer("shared_expert_intermediate_size", 0)
     shared = (keys.integer("intermediate_size") if model_type in families.BESIDE_MLP
-              else keys.integer("n_shared_experts", 1 if own else 0) * (own or width))
+              else keys.integer("n_shared_experts", 1 if shared_width else 0) * (shared_width or width))
     count, chosen = keys.integer(count_key), keys.integer("num_experts_per_tok")
     if zero := keys.integer("zero_expert_num", 0):  # LongCat's, which return their input, are a share of those chosen
         chosen = max(round(chosen * count / (count + zero)), 1)

@@ -17,7 +17,7 @@ Given = Mapping[str, Any]
 Reader = Callable[[Given], str | None]
 
 
-def method_format(given: Given, where: str) -> str:
+def method_format(config: Given, where: str) -> str:
     """Return the format of all weights that a checkpoint quantises.
 
     Raises
@@ -27,36 +27,36 @@ def method_format(given: Given, where: str) -> str:
     >>> method_format({"quant_method": "auto-round", "bits": 4, "group_size": 128}, "config.json")
     'gptq'
     """
-    method = str(given.get("quant_method", given.get("quant_algo"))).lower().replace("_", "-")
+    method = str(config.get("quant_method", config.get("quant_algo"))).lower().replace("_", "-")
     reader = next((reader for names, reader in READERS if method in names), None)
-    found = None if reader is None else reader(given)
-    if found is not None:
-        return found
-    algorithm = given.get("quant_algo")
+    weight_format = None if reader is None else reader(config)
+    if weight_format is not None:
+        return weight_format
+    algorithm = config.get("quant_algo")
     named = (f"quant_algo = {algorithm!r}" if method.startswith("modelopt")
-             else f"quant_method = {str(given.get('quant_method', algorithm))!r}")
-    named += f" with bits = {given['bits']!r}" if "bits" in given else ""
+             else f"quant_method = {str(config.get('quant_method', algorithm))!r}")
+    named += f" with bits = {config['bits']!r}" if "bits" in config else ""
     raise CatalogError(f"{where}: quantization_config.{named} is not supported; {REMEDY}")
 
 
-def _fp8(given: Given) -> str:
-    return "fp8_block" if given.get("weight_block_size") else "fp8"
+def _fp8(config: Given) -> str:
+    return "fp8_block" if config.get("weight_block_size") else "fp8"
 
 
 def _same(name: str) -> Reader:
     return lambda _: name
 
 
-def _gptq(given: Given) -> str | None:
-    return integers(given.get("bits", 4), given.get("group_size"), "gptq")
+def _gptq(config: Given) -> str | None:
+    return integers(config.get("bits", 4), config.get("group_size"), "gptq")
 
 
-def _awq(given: Given) -> str | None:
-    return integers(given.get("bits", given.get("w_bit", 4)), given.get("group_size", given.get("q_group_size")), "awq")
+def _awq(quant: Given) -> str | None:
+    return integers(quant.get("bits", quant.get("w_bit", 4)), quant.get("group_size", quant.get("q_group_size")), "awq")
 
 
 def integers(bits: Any, group_size: Any, four: str) -> str | None:
-    """Return the format of integer weights beside 16-bit activations; None if nothing multiplies so many bits.
+    """Return the format of integer weights beside 16-bit activations; None if no kernel multiplies `bits` bits.
 
     Parameters
     ----------
@@ -67,26 +67,26 @@ def integers(bits: Any, group_size: Any, four: str) -> str | None:
     return "w8a16" if bits == 8 else None
 
 
-def _auto_round(given: Given) -> str | None:
+def _auto_round(config: Given) -> str | None:
     """AutoRound's weights, which engines run by the kernels of the method that they are packed for."""
-    kind, bits = str(given.get("data_type", "int")), given.get("bits")
+    kind, bits = str(config.get("data_type", "int")), config.get("bits")
     if kind.startswith(("mx", "nv")):
         return {("mx", 4): "mxfp4", ("mx", 8): "mxfp8", ("nv", 4): "nvfp4"}.get((kind[:2], bits or 0))
     if kind.startswith("fp"):
         return "fp8" if bits == 8 else None
-    packing = str(given.get("packing_format", given.get("backend", "")))
-    return integers(bits, given.get("group_size"), "awq" if "awq" in packing else "gptq")
+    packing = str(config.get("packing_format", config.get("backend", "")))
+    return integers(bits, config.get("group_size"), "awq" if "awq" in packing else "gptq")
 
 
-def _modelopt(given: Given) -> str | None:
-    return ALGORITHMS.get(str(given.get("quant_algo")).upper())
+def _modelopt(config: Given) -> str | None:
+    return ALGORITHMS.get(str(config.get("quant_algo")).upper())
 
 
-def _compressed_tensors(given: Given) -> str | None:
-    groups = given.get("config_groups")
-    found = (group_format(group, str(group.get("format") or given.get("format")))
-             for group in (groups.values() if isinstance(groups, Mapping) else ()))
-    return next(filter(None, found), None)
+def _compressed_tensors(config: Given) -> str | None:
+    groups = config.get("config_groups")
+    group_formats = (group_format(group, str(group.get("format") or config.get("format")))
+                     for group in (groups.values() if isinstance(groups, Mapping) else ()))
+    return next(filter(None, group_formats), None)
 
 
 def group_format(group: Given, named: str) -> str | None:
@@ -102,8 +102,8 @@ def group_format(group: Given, named: str) -> str | None:
     return {(8, "int"): "int8" if group.get("input_activations") else "w8a16"}.get(kind)
 
 
-def _quark(given: Given) -> str | None:
-    return quark_format(given.get("global_quant_config"))
+def _quark(config: Given) -> str | None:
+    return quark_format(config.get("global_quant_config"))
 
 
 def quark_format(part: Any) -> str | None:
@@ -125,19 +125,19 @@ def quark_format(part: Any) -> str | None:
     return ("int8" if part.get("input_tensors") else "w8a16") if kind.removeprefix("u") == "int8" else None
 
 
-def _bitsandbytes(given: Given) -> str | None:
-    if given.get("load_in_8bit", given.get("_load_in_8bit")):
+def _bitsandbytes(config: Given) -> str | None:
+    if config.get("load_in_8bit", config.get("_load_in_8bit")):
         return "int8"
-    return "bnb-4bit" if given.get("load_in_4bit", given.get("_load_in_4bit", True)) else None
+    return "bnb-4bit" if config.get("load_in_4bit", config.get("_load_in_4bit", True)) else None
 
 
-def _torchao(given: Given) -> str | None:
-    kind = str(given.get("quant_type")).lower().replace("_", "")
+def _torchao(config: Given) -> str | None:
+    kind = str(config.get("quant_type")).lower().replace("_", "")
     return next((name for words, name in _TORCHAO if words in kind), None)
 
 
-def _hqq(given: Given) -> str | None:
-    weights = (given.get("quant_config") or given).get("weight_quant_params")
+def _hqq(config: Given) -> str | None:
+    weights = (config.get("quant_config") or config).get("weight_quant_params")
     return integers(weights.get("nbits"), weights.get("group_size"), "int4") if isinstance(weights, Mapping) else None
 
 

@@ -69,7 +69,7 @@ def sliced(gpu: Gpu, profile: str, slices: Mapping[str, Slice]) -> Gpu:
 
     Peaks and the power limit go by the share of the multiprocessors, memory and its bandwidth by the share of the
     memory. The link to the host, idle power and the price are divided by the instances that a GPU holds. Kernels are
-    those of the GPU: nobody measured them on the slice.
+    the GPU's own: there are no measurements of slices.
 
     Raises
     ------
@@ -78,25 +78,25 @@ def sliced(gpu: Gpu, profile: str, slices: Mapping[str, Slice]) -> Gpu:
     if profile not in slices:
         known = f"its profiles are {', '.join(slices)}" if slices else "the catalog has no MIG profiles of this GPU"
         raise CatalogError(f"{gpu.name} has no MIG profile {profile!r}; {known}")
-    own = slices[profile]
-    capacity = own.memory_share if own.memory_bytes is None else own.memory_bytes / gpu.hbm_capacity_bytes
-    factors = dict.fromkeys(("host_bandwidth_bytes_per_s", "idle_w", "price_usd_per_hour"), 1.0 / own.instances)
-    factors |= {"hbm_bandwidth_bytes_per_s": own.memory_share, "hbm_capacity_bytes": min(capacity, 1.0),
-                "tdp_w": own.compute_share}
+    slice_ = slices[profile]
+    capacity = slice_.memory_share if slice_.memory_bytes is None else slice_.memory_bytes / gpu.hbm_capacity_bytes
+    factors = dict.fromkeys(("host_bandwidth_bytes_per_s", "idle_w", "price_usd_per_hour"), 1.0 / slice_.instances)
+    factors |= {"hbm_bandwidth_bytes_per_s": slice_.memory_share, "hbm_capacity_bytes": min(capacity, 1.0),
+                "tdp_w": slice_.compute_share}
     values = {field: getattr(gpu, field) * factor for field, factor in factors.items()}
-    factors |= {f"flops_per_s.{precision}": own.compute_share for precision in gpu.flops_per_s}
+    factors |= {f"flops_per_s.{precision}": slice_.compute_share for precision in gpu.flops_per_s}
     if gpu.multiprocessors:
-        values["multiprocessors"] = float(own.multiprocessors)
-        factors["multiprocessors"] = own.multiprocessors / gpu.multiprocessors
+        values["multiprocessors"] = float(slice_.multiprocessors)
+        factors["multiprocessors"] = slice_.multiprocessors / gpu.multiprocessors
     factors["gpus_per_node"] = 1.0 / gpu.gpus_per_node
     return replace(
         gpu, name=f"{gpu.name}{SEPARATOR}{profile}", aliases=(), gpus_per_node=1, slice_of=gpu.name,
-        instances=own.instances, **values,
-        flops_per_s={precision: peak * own.compute_share for precision, peak in gpu.flops_per_s.items()},
-        provenance={field: _part(number, factors[field], gpu.name, own) if field in factors else number
+        instances=slice_.instances, **values,
+        flops_per_s={precision: peak * slice_.compute_share for precision, peak in gpu.flops_per_s.items()},
+        provenance={field: _part(number, factors[field], gpu.name, slice_) if field in factors else number
                     for field, number in gpu.provenance.items()})
 
 
-def _part(number: Quantity, factor: float, gpu: str, own: Slice) -> Quantity:
-    return replace(number, value=number.value * factor, date=own.date, note=own.note,
-                   source=f"{factor:.4g} of {gpu}'s, by {own.source}")
+def _part(number: Quantity, factor: float, gpu: str, slice_: Slice) -> Quantity:
+    return replace(number, value=number.value * factor, date=slice_.date, note=slice_.note,
+                   source=f"{factor:.4g} of {gpu}'s, by {slice_.source}")

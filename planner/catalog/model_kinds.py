@@ -51,6 +51,6 @@ def stated_kind(config: Mapping[str, object]) -> str | None:
     'a reranker or classifier'
     """
     listed = config.get("architectures")
-    classes = [str(each) for each in listed] if isinstance(listed, list) else []
-    by_class = (kind for ending, kind in CLASSES.items() if any(each.endswith(ending) for each in classes))
+    classes = [str(class_name) for class_name in listed] if isinstance(listed, list) else []
+    by_class = (kind for ending, kind in CLASSES.items() if any(class_name.endswith(ending) for class_name in classes))
     return TYPES.get(str(config.get("model_type"))) or next(by_class, None)

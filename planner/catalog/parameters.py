@@ -1,4 +1,4 @@
-"""How many parameters a model has, by what they are for; each kind of layer says its own."""
+"""How many parameters a model has, by their purpose; each kind of layer has its own count."""
 
 from planner.catalog.architecture import Architecture
 from planner.catalog.layers.dense_gemm import Gemm, over_groups
@@ -18,7 +18,7 @@ def attention_gemms(arch: Architecture, tensor_parallel_size: int) -> tuple[Gemm
 
 
 def mlp_gemms(arch: Architecture, tensor_parallel_size: int) -> tuple[Gemm, ...]:
-    """The dense products of MLPs on one rank over all layers: dense ones, then what is beside routed experts."""
+    """The dense products of MLPs on one rank over all layers: dense MLPs, then those beside routed experts."""
     return tuple(gemm for group in arch.mlps for gemm in over_groups(
         [(group.count, group.mlp.projections(arch.hidden_size, tensor_parallel_size))]))
 
@@ -29,7 +29,7 @@ def compressor_parameters(arch: Architecture) -> int:
 
 
 def mixing_width(arch: Architecture) -> int:
-    """Return what the residual streams are projected to before each half of a layer; 0 where there is one [1].
+    """Return the width of the projection of residual streams before each half of a layer; 0 with one stream [1].
 
     One weight for each stream read, one for each written, and a matrix from streams to streams.
 
@@ -39,12 +39,12 @@ def mixing_width(arch: Architecture) -> int:
 
 
 def mixing_parameters(arch: Architecture) -> int:
-    """Parameters of all halves' mixing of residual streams, which every rank has; 0 where there is one stream."""
+    """Parameters of all halves' mixing of residual streams, which every rank has; 0 with one stream."""
     return arch.num_halves * arch.num_residual_streams * arch.hidden_size * mixing_width(arch)
 
 
 def embedding_parameters(arch: Architecture) -> int:
-    """Parameters of the input embeddings and the LM head, counted once where they are tied.
+    """Parameters of the input embeddings and the LM head, counted once if they are tied.
 
     >>> from planner.catalog.catalog_files import load_model
     >>> embedding_parameters(load_model("llama-3.1-8b"))
@@ -66,7 +66,7 @@ def per_layer_embeddings(arch: Architecture) -> int:
 
 
 def per_layer_parameters(arch: Architecture) -> int:
-    """Parameters of what makes layers' own inputs and adds them: 3 · layers · hidden_size · width; 0 without them.
+    """Parameters of the layers' own inputs and their addition: 3 · layers · hidden_size · width; 0 without them.
 
     A gate and a projection back in each layer, and one projection to the inputs of all.
 
@@ -90,7 +90,7 @@ def num_parameters(arch: Architecture) -> int:
 def num_active_parameters(arch: Architecture) -> int:
     """Parameters that one token is multiplied with: its experts only, the LM head, not the embedding look-up.
 
-    Publishers who count the embedding table too (Qwen) state vocab_size · hidden_size more.
+    Publishers that count the embedding table too (Qwen) state vocab_size · hidden_size more.
 
     >>> from planner.catalog.catalog_files import load_model
     >>> round(num_active_parameters(load_model("gpt-oss-120b")) / 1e9, 1)

@@ -1,4 +1,4 @@
-"""Numbers, texts and dates of the catalog's files: read, checked, each number with where it comes from."""
+"""Numbers, texts and dates of the catalog's files: read, checked, each number with its source."""
 
 import math
 import re
@@ -11,7 +11,7 @@ from planner.errors import CatalogError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
-    """One number of the catalog and where it comes from.
+    """One number of the catalog and its source.
 
     Parameters
     ----------
@@ -19,7 +19,7 @@ class Quantity:
     source : document, list or measurement.
     date : of the source, yyyy-mm.
     dense : for FLOP/s, that the number is without structured sparsity.
-    note : what differs from other sources; "" where nothing does.
+    note : differences from other sources; "" without any.
     """
 
     value: float
@@ -35,7 +35,7 @@ def quantity_of(table: Mapping[str, object], key: str, unit: str, path: Path) ->
 
     Parameters
     ----------
-    table, key : where it stands, as `key = {value = ..., unit = ..., source = ..., date = ...}`.
+    table, key : its place, as `key = {value = ..., unit = ..., source = ..., date = ...}`.
     unit : that it must have.
     path : the file, which errors name.
 
@@ -43,20 +43,20 @@ def quantity_of(table: Mapping[str, object], key: str, unit: str, path: Path) ->
     ------
     CatalogError : it is missing, not positive, in another unit, or without source or date.
     """
-    given = table.get(key)
-    if not isinstance(given, dict):
+    entry = table.get(key)
+    if not isinstance(entry, dict):
         raise CatalogError(f"{path}: {key} is missing; write {key} = {{value = ..., unit = {unit!r}, source = ..., "
                            "date = ...}")
-    value = given.get("value")
+    value = entry.get("value")
     free = key in ("price", "idle_power")  # owned machines cost no rent
     if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) \
             or value < 0 or (value == 0 and not free):
         raise CatalogError(f"{path}: {key}.value = {value!r}; must be a positive number")
-    if given.get("unit") != unit:
-        raise CatalogError(f"{path}: {key}.unit = {given.get('unit')!r}; must be {unit!r}")
-    return Quantity(value=float(value), unit=unit, source=text_of(given, "source", path, f"{key}."),
-                    date=date_of(given, path, f"{key}."), dense=given.get("dense") is True,
-                    note=str(given.get("note", "")))
+    if entry.get("unit") != unit:
+        raise CatalogError(f"{path}: {key}.unit = {entry.get('unit')!r}; must be {unit!r}")
+    return Quantity(value=float(value), unit=unit, source=text_of(entry, "source", path, f"{key}."),
+                    date=date_of(entry, path, f"{key}."), dense=entry.get("dense") is True,
+                    note=str(entry.get("note", "")))
 
 
 def text_of(table: Mapping[str, object], key: str, path: Path, prefix: str = "") -> str:
@@ -64,7 +64,7 @@ def text_of(table: Mapping[str, object], key: str, path: Path, prefix: str = "")
 
     Raises
     ------
-    CatalogError : it is missing, empty or no text; `prefix` is of what it belongs to.
+    CatalogError : it is missing, empty or no text; `prefix` names its table.
     """
     value = table.get(key)
     if not isinstance(value, str) or not value.strip():

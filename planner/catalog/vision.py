@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from planner.errors import CatalogError
 
-# What configs call a size: Qwen-VL, SigLIP and CLIP, Llama 4, Kimi's MoonViT, InternVL.
+# The configs' names of a size: Qwen-VL, SigLIP and CLIP, Llama 4, Kimi's MoonViT, InternVL.
 LAYERS = ("depth", "num_hidden_layers", "vt_num_hidden_layers")
 WIDTHS = ("embed_dim", "vt_hidden_size", "hidden_size")  # Qwen2-VL's hidden_size is the language model's
 MLPS = ("intermediate_size", "vt_intermediate_size")
@@ -14,7 +14,7 @@ MERGES = ("spatial_merge_size", "merge_kernel_size", "pooling_kernel_size")
 MLP_RATIO = "mlp_ratio"  # Qwen2-VL gives the MLP's width over the hidden size
 FULL_LAYERS = "fullatt_block_indexes"  # of Qwen2.5-VL
 GATED = ("qwen2_5", "pixtral", "gemma4_vision")  # model types whose MLP has three matrices
-WITH_VIDEOS = ("gemma4_vision", "intern")  # model types that encode videos, too; so do all with patches over time
+WITH_VIDEOS = ("gemma4_vision", "intern")  # model types that encode videos, too, as all with patches over time do
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class Vision:
     num_layers, hidden_size, mlp_width, num_heads : of its transformer [1].
     num_matrices : of its MLP: 3 if it is gated, else 2 [1].
     patches_per_token : patches that become one token of the language model [1].
-    tile_tokens : tokens of an image or of a tile of it, where all have one size (SigLIP, CLIP, Llama 4); 0 where images
+    tile_tokens : tokens of an image or of a tile of it, if all have one size (SigLIP, CLIP, Llama 4); 0 if images
         keep theirs [tokens].
     num_full_layers : layers whose attention is over all patches of an image or tile; the others have small windows [1].
     has_videos : whether engines encode videos with it.
@@ -79,7 +79,7 @@ def vision_of(config: Mapping[str, object], where: str) -> Vision | None:
 
 
 def left_out(config: Mapping[str, object], vision: Vision | None) -> tuple[str, ...]:
-    """Return the encoders that a config names and nobody can compute: "vision" without its sizes, and "audio"."""
+    """Return the encoders of a config that cannot be computed: "vision" if its sizes are not given, and "audio"."""
     named = {"vision": vision is None and config.get("vision_config"), "audio": config.get("audio_config")}
     return tuple(name for name, stated in named.items() if isinstance(stated, Mapping) and stated)
 

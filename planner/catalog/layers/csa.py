@@ -8,7 +8,7 @@ from planner.catalog.layers.indexers import unranked
 from planner.catalog.layers.layer_group import Attention, LayerGroup, undivided_heads
 
 SCALED_TOGETHER = 64  # values of an FP8 entry that share an 8-bit scale
-COMPRESSOR_BYTES_PER_ELEMENT = 4  # engines keep in FP32 what compressors have not made entries of
+COMPRESSOR_BYTES_PER_ELEMENT = 4  # engines keep values in FP32 until compressors have made entries of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class Csa(Attention):
     num_heads, head_dim : of the query; an entry has the width of a head [1].
     qk_rope_head_dim : rotary part of an entry [1].
     q_lora_rank : rank of the query's projection [1].
-    o_groups, o_lora_rank : groups of heads whose outputs are projected by themselves, and to what rank [1].
+    o_groups, o_lora_rank : groups of heads whose outputs are projected by themselves, and their rank [1].
     window : last tokens that every layer reads as they are [tokens].
     is_sparse : whether prompts run the kernel that multiplies chosen entries.
     """
@@ -42,7 +42,7 @@ class Csa(Attention):
     def projections(self, group: LayerGroup, hidden: int, ranks: int) -> tuple[Gemm, ...]:
         """Return the query's down-projection and the entry in one, the queries, and the output, by groups of heads.
 
-        Then the indexer, and what compressors make entries of, values and gates in one.
+        Then the indexer, and the compressors' projections, values and gates in one.
         """
         heads, groups = -(-self.num_heads // ranks), -(-self.o_groups // ranks)
         indexer = group.indexer.projections(hidden, self.q_lora_rank) if group.indexer else ()
@@ -92,7 +92,7 @@ class Csa(Attention):
         return len(compressor_widths(group))
 
     def fault(self, group: LayerGroup) -> str | None:
-        """Return whether groups divide the heads, and the queries have what they come from."""
+        """Return whether groups divide the heads, and the queries have their projection."""
         if self.num_heads % self.o_groups:
             return f"o_groups = {self.o_groups} must divide num_attention_heads = {self.num_heads}"
         return None if self.q_lora_rank or group.indexer is None else unranked(group.indexer)
@@ -103,7 +103,7 @@ class Csa(Attention):
 
 
 def compressor_widths(group: LayerGroup) -> tuple[int, ...]:
-    """Return what the compressors of a layer project a token to; none where it has the window alone [1].
+    """Return the widths of the compressors' projections of a layer; none if it has the window alone [1].
 
     An entry is a mean of its tokens' values, weighted by their gates: two projections of a head's width. Where an
     indexer chooses, entries overlap, which takes both twice, and its keys are compressed in the same way.

@@ -13,8 +13,8 @@ class Gemm:
     name : vLLM's name of the module.
     n, k : output and input features on one GPU [1].
     count : layers that have it [1].
-    part : "attention", "linear" (linear attention) or "mlp", of which a checkpoint may have each in a format of its
-        own; "kept": what it keeps in 16 bit; "unquantized": what is in 16 bit in memory whatever the format.
+    part : "attention", "linear" (linear attention) or "mlp", for which a checkpoint may have different formats;
+        "kept": 16 bit in the checkpoint; "unquantized": 16 bit in memory for any format.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Gemm:
 
 
 def over_groups(groups: Iterable[tuple[int, Iterable[Gemm]]]) -> tuple[Gemm, ...]:
-    """Return the products of groups of layers, equal ones as one, those of a name together in order of the first.
+    """Return the products of groups of layers, equal ones as one, products of a name together in order of the first.
 
     Parameters
     ----------

@@ -39,7 +39,7 @@ class Gqa(Attention):
                 Gemm("o_proj", hidden, self.head_dim * heads, 1, "attention"))
 
     def kv_bytes(self, kv_bytes_per_element: float, ranks: int) -> float:
-        """Return the keys and values of one token; a KV head is on several ranks where there are more [bytes]."""
+        """Return the keys and values of one token; a KV head is on several ranks if ranks outnumber heads [bytes]."""
         return 2 * -(-self.num_kv_heads // ranks) * self.head_dim * kv_bytes_per_element
 
     def flops_per_pair(self, *, is_decode: bool) -> float:

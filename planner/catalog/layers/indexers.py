@@ -74,7 +74,7 @@ class BlockIndexer(Indexer):
 
     @property
     def least_block_tokens(self) -> int:
-        """Tokens that a block of the KV cache must have at least: what is chosen together [tokens]."""
+        """Least tokens of a block of the KV cache: the tokens that are chosen together [tokens]."""
         return 128
 
     def projections(self, hidden: int, query_rank: int) -> tuple[Gemm, ...]:

@@ -20,10 +20,10 @@ class Mla(Attention):
     ----------
     num_heads : of the query [1].
     num_kv_heads, head_dim : as the config has them, for the size of activations [1].
-    q_lora_rank : rank of the query's projection, 0 where the query is not compressed [1].
+    q_lora_rank : rank of the query's projection, 0 if the query is not compressed [1].
     kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim : as in the config [1].
     has_output_gate : whether the output has a gate, with a projection of its own.
-    is_sparse : whether queries attend to what an indexer chose, so that prompts too multiply the latent itself.
+    is_sparse : whether queries attend to an indexer's choice, so that prompts too multiply the latent itself.
     """
 
     num_heads: int
@@ -59,7 +59,7 @@ class Mla(Attention):
     def kv_bytes(self, kv_bytes_per_element: float, ranks: int) -> float:
         """Return the latent of one token, which every rank has [bytes].
 
-        A sparse FP8 latent has a scale for every 128 values besides, and its rotary part in 16 bit (vLLM's
+        A sparse FP8 latent also has a scale for every 128 values, and its rotary part in 16 bit (vLLM's
         `fp8_ds_mla`).
         """
         if self.is_sparse and kv_bytes_per_element == 1:
@@ -86,10 +86,10 @@ class Mla(Attention):
         return undivided_heads("attention", self.num_heads, self.num_kv_heads, ranks)
 
     def fault(self, group: LayerGroup) -> str | None:
-        """Return whether an indexer's queries have what they come from."""
+        """Return whether an indexer's queries have their projection."""
         return None if self.q_lora_rank or group.indexer is None else unranked(group.indexer)
 
     def drafting_layer(self, groups: Sequence[LayerGroup], *, keeps_indexer: bool) -> LayerGroup:
-        """Return one layer that drafts tokens, dense where it has no indexer."""
+        """Return one layer that drafts tokens, dense if it has no indexer."""
         layer = Attention.drafting_layer(self, groups, keeps_indexer=keeps_indexer)
         return layer if keeps_indexer else replace(layer, attention=replace(self, is_sparse=False))

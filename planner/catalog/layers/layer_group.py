@@ -1,4 +1,4 @@
-"""Groups of equal layers, and what an attention of any kind says of one layer."""
+"""Groups of equal layers, and the properties of one layer by its kind of attention."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -9,9 +9,9 @@ from planner.catalog.layers.indexers import Indexer
 
 
 class Attention(ABC):
-    """An attention: its shapes, and what follows from them for one layer.
+    """An attention: its shapes, and the properties of one layer that follow from them.
 
-    What the methods here return holds for most kinds; a kind overrides what differs.
+    The methods here hold for most kinds; a kind overrides the others.
     """
 
     __slots__ = ()
@@ -31,12 +31,12 @@ class Attention(ABC):
 
     def state_bytes(self, groups: Sequence["LayerGroup"], kv_bytes_per_element: float, ranks: int,
                     stages: int) -> int:
-        """Return what a sequence of any length keeps of all these layers on the GPU with the most of it [bytes]."""
+        """Return the state of a sequence of any length for all these layers on the GPU with the most of it [bytes]."""
         return 0
 
     @property
     def recent_entries(self) -> int:
-        """Entries that a query reads besides those of the context, whatever its length [1]."""
+        """Entries that a query reads beside its context's, the same for any length [1]."""
         return 0
 
     def flops_per_pair(self, *, is_decode: bool) -> float:
@@ -50,7 +50,7 @@ class Attention(ABC):
 
     @property
     def rotary_width(self) -> int:
-        """Elements of a token that a rotary kernel of their own turns; 0 where it is taken as its launch alone [1]."""
+        """Elements of a token that a separate rotary kernel turns; 0 if it is counted by its launch alone [1]."""
         return 0
 
     @property
@@ -64,15 +64,15 @@ class Attention(ABC):
         return False
 
     def undivided(self, ranks: int) -> tuple[str, int] | None:
-        """Return what no engine divides over so many ranks, in words and in number; None where all can be divided."""
+        """Return the size that no engine divides over the ranks, in words and in number; None if all can be divided."""
         return None
 
     def num_small_kernels(self, group: "LayerGroup") -> int:
-        """Return the kernels as small as a norm that one layer has besides norms and rotary embedding [1]."""
+        """Return the number of other kernels of a norm's size, without norms and rotary embedding, of one layer [1]."""
         return 0
 
     def fault(self, group: "LayerGroup") -> str | None:
-        """Return what contradicts itself in the shapes; None where nothing does."""
+        """Return the contradiction in the shapes; None without one."""
         return None
 
     def drafting_layer(self, groups: Sequence["LayerGroup"], *, keeps_indexer: bool) -> "LayerGroup":
@@ -95,11 +95,11 @@ class LayerGroup:
     ----------
     count : layers [1].
     attention : of each.
-    window : tokens that a sliding layer sees at most, 0 where it sees all [tokens]; Llama 4's chunks count as such.
-    indexer : what chooses the entries that a query attends to, None without one.
-    reuses_choice : whether the layer attends to what an earlier layer's indexer chose, and runs none.
+    window : tokens that a sliding layer sees at most, 0 if it sees all [tokens]; Llama 4's chunks count as such.
+    indexer : chooses the entries that a query attends to, None without one.
+    reuses_choice : whether the layer attends to the choice of an earlier layer's indexer, and runs none.
     shares_cache : whether the layer reads the KV cache of an earlier one, and keeps none (Gemma 4's E2B and E4B).
-    tokens_per_entry : tokens that one entry of the cache stands for, 0 where the cache has the recent ones alone
+    tokens_per_entry : tokens in one entry of the cache, 0 if the cache has the recent ones alone
         [tokens].
     """
 

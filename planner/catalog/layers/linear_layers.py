@@ -12,12 +12,12 @@ CONV_STATE_BYTES_PER_ELEMENT = 2  # engines keep the convolution's last inputs i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearAttention(Attention):
-    """What kinds of linear attention have in common.
+    """The common part of all kinds of linear attention.
 
     Parameters
     ----------
     num_key_heads, num_value_heads, key_head_dim, value_head_dim, conv_kernel_dim : their shapes [1].
-    state_bytes_per_element : of the recurrent state, 4 where the config asks for FP32 [B].
+    state_bytes_per_element : of the recurrent state, 4 if the config asks for FP32 [B].
     decay_rank, gate_rank : ranks of the projections to decays and output gates, 0 where a gate's is full [1].
     """
 
@@ -48,9 +48,9 @@ class LinearAttention(Attention):
         return self.num_value_heads * self.value_head_dim
 
     def projections(self, group: LayerGroup, hidden: int, ranks: int) -> tuple[Gemm, ...]:
-        """Return query, key, value and gate in one; scalars and what has a low rank, in 16 bit; then the output.
+        """Return query, key, value and gate in one; scalars and low-rank projections, in 16 bit; then the output.
 
-        What goes to a low rank is on every rank in full. The convolution and the norms are left out.
+        Low-rank projections are on every rank in full. The convolution and the norms are left out.
 
         Source: Yang et al., Gated Delta Networks, 2024; Kimi Linear, 2025; transformers' `modeling_qwen3_next.py`.
         """

@@ -1,4 +1,4 @@
-"""MLPs: dense ones, and routed experts with what goes with them."""
+"""MLPs: dense ones, and routed experts with their router and shared experts."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from planner.catalog.layers.dense_gemm import Gemm
 
 
 class Mlp(ABC):
-    """What a dense MLP and routed experts have in common."""
+    """The common part of dense MLPs and routed experts."""
 
     __slots__ = ()
 
@@ -18,14 +18,14 @@ class Mlp(ABC):
     @property
     @abstractmethod
     def activated_width(self) -> int:
-        """Elements of a token that a kernel of its own activates; 0 where none does [1]."""
+        """Elements of a token that a separate kernel activates; 0 without one [1]."""
 
     @abstractmethod
     def activation_width(self, hidden: int, ranks: int) -> float:
         """Return the elements that a token has in the MLP on one GPU [1]."""
 
     def fault(self) -> str | None:
-        """Return what contradicts itself in the shapes; None where nothing does."""
+        """Return the contradiction in the shapes; None without one."""
         return None
 
 
@@ -82,7 +82,7 @@ class Experts(Mlp):
     num_matrices: int
 
     def input_width(self, hidden: int) -> int:
-        """Return the width of what routed experts multiply: the hidden state, or a latent [1]."""
+        """Return the width of the routed experts' input: the hidden state, or a latent [1]."""
         return self.latent_width or hidden
 
     def expert_parameters(self, hidden: int) -> int:
@@ -116,7 +116,7 @@ class Experts(Mlp):
         return self.num_matrices * self.shared_width
 
     def activation_width(self, hidden: int, ranks: int) -> float:
-        """Return input and output of each visited expert, its gate, up and product, and those of shared ones [1]."""
+        """Return input and output of each visited expert, its gate, up and product; the same of shared experts [1]."""
         routed = self.num_experts_per_tok * (2 * hidden + 3 * self.width / ranks)
         return routed + 3 * self.shared_width / ranks
 
