@@ -1,1 +1,1 @@
-"""Policies, routers and autoscalers: the types, the built-in ones, and those in a user's file."""
+"""Policies, routers and autoscalers: the types, the built-in ones, and the ones of a user's file."""

@@ -10,7 +10,7 @@ from planner.policies.functions import check_function
 
 
 class FleetLoad(NamedTuple):
-    """What an autoscaler reads: scalars of the replicas that serve or start."""
+    """The values that an autoscaler reads: scalars of the replicas that serve or start."""
 
     now_s: float
     num_replicas: int  # replicas that serve or start, without draining replicas

@@ -72,14 +72,14 @@ def plan_sglang(s: StepState) -> StepPlan:
     does not fit shuts the queue until one leaves, a prompt is cut, or a batch becomes the running one. Output limit:
     the trace's `max_output_tokens`, as far as context and KV cache allow. A retracted request waits behind all others.
     Prefixes are in a radix tree (`planner.loop.memory.radix`). In a pipeline, each batch has its share of
-    `max_num_seqs` (`pp_max_micro_batch_size`). Releases up to 0.5.16 (`--engine-version`): who has ended counts as
+    `max_num_seqs` (`pp_max_micro_batch_size`). Releases up to 0.5.16 (`--engine-version`): an ended request counts as
     running until a decode step is composed. Sources: sglang/srt/managers/scheduler.py (`get_next_batch_to_run`,
     `get_new_batch_prefill`, `update_running_batch`), schedule_policy.py (`PrefillAdder`), schedule_batch.py
     (`retract_decode`), mem_cache/radix_cache.py.
 
     Approximate: with KV tiers or a pipeline, prefixes are cached block by block as in vLLM. Of
-    `--schedule-policy`, random, dfs-weight, hrrn, shortest-prefill-first and routing-key are not modelled, nor is
-    ignore_eos.
+    `--schedule-policy`, random, dfs-weight, hrrn, shortest-prefill-first and routing-key are not modelled. The engine's
+    rule for ignore_eos is not modelled either.
     """
     return StepPlan(NO_LIMIT, NO_LIMIT, NO_LIMIT, PROMPTS_ALONE)
 
@@ -98,7 +98,7 @@ def plan_trtllm(s: StepState) -> StepPlan:
     (`PyMicroBatchScheduler`, `GuaranteedNoEvictPolicy`, `MaxUtilizationPolicy`), which follow
     cpp/tensorrt_llm/batch_manager/capacityScheduler.cpp and microBatchScheduler.cpp.
 
-    Approximate: under MAX_UTILIZATION, a prompt that was passed over for lack of budget does not preempt those that
+    Approximate: under MAX_UTILIZATION, a prompt that was passed over for lack of budget does not preempt requests that
     passed it. A request does not wait for blocks of its prefix that another request is computing.
     """
     return StepPlan(NO_LIMIT, NO_LIMIT, NO_LIMIT, DECODES_FIRST)

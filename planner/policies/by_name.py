@@ -78,7 +78,7 @@ def _import_file(kind: str, path: Path) -> ModuleType:
     try:
         with users_code():
             spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # whatever a user's file does
+    except (Exception, SystemExit) as error:  # a user's file may raise anything
         line = failing_line(str(spec.origin), error)
         raise PolicyError(f"{kind} file {path}{'' if line is None else f' line {line}'}: {said(error)}") from error
     return module

@@ -1,4 +1,4 @@
-"""Checks of functions that users write, and the file and line where one failed."""
+"""Checks of users' functions, and the file and line of a failure."""
 
 import contextlib
 import inspect
@@ -12,7 +12,7 @@ from planner.errors import PlannerError, PolicyError
 
 
 def check_function(owner: str, field: str, function: Any, takes: tuple[str, ...]) -> None:
-    """Raise an error unless a field is a plain function of so many arguments.
+    """Raise an error unless a field is a plain function of as many arguments as `takes`.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def where(function: Callable[..., Any]) -> str:
 
 
 def failing_place(function: Callable[..., Any], error: BaseException) -> str:
-    """Return the file and line at which a function failed, or those of the function where the error does not tell."""
+    """Return the file and line at which a function failed, or the function's own if the error does not tell."""
     path = function.__code__.co_filename
     line = failing_line(path, error)
     return where(function) if line is None else f"{path}:{line}"

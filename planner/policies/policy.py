@@ -13,11 +13,11 @@ from planner.schema import Term
 IN_ORDER, DECODES_FIRST, PROMPTS_FIRST, PROMPTS_ALONE = range(4)
 
 NO_LIMIT = 2**62
-CONTEXT_KEPT_FREE = 6  # where admission promises a share: no prompt is taken that leaves so few tokens of the context
+CONTEXT_KEPT_FREE = 6  # tokens of the context that no admitted prompt may take, if admission promises a share
 
 
 class StepState(NamedTuple):
-    """What a policy reads to plan a step: scalars. The length of future output is not among them."""
+    """The values that a policy reads to plan a step: scalars. The length of future output is not among them."""
 
     now_s: float
     num_running: int  # requests admitted and not finished

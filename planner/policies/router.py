@@ -8,7 +8,7 @@ from planner.policies.functions import check_choice, check_function
 
 
 class ReplicaLoad(NamedTuple):
-    """What a router reads of one replica when it places a request: scalars.
+    """The values that a router reads of one replica when it places a request: scalars.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class Router:
     score : pure function from `ReplicaLoad` to a number. It is compiled: only numbers, comparisons and arithmetic. Of
         equal replicas, the router takes the replica that was sent a request the longest ago.
     num_choices : number of replicas that are drawn at random and compared; 0 compares all.
-    takes_turns : whether replicas take turns, whatever their scores.
+    takes_turns : whether replicas take turns, for any scores.
     is_sticky : whether a session stays with the replica of its first request.
 
     Raises
