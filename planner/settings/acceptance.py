@@ -12,7 +12,7 @@ LENGTH = "length:"  # precedes vLLM's "Mean acceptance length"
 HALVINGS = 60  # of an interval in [0, 1]: beyond the precision of a float
 
 
-def cumulative_acceptance(given: str, num_speculative_tokens: int) -> tuple[float, ...]:
+def cumulative_acceptance(text: str, num_speculative_tokens: int) -> tuple[float, ...]:
     """Return the chance that a draft's first j tokens are all accepted, for j from 1 to k.
 
     Several numbers are vLLM's "Per-position acceptance rate": the share of all drafts whose j-th token was accepted.
@@ -34,21 +34,21 @@ def cumulative_acceptance(given: str, num_speculative_tokens: int) -> tuple[floa
     ------
     UsageError : a part is no number in [0, 1], rates rise, there are fewer than k, or a length is not in [1, 1 + k].
     """
-    if str(given).startswith(LENGTH):
-        return _of_length(given, num_speculative_tokens)
-    parts = str(given).split(",")
-    if len(parts) == 1 and (length := _number(given, given)) > 1.0:
-        raise UsageError(f"{OPTION} {given}: {length:g} is outside [0, 1]; give a share of the drafts (0.7 for 70 %), "
+    if str(text).startswith(LENGTH):
+        return _of_length(text, num_speculative_tokens)
+    parts = str(text).split(",")
+    if len(parts) == 1 and (length := _number(text, text)) > 1.0:
+        raise UsageError(f"{OPTION} {text}: {length:g} is outside [0, 1]; give a share of the drafts (0.7 for 70 %), "
                          f"or a mean acceptance length, SGLang's accept len, as {LENGTH}{length:g}")
-    rates = [_chance(part, given) for part in parts]
+    rates = [_chance(part, text) for part in parts]
     if len(rates) == 1:
         return tuple(rates[0] ** j for j in range(1, num_speculative_tokens + 1))
     for place, (before, after) in enumerate(itertools.pairwise(rates), start=2):
         if after > before:
-            raise UsageError(f"{OPTION} {given}: {after:g} at position {place} is above {before:g} before it; they are "
+            raise UsageError(f"{OPTION} {text}: {after:g} at position {place} is above {before:g} before it; they are "
                              f"shares of all drafts, as vLLM's per-position rates, and cannot rise")
     if len(rates) < num_speculative_tokens:
-        raise UsageError(f"{OPTION} {given}: has {len(rates)} positions, and --num-speculative-tokens is "
+        raise UsageError(f"{OPTION} {text}: has {len(rates)} positions, and --num-speculative-tokens is "
                          f"{num_speculative_tokens}; give one for each, or one number for all")
     return tuple(rates[:num_speculative_tokens])
 
@@ -90,13 +90,13 @@ def _falling(values: Sequence[float]) -> list[float]:
     return [mean for mean, count in pools for _ in range(count)]
 
 
-def _of_length(given: str, num_speculative_tokens: int) -> tuple[float, ...]:
+def _of_length(text: str, num_speculative_tokens: int) -> tuple[float, ...]:
     """Return the chances p, p^2, ... whose sum is a mean acceptance length less one."""
-    length, most = _number(given.removeprefix(LENGTH), given), 1 + num_speculative_tokens
+    length, most = _number(text.removeprefix(LENGTH), text), 1 + num_speculative_tokens
     if most == 1:  # no drafts
         return ()
     if not 1.0 <= length <= most:
-        raise UsageError(f"{OPTION} {given}: with --num-speculative-tokens {num_speculative_tokens} a decode emits 1 "
+        raise UsageError(f"{OPTION} {text}: with --num-speculative-tokens {num_speculative_tokens} a decode emits 1 "
                          f"to {most} tokens a step; give its mean acceptance length")
     low, high = 0.0, 1.0
     for _ in range(HALVINGS):
@@ -106,16 +106,16 @@ def _of_length(given: str, num_speculative_tokens: int) -> tuple[float, ...]:
     return tuple(high**j for j in range(1, most))
 
 
-def _number(part: str, given: str) -> float:
+def _number(part: str, text: str) -> float:
     try:
         return float(part)
     except ValueError:
-        raise UsageError(f"{OPTION} {given}: {part!r} is no number; give one, one for each position (0.8,0.6,0.4), a "
+        raise UsageError(f"{OPTION} {text}: {part!r} is no number; give one, one for each position (0.8,0.6,0.4), a "
                          f"mean acceptance length (length:2.9), or {' or '.join(MEASURED)}") from None
 
 
-def _chance(part: str, given: str) -> float:
-    chance = _number(part, given)
+def _chance(part: str, text: str) -> float:
+    chance = _number(part, text)
     if not 0 <= chance <= 1:
-        raise UsageError(f"{OPTION} {given}: {part.strip()} is outside [0, 1]; give shares, not percentages")
+        raise UsageError(f"{OPTION} {text}: {part.strip()} is outside [0, 1]; give shares, not percentages")
     return chance

@@ -49,15 +49,15 @@ def _belongs(name: str, value: Any, owner: str, engine: str) -> bool:
 
 def _note(values: Mapping[str, Any], owner: str, engine: str) -> str:
     """Say which values are left out, and which stand in their place."""
-    title, own = ENGINES[engine].title, ENGINES[owner].title
+    title, owners = ENGINES[engine].title, ENGINES[owner].title
     known = {"engine_version": "the newest release", "policy": f"policy {ENGINES[engine].defaults.policy}"}
-    given = ", ".join(f"{name} = {value}" for name, value in values.items())
+    pairs = ", ".join(f"{name} = {value}" for name, value in values.items())
     places = ", ".join(known.get(name, f"the default {name}") for name in values)
-    return f"{title} is replayed without {own}'s {given}; in their place: {places}"
+    return f"{title} is replayed without {owners}'s {pairs}; in their place: {places}"
 
 
 def check_axes(axes: Mapping[str, Sequence[Any]]) -> None:
-    """Raise UsageError if releases vary beside engines: a release is of one engine."""
+    """Raise UsageError if releases vary beside engines: a release belongs to one engine."""
     engines, releases = axes.get("engine", ()), axes.get("engine_version", ())
     if len(engines) > 1 and len(releases) > 1:
         raise UsageError(f"engine_version = {', '.join(map(str, releases))} beside engine = "

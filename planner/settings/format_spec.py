@@ -17,7 +17,7 @@ def spec_of(format: str | None, columns: Sequence[str] | None, where: Sequence[s
     >>> spec_of(None, ["input_tokens=prompt_tokens"], ["model=llama"])
     'columns,input_tokens=prompt_tokens,where model=llama'
     """
-    items = [*(columns or ()), *(f"where {each}" for each in where or ())]
+    items = [*(columns or ()), *(f"where {test}" for test in where or ())]
     for item in items:
         if "=" not in item or "," in item:
             raise UsageError(f"--column {item!r}: must be OURS=THEIRS or OURS=THEIRS:UNIT without commas, as in "
@@ -26,13 +26,13 @@ def spec_of(format: str | None, columns: Sequence[str] | None, where: Sequence[s
 
 
 def parse_format(spec: str) -> tuple[str, Mapping[str, str], Mapping[str, str]]:
-    """Return the name of a format, and what its spec says of columns and of the rows that count.
+    """Return the name of a format, and the columns and conditions on rows in its spec.
 
     A spec is ``NAME``, or ``NAME,OURS=THEIRS:UNIT,…,where THEIRS=VALUE,…``.
 
     Raises
     ------
-    UsageError : an item is neither; UnknownNameError where it names none of our columns.
+    UsageError : an item is neither; UnknownNameError if it names none of our columns.
     """
     name, *items = spec.split(",")
     columns: dict[str, str] = {}

@@ -21,9 +21,9 @@ class Judged:
     name : in the grammar, "ttft" or "p99_ttft"; "deadline" for the trace's; "attainment" for the share of requests
         within all of their limits.
     limit : [ms]; of "attainment" the share that is asked for [1]; None where requests have limits of their own.
-    value : of a statistic [ms], None where it has none; of the others the share of requests within the limit [1].
+    value : of a statistic [ms], None without one; of the others the share of requests within the limit [1].
     unit : of the value, "ms" or "1".
-    is_met : None where no share of requests is asked for.
+    is_met : None if no share of requests is asked for.
     """
 
     name: str
@@ -41,9 +41,9 @@ def sentences(judged: Sequence[Judged]) -> list[tuple[str, bool | None]]:
     >>> sentences([Judged(name="p99_ttft", limit=1000.0, value=1240.0, unit="ms", is_met=False)])
     [('p99 TTFT 1,240 ms of 1,000 ms allowed', False)]
     """
-    asked = next((each for each in judged if each.name == ATTAINMENT), None)
-    found = [(_share_sentence(_of_requests(judged), asked), asked.is_met)] if asked is not None else []
-    return [*found, *((_statistic_sentence(each), each.is_met) for each in judged if each.unit == "ms")]
+    asked = next((one for one in judged if one.name == ATTAINMENT), None)
+    texts = [(_share_sentence(_of_requests(judged), asked), asked.is_met)] if asked is not None else []
+    return [*texts, *((_statistic_sentence(one), one.is_met) for one in judged if one.unit == "ms")]
 
 
 def shares(judged: Sequence[Judged]) -> list[str]:
@@ -52,21 +52,21 @@ def shares(judged: Sequence[Judged]) -> list[str]:
     >>> shares([Judged(name="ttft", limit=500.0, value=0.998, unit="1", is_met=None)])
     ['99.8 % of the requests keep TTFT within 500 ms']
     """
-    return [f"{share_text(each.value or 0.0, 1.0)} of the requests keep {_limits([each])}"
-            for each in _of_requests(judged)]
+    return [f"{share_text(one.value or 0.0, 1.0)} of the requests keep {_limits([one])}"
+            for one in _of_requests(judged)]
 
 
 def _of_requests(judged: Sequence[Judged]) -> list[Judged]:
-    return [each for each in judged if each.unit == "1" and each.name != ATTAINMENT]
+    return [one for one in judged if one.unit == "1" and one.name != ATTAINMENT]
 
 
 def judged_of(summary: Mapping[str, Any]) -> list[Judged]:
     """Return the verdicts in a summary, or in the figures of a tenant; one without objectives of its own has none."""
-    return [Judged(**each) for each in summary.get("objectives", ())]
+    return [Judged(**row) for row in summary.get("objectives", ())]
 
 
 def missed_sentence(judged: Sequence[Judged], unanswered: float) -> str:
-    """Return in words which objectives are missed, and by how much; empty where none is.
+    """Return in words which objectives are missed, and by how much; empty if none is.
 
     Parameters
     ----------
@@ -79,19 +79,19 @@ def missed_sentence(judged: Sequence[Judged], unanswered: float) -> str:
             f"or the KV cache, turned away, cancelled or unfinished")
 
 
-def _share_sentence(own: Sequence[Judged], asked: Judged) -> str:
+def _share_sentence(ones: Sequence[Judged], asked: Judged) -> str:
     value, required = asked.value or 0.0, asked.limit or 1.0
-    text = f"{share_text(value, required)} of the requests keep {_limits(own)}, {share_text(required, value)} required"
-    worst = min(own, key=lambda each: each.value or 0.0)
-    return text if len(own) == 1 or value == 1 else f"{text}; {LABELS[worst.name]} is missed most"
+    text = f"{share_text(value, required)} of the requests keep {_limits(ones)}, {share_text(required, value)} required"
+    worst = min(ones, key=lambda one: one.value or 0.0)
+    return text if len(ones) == 1 or value == 1 else f"{text}; {LABELS[worst.name]} is missed most"
 
 
-def _limits(own: Sequence[Judged]) -> str:
-    """Return the limits of requests in words: those that all share, then those of each request."""
-    parts = [f"{LABELS[each.name]} within {each.limit:,.12g} ms" for each in own if each.limit is not None]
-    parts += [f"{LABELS[each.name]} within their tenant's limit" for each in own
-              if each.limit is None and each.name != DEADLINE]
-    parts += ["their deadline"] * any(each.name == DEADLINE for each in own)
+def _limits(ones: Sequence[Judged]) -> str:
+    """Return the limits of requests in words: first the limits that all share, then each request's own."""
+    parts = [f"{LABELS[one.name]} within {one.limit:,.12g} ms" for one in ones if one.limit is not None]
+    parts += [f"{LABELS[one.name]} within their tenant's limit" for one in ones
+              if one.limit is None and one.name != DEADLINE]
+    parts += ["their deadline"] * any(one.name == DEADLINE for one in ones)
     return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
 
 

@@ -10,7 +10,7 @@ SCALING = ("Method of changing the request rate. thin: leave out users or add co
            "random from the trace. poisson: draw Poisson arrivals. [replay: compress; capacity, size and share: thin]")
 OF_SESSIONS = ("max_sessions", "session_start_fraction")
 MEASURING = ("warmup_s", "measure_s", "recycle_sessions")  # which requests of a replay count
-# Options that let requests wait for the end of others, and those that say which of such requests count.
+# Options that let requests wait for the end of others, and options that choose the requests that count.
 CLOSED_LOOP = ("max_concurrency", "ready_at_start", "think_time", *OF_SESSIONS, *MEASURING)
 SEARCHED = ("scaling", "trace_copies", "ready_at_start", "think_time")  # options whose values a search sets itself
 

@@ -24,12 +24,12 @@ _EXAMPLE = "'ttft:500 tpot:50' for each request, 'p99_ttft:1000' for a statistic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objectives:
-    """What a load must keep.
+    """The limits that a load must keep.
 
     Parameters
     ----------
     slo : limits of each request; none where only statistics are limited.
-    attainment : share of requests that must meet their own limits; None where no share is asked for [1].
+    attainment : share of requests that must meet their own limits; None if no share is asked for [1].
     statistics : limits of statistics over all requests [s]. Requests without an answer count as slower than any limit.
     own_factor : by which limits of single requests are multiplied, deadlines and their tenants' [1].
     """
@@ -63,7 +63,7 @@ def parse_objectives(text: str, attainment: float | None = None) -> Objectives:
 
     Parameters
     ----------
-    attainment : share of requests that must meet their own limits; None where no share is asked for [1].
+    attainment : share of requests that must meet their own limits; None if no share is asked for [1].
 
     Raises
     ------
@@ -102,7 +102,7 @@ def given_objectives(text: str | None, attainment: float | None = None, *,
 
     Raises
     ------
-    UsageError : a share of requests is asked for, and no objective is of each request.
+    UsageError : a share of requests is asked for, and no objective limits each request.
     UsageError, UnknownNameError : as `parse_objectives`.
     """
     _check_share(attainment)
@@ -158,7 +158,7 @@ def required_of(objectives: Objectives) -> Required:
 
 
 def objectives_text(objectives: Objectives | None) -> str | None:
-    """Return objectives as `parse_objectives` reads them, None where there are none.
+    """Return objectives as `parse_objectives` reads them, None without any.
 
     >>> objectives_text(parse_objectives("ttft:500 median_tpot_ms:50"))
     'ttft:500 p50_tpot:50'
@@ -174,12 +174,12 @@ class Verdict:
     Parameters
     ----------
     is_met : all of them, in every group.
-    attainment : share of requests that meet their own limits, in the worst group; 1 where there are none [1].
+    attainment : share of requests that meet their own limits, in the worst group; 1 without limits [1].
     limiting_metric : the objective that is kept worst, "ttft" or "p99_ttft".
-    strain : what is used of what is allowed, of the misses or of the worst statistic's limit; 1 is the edge [1].
+    strain : used part of the allowance, of misses or of the worst statistic's limit; 1 is the edge [1].
     unanswered : share of requests that were rejected, or not through when the replay ended [1].
     judged : each objective with its value, in the worst group.
-    statistics_ms : of all requests, as `statistic.statistics_ms`; empty where a search does not ask for them [ms].
+    statistics_ms : of all requests, as `statistic.statistics_ms`; empty if a search does not ask for them [ms].
     """
 
     is_met: bool
@@ -193,7 +193,7 @@ class Verdict:
     @property
     def values(self) -> dict[str, float | None]:
         """The statistics of all requests and of the objectives by name [ms]."""
-        return {**self.statistics_ms, **{each.name: each.value for each in self.judged if each.unit == "ms"}}
+        return {**self.statistics_ms, **{one.name: one.value for one in self.judged if one.unit == "ms"}}
 
     @property
     def shortfall(self) -> str:
@@ -206,8 +206,8 @@ def judge(objectives: Objectives, times_s: Mapping[str, Floats], groups: NDArray
 
     Parameters
     ----------
-    times_s : by metric, "ttft", "tpot", "e2el", shape [num_requests]; NaN where a request has none. Where single
-        requests have limits of their own, these too, as "ttft_limit" or "deadline_limit"; NaN where one has none.
+    times_s : by metric, "ttft", "tpot", "e2el", shape [num_requests]; NaN if a request has none. If single
+        requests have limits of their own, these too, as "ttft_limit" or "deadline_limit"; NaN if one has none.
     groups : tenant or class of each request, of which every one must keep them; None for one group.
     """
     own_s = own_limits(objectives, times_s)
@@ -238,13 +238,13 @@ def _judge_group(objectives: Objectives, shared_s: Mapping[str, float], met: Map
         judged.append(Judged(name=ATTAINMENT, limit=asked, value=share, unit="1", is_met=share >= asked))
         strains.append((1.0 - share) / (1.0 - asked) if asked < 1 else 2.0 - share)
     for statistic, limit in objectives.statistics.items():
-        found = statistic.over(times_s)
-        is_met = bool(math.isnan(found) or found <= limit)
+        reached = statistic.over(times_s)
+        is_met = bool(math.isnan(reached) or reached <= limit)
         judged.append(Judged(name=statistic.name, limit=1e3 * limit, unit="ms", is_met=is_met,
-                             value=1e3 * found if math.isfinite(found) else None))
-        slack[statistic.name] = limit / found if found > 0 else math.inf
-        strains.append(found / limit if found > 0 else 0.0)
-    return Verdict(is_met=all(each.is_met is not False for each in judged), attainment=share,
+                             value=1e3 * reached if math.isfinite(reached) else None))
+        slack[statistic.name] = limit / reached if reached > 0 else math.inf
+        strains.append(reached / limit if reached > 0 else 0.0)
+    return Verdict(is_met=all(one.is_met is not False for one in judged), attainment=share,
                    limiting_metric=min(slack, key=lambda name: slack[name], default="none"),
                    strain=max(strains, default=math.nan), unanswered=float(np.isnan(times_s["e2el"]).mean()),
                    judged=tuple(judged))

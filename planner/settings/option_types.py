@@ -15,11 +15,11 @@ def types_in(hint: Any) -> list[Any]:
     >>> types_in(int | float | None)
     [<class 'int'>, <class 'float'>]
     """
-    found = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
-    return [kind for kind in found if kind is not types.NoneType]
+    kinds = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
+    return [kind for kind in kinds if kind is not types.NoneType]
 
 
 def of_no_type(option: str, value: Any, kinds: Sequence[Any]) -> UsageError:
-    """Return the error that a value is of none of its option's types, and none of its choices."""
+    """Return the error that a value has none of its option's types, and is none of its choices."""
     wanted = " or ".join(", ".join(map(str, typing.get_args(kind))) or WORDS[kind] for kind in kinds)
     return UsageError(f"{option} = {value!r}: must be {wanted}")

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def in_panel(panel: str) -> Callable[[Any, str], Any]:
-    """Return what declares an option of a panel, from its default and its help."""
+    """Return a function that declares an option of a panel, from its default and its help."""
     def option(default: Any, meaning: str) -> Any:
         return field(default=default, metadata={"panel": panel, "help": meaning})
 

@@ -6,4 +6,4 @@ MEANINGS = {
     "resample": "requests and gaps drawn anew",
     "poisson": "arrivals drawn as a Poisson process",
 }
-RECOMMENDED = "thin"  # what `capacity` and `size` do where nothing else is asked for: a load grows with its users
+RECOMMENDED = "thin"  # the default of `capacity` and `size`: a load grows with its users

@@ -35,8 +35,8 @@ class Scenario(LoadOptions, StepTimeOptions, OverloadOptions, SchedulingOptions,
                DeploymentOptions):
     """All options that a what-if can change. Names and defaults are vLLM's if vLLM has the option. `None`: not given.
 
-    The command line's options, the axes of a sweep and the keys of a targets file are these fields. Each panel's are in
-    a file of their own; the fields of a dataclass begin with those of its last base.
+    The command line's options, the axes of a sweep and the keys of a targets file are these fields. Each panel's fields
+    have their own file; the fields of a dataclass begin with its last base's.
     """
 
     def __post_init__(self) -> None:
@@ -94,15 +94,15 @@ def parse_scenario(options: Mapping[str, Any]) -> Scenario:
     UnknownNameError : a key is not an option.
     UsageError : a value does not have its option's type, or is not one of its choices.
     """
-    found = {}
+    values = {}
     for key, value in options.items():
         name = ALIASES.get(key, key)
-        if name in found:
+        if name in values:
             raise UsageError(f"{key} = {value!r}: is {name}, which is there already; leave one of them out")
         if name not in OPTION_TYPES:
             raise UnknownNameError("option", name, OPTION_TYPES)
-        found[name] = _of_kind(name, value)
-    return Scenario(**found)
+        values[name] = _of_kind(name, value)
+    return Scenario(**values)
 
 
 def attention_ranks(scenario: Scenario) -> int:

@@ -17,7 +17,7 @@ NONE_OWN: Mapping[str, Floats] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slo:
-    """Upper limits that a good request keeps, each in seconds; infinite where there is none.
+    """Upper limits that a good request keeps, each in seconds; infinite without a limit.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def attainment_by_metric(slo: Slo, ttft_s: Floats, tpot_s: Floats, e2e_s: Floats
     answered = ~np.isnan(ttft_s) & ~np.isnan(e2e_s)
     values = {"ttft": ttft_s, "tpot": np.where(np.isnan(tpot_s), 0.0, tpot_s), "e2el": e2e_s, DEADLINE: e2e_s}
     limits: dict[str, float | Floats] = dict(slo.limits_s)
-    limits |= {name: np.where(np.isnan(own), limits.get(name, math.inf), own) for name, own in own_s.items()}
+    limits |= {name: np.where(np.isnan(each_s), limits.get(name, math.inf), each_s) for name, each_s in own_s.items()}
     return {name: answered & (values[name] <= limits[name]) for name in values
             if np.isfinite(limits.get(name, math.inf)).any()}
 

@@ -94,19 +94,19 @@ def parse_statistic(name: str) -> Statistic | None:
 
 
 def statistics_ms(times: Mapping[str, NDArray[np.float64]]) -> dict[str, float | None]:
-    """Return the mean and the percentiles `TOLD` of each metric by name [ms]; None where one has no end or no value.
+    """Return the mean and the percentiles `TOLD` of each metric by name [ms]; None if one has no end or no value.
 
     Parameters
     ----------
     times : as `Statistic.over`.
     """
-    found: dict[str, float | None] = {}
+    by_name: dict[str, float | None] = {}
     for metric in LATENCIES:
         values = counted_s(metric, times)
         for statistic in (Statistic(metric=metric, percentile=percentile) for percentile in (None, *TOLD)):
             value = statistic.of(values)
-            found[statistic.name] = 1e3 * value if math.isfinite(value) else None
-    return found
+            by_name[statistic.name] = 1e3 * value if math.isfinite(value) else None
+    return by_name
 
 
 def metric_key(name: str) -> str:
