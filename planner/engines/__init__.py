@@ -18,7 +18,7 @@ def defaults_text(name: str) -> str:
 
 
 def default_text(engine: Engine, name: str) -> str:
-    """Return an engine's default of an option, or the words for what it depends on."""
+    """Return an engine's default of an option, or the words for its dependence."""
     value = getattr(engine.defaults, name)
     words = {True: "on", False: "off"}
     return engine.defaults_by_gpu.get(name, words[value] if isinstance(value, bool) else str(value))

@@ -124,8 +124,8 @@ def compressed_groups(arch: Architecture, kv_bytes_per_element: float, stages: i
             groups.append(PageGroup(page_bytes=_total(divided), page_tokens=page_tokens, window=window))
             layers.append(divided)
     return CompressedGroups(
-        groups=tuple(groups), block_bytes=sum(size * max(each.get(size, 0) for each in layers) for size in first),
-        checked_bytes=sum(first) * max(max(each.values()) for each in layers), in_flight=in_flight)
+        groups=tuple(groups), block_bytes=sum(size * max(layer.get(size, 0) for layer in layers) for size in first),
+        checked_bytes=sum(first) * max(max(layer.values()) for layer in layers), in_flight=in_flight)
 
 
 def compressed_pages(arch: Architecture, block_size: int) -> tuple[int, int]:

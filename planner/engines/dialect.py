@@ -18,9 +18,9 @@ class Flag:
     Parameters
     ----------
     names : with dashes for underscores, the one that is written first; of a table's key its path.
-    option : of `Scenario`, that it sets; or what `read` settles with others.
+    option : of `Scenario`, that it sets; or a value that `read` settles with others.
     read : turns the flag's value into the option's.
-    write : turns the option's into the flag's; None where the flag has no such value.
+    write : turns the option's into the flag's; None if the flag has no such value.
     takes : "several" if a list of words follows it.
     """
 
@@ -33,12 +33,12 @@ class Flag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Switch:
-    """A flag without a value, or a key with a truth value: what it sets an option to."""
+    """A flag without a value, or a key with a truth value, and the value to which it sets an option."""
 
     names: tuple[str, ...]
     option: str
     value: Any = True
-    otherwise: Any = None  # what the same name with "--no-" before it, or the value false, sets it to; None for neither
+    otherwise: Any = None  # for the same name with "--no-" before it, or the value false; None for neither
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class RankFlags:
     needs_switch : whether a flag turns them on, and the TP size counts the GPUs of all ranks; else every mixture of
         experts has them, and the TP size is a rank's.
     are_all_gpus : whether every GPU is a rank; else a flag has their number.
-    limits_are_of_all : whether seat and token limits are of all ranks together; else of one rank.
+    limits_are_of_all : whether seat and token limits count all ranks together; else one rank.
     sends_whole_experts : whether sending tokens to their experts implies whole experts.
     router : of the server that deals requests to ranks; None for the planner's default.
     """
@@ -77,12 +77,12 @@ class RankFlags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierFlags:
-    """How an engine is told of a tier of KV in host memory, where it counts the memory of one GPU.
+    """The flags of a tier of KV in host memory, if the engine counts the memory of one GPU.
 
     Parameters
     ----------
     size : flag with the size; 0 is none.
-    unit_bytes : what the size counts [bytes].
+    unit_bytes : unit of the size [bytes].
     switch : flag that turns the tier on; None if the size does.
     default_ratio : size over the GPU's KV cache if the switch stands alone; None if none.
     """
@@ -95,7 +95,7 @@ class TierFlags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """Launch commands of an engine, and what its log says of them.
+    """Launch commands of an engine, and its log's record of them.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ class Dialect:
     images : patterns of names of container images, whose tag has the release.
     model : flags that name the model, if it is not the first word without a flag.
     entries : flags and switches that set options.
-    file_entries : those that are keys of a file only.
+    file_entries : entries that are keys of a file only.
     files : flags that name such a YAML file, with keys of both kinds.
     experts : flags with the number of GPUs that share the experts.
     kv_tokens : flags with the size of the KV cache in tokens.
@@ -118,7 +118,7 @@ class Dialect:
     has_abbreviations : whether the beginning of a flag stands for it, as argparse has it.
     refuses_abbreviations : commands that do not start with the beginning of a flag, as click has it.
     variables : environment variables that set an option, by name.
-    unmodelled_variables : those that change an answer and are not modelled; a default is a value that changes nothing.
+    unmodelled_variables : variables that change an answer and are not modelled; a default is a value without effect.
     refuses_longer_since : release since which the engine refuses a context limit above the model's; None if none does.
     config_effects : effects of flags that change the model's config, and so its own limit.
     ranks : flags of data-parallel attention.
@@ -126,7 +126,7 @@ class Dialect:
     tier : flags of a tier in host memory; None if an option of its own has the size over all GPUs.
     methods_without_draft : method of drafting by the method that is named, if no draft model is.
     log_opening : the text before the arguments in a server's log, and the sign between name and value; None if the log
-        has none. logs_all_arguments : whether these are all arguments, or those that differ from the defaults.
+        has none. logs_all_arguments : whether these are all arguments, or only arguments that differ from the defaults.
     log_version : finds the release in a line of the log; None if the log does not say it.
     log_resolved : finds the release, and the values with which the engine runs, in a later line of the log; None if the
         arguments have them.

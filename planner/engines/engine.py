@@ -148,7 +148,7 @@ def _no_layers(_: Architecture) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """What the planner knows of a serving engine. Every field has its source where a value is given.
+    """The planner's facts about a serving engine. Every field has its source beside its value.
 
     Defaults and releases
     ---------------------
@@ -163,7 +163,7 @@ class Engine:
     newest_since : first release of the newest line; None if releases do not differ in speed.
     replayed_since : first release whose own scheduler is the one that is replayed; None for all.
     older_policy : policy with the scheduler of earlier releases; None without one.
-    before_replayed : what earlier releases are, and the remedy, as a note says it after the release.
+    before_replayed : the nature of earlier releases, and the remedy, as a note says it after the release.
     defaults_since : defaults that began with a release.
     older_rules : scheduler rules that ended with a release: their names in the loop's settings, and that release.
     older_layers : layers of a model that releases before `newest_since` run with more kernels [1].
@@ -184,14 +184,14 @@ class Engine:
         element, TP size, drafted tokens).
     seats_with_states : sequences that must each have a state block when the engine starts [1], of (release,
         max_num_seqs, largest batch of a full CUDA graph).
-    charges_graphs_since : release since which CUDA graphs take their memory from the share; None where they do not.
-    window_pages : blocks where sliding layers keep a window for each running request, of (model, block size, bytes of
-        a KV element, TP size, stages, release); None where they keep all of the context.
+    charges_graphs_since : release since which CUDA graphs take their memory from the share; None if they do not.
+    window_pages : blocks if sliding layers keep a window for each running request, of (model, block size, bytes of
+        a KV element, TP size, stages, release); None if they keep all of the context.
     tokens_in_flight : of a prompt, that they keep beside the window, of (max_num_batched_tokens, batches in flight,
         release) [tokens].
     logs_pool : whether a release logs its room for contexts of the longest length as its KV cache's tokens.
-    window_pool_ratio : tokens in a pool of sliding layers over those in the others' by default, of a model; None
-        where they keep all of the context.
+    window_pool_ratio : tokens in a pool of sliding layers over the others' tokens by default, of a model; None
+        if they keep all of the context.
     compressed_pages : the same as `state_pages` for compressed sparse attention, of (model, block size).
     compressed_pool : bytes of a token in the pools of compressed sparse attention, of (model, bytes of an element,
         stages); None if all of it is in blocks.
@@ -213,7 +213,7 @@ class Engine:
     routes_with_experts : whether the benchmark of routed experts includes routing.
     rotates_in_attention : whether the attention kernel applies the rotary embedding.
     widens_weights : whether kernels for 16-bit activations convert narrower weights.
-    index_share : share of `index_layer_s` that an indexer adds where it runs beside other kernels.
+    index_share : share of `index_layer_s` that an indexer adds if it runs beside other kernels.
     compressed_kernels : engine whose measured decode kernels of compressed attention these are.
     block_sparse_frac : share of the 16-bit peak that block-sparse prompts reach, by GPU generation; empty if not
         modelled. block_sparse_unpadded : generations whose kernel does not pad heads to a tile.

@@ -69,7 +69,7 @@ class FlagTable:
 
     Parameters
     ----------
-    no_effect : of the newest release; `others` are those of older releases and of programs that wrap the engine.
+    no_effect : of the newest release; `others` are flags of older releases and of programs that wrap the engine.
     unmodelled : of all releases.
     """
 

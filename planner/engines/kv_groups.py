@@ -6,7 +6,7 @@ from planner.catalog.architecture import Architecture
 from planner.engines.engine import WindowPages
 from planner.engines.releases import is_before
 
-# `--disable-hybrid-kv-cache-manager` is of this release, and all layers count in full before (pull request 17996).
+# `--disable-hybrid-kv-cache-manager` began with this release; before, all layers count in full (pull request 17996).
 HYBRID_SINCE = "0.9.2"
 CHUNKED_SINCE = "0.13"  # of Llama 4's chunks: off by default (21761) until they cost no time any more (29627)
 IN_FLIGHT_SINCE = "0.26"  # tokens of all steps in flight are kept, two of them with async scheduling
@@ -20,7 +20,7 @@ def window_pages(arch: Architecture, block_size: int, kv_bytes_per_element: floa
     """Return the blocks of layers that see all tokens, and the pages of sliding ones; None if all count in full.
 
     A page has the same bytes in every layer: layers that keep less of a token have more tokens in it. Layers of a kind
-    form groups of as many layers as the rarer kind has, the last one padded, and a page of the pool is of one group.
+    form groups of as many layers as the rarer kind has, the last one padded. A page of the pool belongs to one group.
 
     Source: `unify_kv_cache_spec_page_size` and `_get_kv_cache_groups_uniform_page_size` in v1/core/kv_cache_utils.py.
     Gemma-4-12B has 64 tokens in a block of its full layers and 16 in one of the others (ovg-project/kvcached#396).

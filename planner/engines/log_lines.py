@@ -1,4 +1,4 @@
-"""Lines of an engine's log about decodes: what a reader finds in them, and the steps between two lines."""
+"""Lines of an engine's log about decodes: a reader's windows, and the steps between two lines."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -69,7 +69,7 @@ class LogReader:
 
 
 def between(looks: list[Look]) -> Found:
-    """Yield what ran between each line of a rank and the next, or the reason against it.
+    """Yield the decodes between each line of a rank and the next, or the reason against them.
 
     The mean duration of a step is sequences · tokens that each emits / tokens a second, if only decodes ran and at most
     `FEWER` of the sequences ended.

@@ -16,7 +16,7 @@ class Default:
     ----------
     option : of `Scenario`.
     since : the first release that has it.
-    before : what older ones do where they are told nothing.
+    before : value in older releases if the user gives none.
     """
 
     option: str
@@ -38,7 +38,7 @@ def is_release(version: str) -> bool:
 
 
 def stated_release(version: str | None) -> str | None:
-    """Return what a record gives as its version where that is a release's, else None.
+    """Return a record's version if it is a release's, else None.
 
     >>> stated_release("1.1.0rc2.post2"), stated_release("nightly-dev-20260216"), stated_release(None)
     ('1.1.0rc2.post2', None, None)
@@ -47,14 +47,14 @@ def stated_release(version: str | None) -> str | None:
 
 
 def check_release(version: str | None) -> None:
-    """Raise UsageError where `engine_version` is not the version of a release."""
+    """Raise UsageError if `engine_version` is not the version of a release."""
     if version is not None and not is_release(version):
         raise UsageError(f"engine_version = {version!r}: must be a release's, as in 0.5.9 or 1.2.0rc6.post3; leave it "
                          f"out for the newest")
 
 
 def is_before(version: str | None, release: str) -> bool:
-    """Tell whether a version is of an earlier release; None, the newest, is not.
+    """Tell whether a version belongs to an earlier release; None, the newest, does not.
 
     >>> is_before("0.19.1", "0.20"), is_before("0.20.0rc1", "0.20"), is_before(None, "0.20")
     (True, False, False)

@@ -37,7 +37,7 @@ from planner.engines.log_lines import Found, Lines, LogReader, Look, between
 from planner.engines.sglang_flags import FLAGS, OTHER_CONFIG, VARIABLES
 from planner.engines.values import largest, number, one_of, positive, text
 
-# chunked_prefill_size on GPUs with less memory than so many GiB, and cuda_graph_max_bs at a tp_size below four and from
+# chunked_prefill_size on GPUs with less memory than this [GiB], and cuda_graph_max_bs at a tp_size below four and from
 # there on (`_handle_gpu_memory_settings` in sglang/srt/server_args.py).
 SIZES = ((20, 2048, (8, 8)), (35, 2048, (24, 80)), (60, 4096, (32, 160)), (160, 8192, (256, 512)),
          (math.inf, 16384, (512, 512)))
@@ -50,7 +50,7 @@ BLOCK_SIZE = 256
 SWA_FULL_TOKENS_RATIO, ROWS_PER_TOKEN = 0.1, 8 / 128
 ROW_BYTES_PER_ELEMENT = 4
 # Models whose sliding layers have a pool of their own (`is_hybrid_swa_model` in sglang/srt/configs/model_config.py),
-# and its tokens over those of the other layers (swa_full_tokens_ratio). Others' sliding layers keep all of the context.
+# and its tokens over the other layers' tokens (swa_full_tokens_ratio). Others' sliding layers keep all of the context.
 WINDOW_POOL_RATIO = 0.8
 WINDOW_POOL_MODELS = ("llama4_text", "gpt_oss", "mimo_v2_flash", "step3p5", "gemma4_text")
 LARGEST_FUSED_TOKENS = 2048  # FUSE_ALLREDUCE_MAX_BATCH_SIZE in sglang/srt/layers/communicator.py
@@ -107,8 +107,8 @@ def _sizes(gpu_capacity_bytes: float, num_ranks: int) -> tuple[int, int]:
 def usable_bytes(mem_fraction_static: float, occupied: Occupied) -> float:
     """Return the memory for weights, working memory and KV [bytes].
 
-    The fraction is of the memory that is free before weights are loaded. Working memory lives in the rest; if it does
-    not fit there, allocation fails later.
+    The fraction applies to the memory that is free before weights are loaded. Working memory lives in the rest; if it
+    does not fit there, allocation fails later.
     """
     usable = mem_fraction_static * (occupied.capacity - occupied.context - occupied.communication)
     return usable + min(occupied.working, occupied.capacity - usable)
@@ -120,7 +120,7 @@ def activation_bytes(sizes: Activations) -> float:
 
 
 def states_per_sequence(enable_prefix_caching: bool | None, async_scheduling: bool) -> int:
-    """Return the recurrent states kept for a running sequence; the radix cache keeps those of prefixes too [1].
+    """Return the recurrent states kept for a running sequence; the radix cache keeps prefixes' states too [1].
 
     Source: `_calculate_mamba_ratio` and `_mamba_radix_cache_resolution` (kv_cache_configurator.py), with
     mamba_radix_cache_strategy = auto.
@@ -131,7 +131,7 @@ def states_per_sequence(enable_prefix_caching: bool | None, async_scheduling: bo
 
 
 def window_pool_ratio(arch: Architecture) -> float | None:
-    """Return the tokens in the pool of sliding layers over those in the others' pool; None without such a pool [1]."""
+    """Return the tokens in the pool of sliding layers over the tokens of the others' pool; None without a pool [1]."""
     return WINDOW_POOL_RATIO if arch.model_type in WINDOW_POOL_MODELS else None
 
 
@@ -194,7 +194,7 @@ DRAFTS = {"EAGLE": "eagle", "EAGLE3": "eagle3", "NEXTN": "mtp", "STANDALONE": "d
 
 
 def emulated_length(flag: str, value: Any) -> str | None:
-    """Return the mean acceptance length that SGLang emulates; None where it does not.
+    """Return the mean acceptance length that SGLang emulates; None if it does not.
 
     Source: `SIMULATE_ACC_LEN` of speculative/eagle_utils.py, off at 0 and below.
 

@@ -46,7 +46,7 @@ def graph_capture_size(_: Size, max_num_seqs: int, __: int) -> int:
 
 
 def usable_bytes(free_gpu_memory_fraction: float, occupied: Occupied) -> float:
-    """Return the memory for weights, working memory and KV [bytes]; the fraction is KV's, of what these leave free."""
+    """Return the memory for weights, working memory and KV [bytes]; KV takes the fraction of the rest."""
     taken = occupied.weights + occupied.working
     return taken + free_gpu_memory_fraction * max(occupied.capacity - occupied.context - taken, 0.0)
 
@@ -61,7 +61,7 @@ def activation_bytes(sizes: Activations) -> float:
 
 
 def older_layers(arch: Architecture) -> int:
-    """Return the layers with more kernels in older releases [1]: those of multi-head latent attention.
+    """Return the layers with more kernels in older releases [1]: layers with multi-head latent attention.
 
     As runs of both show: gpt-oss takes no longer under 1.1 than under 1.2, DeepSeek 40 µs a layer.
     """
@@ -157,7 +157,7 @@ SHARE = re.compile(r"kv_cache_util = (\d+(?:\.\d+)?)")
 def read_log(lines: Lines) -> Found:
     """Yield windows of a log with a line for each iteration, as `print_iter_log` writes it.
 
-    Source: `PyExecutor._profiler`, whose `prev_device_step_time` is of the iteration before.
+    Source: `PyExecutor._profiler`, whose `prev_device_step_time` belongs to the iteration before.
     """
     before: dict[str, tuple[int, int, str]] = {}
     for line_number, line in lines:

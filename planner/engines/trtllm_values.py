@@ -21,7 +21,7 @@ def draft_schedule(flag: str, value: Any) -> str:
     UsageError : it is no table of whole numbers.
     """
     if not isinstance(value, dict) or not value or not all(
-            type(each) is int and each >= 0 for pair in value.items() for each in pair):
+            type(number) is int and number >= 0 for pair in value.items() for number in pair):
         raise UsageError(f"--from-command: {flag} {value}: must be a table of batch sizes and draft lengths, as in "
                          "{4: 3, 16: 1}")
     sizes = sorted(value)

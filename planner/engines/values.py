@@ -9,7 +9,7 @@ from typing import Any
 from planner.errors import UsageError
 from planner.files.nested import parse_json
 
-Read = Callable[[str, Any], Any]  # of a flag and its value: a text, or what a YAML or JSON file has
+Read = Callable[[str, Any], Any]  # of a flag and its value: a text, or a value of a YAML or JSON file
 
 _DECIMAL = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -29,10 +29,10 @@ def whole(flag: str, value: Any) -> int:
 
 def positive(flag: str, value: Any) -> int:
     """Return a whole number from 1 on: a limit below, with which an engine does not start, is none of its own."""
-    found = whole(flag, value)
-    if found < 1:
+    count = whole(flag, value)
+    if count < 1:
         raise _refused(flag, value, "a whole number from 1 on")
-    return found
+    return count
 
 
 def whole_or_auto(flag: str, value: Any) -> int:
@@ -43,14 +43,14 @@ def whole_or_auto(flag: str, value: Any) -> int:
 def largest(flag: str, value: Any) -> int:
     """Return the largest of a list of whole numbers: several words, of a file, or as JSON."""
     try:
-        found = parse_json(value) if isinstance(value, str) and value.startswith("[") else value
+        sizes = parse_json(value) if isinstance(value, str) and value.startswith("[") else value
     except ValueError as error:
         raise _refused(flag, value, "a list of whole numbers") from error
-    if isinstance(found, str | int):
-        found = [found]
-    if not isinstance(found, list) or not found:
+    if isinstance(sizes, str | int):
+        sizes = [sizes]
+    if not isinstance(sizes, list) or not sizes:
         raise _refused(flag, value, "a list of whole numbers")
-    return max(whole(flag, one) for one in found)
+    return max(whole(flag, one) for one in sizes)
 
 
 def number(flag: str, value: Any) -> float:
@@ -81,7 +81,7 @@ def truth(flag: str, value: Any) -> bool:
 
 
 def one_of(choices: Mapping[str, Any]) -> Read:
-    """Return a reader of one of several words, in capitals or not, as what each stands for."""
+    """Return a reader of one of several words, in capitals or not, as the meaning of each."""
     known = {word.lower(): meaning for word, meaning in choices.items()}
 
     def read(flag: str, value: Any) -> Any:
@@ -97,14 +97,14 @@ def table(flag: str, value: Any) -> dict[str, Any]:
     if isinstance(value, dict):
         return value
     try:
-        found = parse_json(str(value))
+        parsed = parse_json(str(value))
     except ValueError as error:
         is_quoted = "'" in str(value)
         hint = "; write its names and texts in double quotes, and the whole in single quotes" if is_quoted else ""
         raise UsageError(f"{flag} {value}: is not JSON: {error}{hint}") from error
-    if not isinstance(found, dict):
+    if not isinstance(parsed, dict):
         raise _refused(flag, value, "a JSON object")
-    return found
+    return parsed
 
 
 def limits(flag: str, value: Any) -> dict[str, int]:
@@ -114,8 +114,8 @@ def limits(flag: str, value: Any) -> dict[str, int]:
     ({'image': 0, 'video': 1}, {'image': 2})
     """
     pairs = re.findall(r"(\w+)=(\d+)", value) if isinstance(value, str) else []
-    given = dict(pairs) or table(flag, value)
-    counts = {name: part.get("count", 1) if isinstance(part, dict) else part for name, part in given.items()}
+    parts = dict(pairs) or table(flag, value)
+    counts = {name: part.get("count", 1) if isinstance(part, dict) else part for name, part in parts.items()}
     return {name: whole(f"{flag}.{name}", count) for name, count in counts.items()}
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from planner.engines.engine import EngineDefaults, Size
 from planner.engines.releases import is_before
 
-# Default tokens of a step on small and on large GPUs, by who starts the engine.
+# Default tokens of a step on small and on large GPUs, by the program that starts the engine.
 STEP_TOKENS = {"openai_api_server": (2048, 8192), "llm_class": (8192, 16384)}
 LARGEST_TOKENS, LARGEST_SINCE = 16384, "0.28"  # on GPUs of 160 GiB and more
 SMALL_GB10_SINCE = "0.33"  # is_gb10
@@ -19,7 +19,7 @@ BY_GPU = {"max_num_seqs": "1024 (A100, and below 70 GiB: 256; no GPU: 128)",
 def sized_defaults(defaults: EngineDefaults, size: Size) -> EngineDefaults:
     """Return the defaults of vLLM on a GPU; `SchedulerConfig` alone has those without one.
 
-    Large GPUs except the A100 have larger batches, and so has `LLM(...)` (`get_batch_defaults`); engines that others
+    Large GPUs except the A100 have larger batches, as has `LLM(...)` (`get_batch_defaults`); engines that others
     start have `SchedulerConfig`'s. There are never more sequences than given tokens of a step. vLLM 0.20 and later use
     more of the memory (`CacheConfig` in vllm/config/cache.py). N-gram drafts need the last step's tokens
     (`VllmConfig.__post_init__`).
@@ -32,23 +32,23 @@ def sized_defaults(defaults: EngineDefaults, size: Size) -> EngineDefaults:
     >>> sized_defaults(VLLM.defaults, replace(on_h100, usage_context="llm_class")).max_num_batched_tokens
     16384
     """
-    found = replace(defaults, async_scheduling=defaults.async_scheduling and size.draft_method != "ngram")
+    sized = replace(defaults, async_scheduling=defaults.async_scheduling and size.draft_method != "ngram")
     if size.gpu is not None and size.gpu_capacity_bytes is not None:
-        found = replace(found, gpu_memory_utilization=0.9 if is_before(size.version, "0.20") else 0.92)
+        sized = replace(sized, gpu_memory_utilization=0.9 if is_before(size.version, "0.20") else 0.92)
         if size.usage_context in STEP_TOKENS:
             is_large = _is_large(size.gpu, size.gpu_capacity_bytes, size.version)
             tokens = STEP_TOKENS[size.usage_context][is_large]
             if size.gpu_capacity_bytes >= 160 * 2**30 and not is_before(size.version, LARGEST_SINCE):
                 tokens = LARGEST_TOKENS
-            found = replace(found, max_num_seqs=1024 if is_large else 256, max_num_batched_tokens=tokens)
+            sized = replace(sized, max_num_seqs=1024 if is_large else 256, max_num_batched_tokens=tokens)
     if size.exchange in BATCHED and not is_before(size.version, BATCHED_SINCE):
-        found = replace(found, max_num_batched_tokens=BATCHED_TOKENS)
+        sized = replace(sized, max_num_batched_tokens=BATCHED_TOKENS)
     if size.performance_mode == "throughput":
-        found = replace(found, max_num_seqs=2 * found.max_num_seqs,
-                        max_num_batched_tokens=2 * found.max_num_batched_tokens)
+        sized = replace(sized, max_num_seqs=2 * sized.max_num_seqs,
+                        max_num_batched_tokens=2 * sized.max_num_batched_tokens)
     most = size.chunk_tokens if size.chunk_tokens is not None and size.chunk_tokens > 0 else min(
-        found.max_num_seqs, found.max_num_batched_tokens)
-    return replace(found, max_num_seqs=min(found.max_num_seqs, most))
+        sized.max_num_seqs, sized.max_num_batched_tokens)
+    return replace(sized, max_num_seqs=min(sized.max_num_seqs, most))
 
 
 def _is_large(gpu: str, capacity_bytes: float, version: str | None) -> bool:
