@@ -42,12 +42,12 @@ FEW_ROWS = 8  # that the result holds one by one
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predicted:
-    """What a file says was measured, and what is predicted of it.
+    """The measured values of a file, and their predictions.
 
     Parameters
     ----------
     predictions : one for each run or step.
-    notes : how much of the file they are of, columns that nothing depends on, and errors that are questioned.
+    notes : the part of the file that they cover, columns that nothing depends on, and errors that are questioned.
     """
 
     predictions: Sequence[Prediction]
@@ -56,11 +56,11 @@ class Predicted:
 
 def predict_file(path: Path, scenario: Scenario, *, client: str | None, jobs: int,
                  format: str | None = None) -> Predicted:
-    """Predict what a file says was measured.
+    """Predict the measured values of a file.
 
     Parameters
     ----------
-    path, scenario, client, format : as `runs.read_runs`; a log of steps besides, each step against the step-time
+    path, scenario, client, format : as `runs.read_runs`; or a log of steps, each step against the step-time
         model.
     jobs : processes; -1 for as many as there are cores.
 
@@ -123,9 +123,9 @@ def accuracy(predicted: Predicted, *, level: float | None, limits: Mapping[str, 
     outside = sum(len(row.outside) for row in rows or ())
     checks = {}
     for metric, limit in limits.items():
-        found = overall.by_metric.get(metric)
-        checks[metric] = ErrorLimit(limit=limit, mape=None if found is None else found.mape,
-                                    met=found is not None and found.mape <= limit)
+        summary = overall.by_metric.get(metric)
+        checks[metric] = ErrorLimit(limit=limit, mape=None if summary is None else summary.mape,
+                                    met=summary is not None and summary.mape <= limit)
     return ValidateAnswer(
         coverage=overall.coverage, overall=overall, groups=tuple(errors_by_group(predictions)),
         rows=rows,
@@ -148,7 +148,7 @@ def parse_max_error(text: str, metrics: Sequence[str]) -> dict[str, float]:
     ------
     UsageError : a part is not `metric:percent`, or a metric was not measured.
     """
-    found: dict[str, float] = {}
+    limits: dict[str, float] = {}
     for part in text.replace(",", " ").split():
         name, _, value = part.partition(":")
         spellings = (name, metric_key(name), f"{name}_ms", f"mean_{name}_ms", f"{name}_s")
@@ -161,10 +161,10 @@ def parse_max_error(text: str, metrics: Sequence[str]) -> dict[str, float]:
             percent = -1.0
         if not 0 <= percent < float("inf"):
             raise UsageError(f"--max-error {part!r}: {value!r} must be a number of per cent, as in 'tpot:10 ttft:25'")
-        found[names[0]] = percent / 100
-    if not found:
+        limits[names[0]] = percent / 100
+    if not limits:
         raise UsageError(f"--max-error {text!r}: no limit given; expected for example 'tpot:10 ttft:25'")
-    return found
+    return limits
 
 
 Bounds = Mapping[str, tuple[float, float]]
@@ -182,24 +182,24 @@ def interval_coverage(predictions: Sequence[Prediction], level: float) -> Interv
         for metric, (low, high) in bounds.items():
             inside[metric].append(low <= p.measurement.measured[metric] <= high)
     residuals = _residuals_by_deployment(predictions)
-    known = [found for found in residuals.values() if isinstance(found, Residuals)]
+    known = [row for row in residuals.values() if isinstance(row, Residuals)]
     return IntervalCoverage(
-        level=level, without=tuple(sorted({str(key[1]) for key, found in residuals.items()
-                                    if key is not None and isinstance(found, str)})),
+        level=level, without=tuple(sorted({str(key[1]) for key, row in residuals.items()
+                                    if key is not None and isinstance(row, str)})),
         coverage={metric: sum(held) / len(held) for metric, held in inside.items() if held},
         n={metric: len(held) for metric, held in inside.items() if held},
-        notes=tuple(dict.fromkeys(found.basis for found in known if found.basis)))
+        notes=tuple(dict.fromkeys(row.basis for row in known if row.basis)))
 
 
 def bounds_of(predictions: Sequence[Prediction], level: float) -> list[Bounds]:
-    """Return the interval of each predicted metric that was measured, for each row; empty where there is none.
+    """Return the interval of each predicted metric that was measured, for each row; empty without one.
 
     Raises
     ------
     CatalogError : no engine of the rows has held-out errors.
     """
     residuals = _residuals_by_deployment(predictions)
-    missing = [found for found in residuals.values() if isinstance(found, str)]
+    missing = [row for row in residuals.values() if isinstance(row, str)]
     if missing and len(missing) == len(residuals):
         raise CatalogError(missing[0])
     return [_bounds(p, residuals.get(_deployment_key(p)), level) for p in predictions]
@@ -218,7 +218,7 @@ Deployed = tuple[str | None, ...]  # calibration, engine, GPU, model, precision 
 
 
 def _deployment_key(prediction: Prediction) -> Deployed | None:
-    """Return what the errors of a prediction depend on; None if there is no prediction."""
+    """Return the deployment on which the errors of a prediction depend; None if there is no prediction."""
     scenario, groups = prediction.measurement.scenario, prediction.measurement.groups
     if scenario is None or prediction.status != "ok":
         return None

@@ -35,12 +35,12 @@ STATISTICS = ("mean_ttft_ms", "median_ttft_ms", "mean_tpot_ms", "median_tpot_ms"
 
 
 def is_agentic(columns: Sequence[str]) -> bool:
-    """Tell whether a table is of agentic runs, whose requests and samples lie beside it."""
+    """Tell whether a table has agentic runs; their requests and samples lie beside it."""
     return set(RUNS) <= set(columns)
 
 
 def agentic_rows(path: Path, table: pl.DataFrame) -> Iterator[dict[str, Any]]:
-    """Yield the fields of each run's `Measurement`, or its row's id, groups and what its files lack as its status.
+    """Yield the fields of each run's `Measurement`, or its row's id and groups with the lack in its files as status.
 
     Parameters
     ----------
@@ -59,14 +59,14 @@ def agentic_rows(path: Path, table: pl.DataFrame) -> Iterator[dict[str, Any]]:
 def _beside(path: Path, part: str, columns: Sequence[str]) -> pl.DataFrame:
     """Read a file beside the table of runs, compressed or not."""
     plain = path.with_name(re.sub(r"runs(?=[^/]*$)", part, path.name.removesuffix(".gz")))
-    found = next((each for each in (plain, plain.with_name(f"{plain.name}.gz")) if each.is_file()), None)
-    if found is None or found == path:
+    file = next((candidate for candidate in (plain, plain.with_name(f"{plain.name}.gz")) if candidate.is_file()), None)
+    if file is None or file == path:
         raise TraceError(f"{path}: is a table of agentic runs, and {plain.name} or {plain.name}.gz is not beside it; "
                          f"must have the runs' {part.replace('_', ' ')}")
-    table = read_table_file(found)
+    table = read_table_file(file)
     if missing := [name for name in columns if name not in table.columns]:
-        raise TraceError(f"{found}: lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}")
-    return _with_numbers(found, table.select(columns), [name for name in columns if name not in NAMES])
+        raise TraceError(f"{file}: lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}")
+    return _with_numbers(file, table.select(columns), [name for name in columns if name not in NAMES])
 
 
 def _with_numbers(path: Path, table: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
@@ -88,7 +88,7 @@ def _with_numbers(path: Path, table: pl.DataFrame, names: Sequence[str]) -> pl.D
 
 
 def _run(row: Mapping[str, Any], requests: pl.DataFrame, samples: pl.DataFrame) -> dict[str, Any]:
-    """Return what a run measured, how it was deployed and what its users sent."""
+    """Return a run's measured values, its deployment and its users' requests."""
     groups = {"gpu": text_of(row, "gpu"), "engine": text_of(row, "engine"), "model": text_of(row, "checkpoint"),
               "precision": "checkpoint", "client": "agentic", "layout": f"tp{text_of(row, 'tp')}-ep{text_of(row, 'ep')}"
               f"{'-offload' if text_of(row, 'offload') == 'on' else ''}"}
@@ -148,19 +148,19 @@ def _nearest_cache(options: Mapping[str, Any], tokens: int) -> tuple[str, int]:
     A command whose options file is missing does not say it; the logged cache does.
     """
     kinds = (options["kv_cache_dtype"],) if "kv_cache_dtype" in options else ("auto", "fp8")
-    found = []
+    near = []
     for kind in kinds:
         settings = deploy(parse_scenario({**options, "kv_cache_dtype": kind}), enable_prefix_caching=True).settings
         room = int(settings.num_gpu_blocks) * int(settings.block_size)
-        found.append((abs(math.log(room / tokens)), kind, int(settings.block_size)))
-    _, kind, block_size = min(found)
+        near.append((abs(math.log(room / tokens)), kind, int(settings.block_size)))
+    _, kind, block_size = min(near)
     return kind, block_size
 
 
 def _measured(load: Trace, samples: pl.DataFrame) -> dict[str, float]:
     """Return the statistics of a run: its clients' times, and the server's hits, running requests and KV use.
 
-    The hit rate is of the prompts that were computed: vLLM's own counter of queries counts a waiting prompt again in
+    The hit rate covers the prompts that were computed: vLLM's own counter of queries counts a waiting prompt again in
     every step. Samples after the last answer do not count, since the requests that they show are not in the file.
     """
     measured = measured_of(load, STATISTICS)
@@ -178,13 +178,13 @@ def _measured(load: Trace, samples: pl.DataFrame) -> dict[str, float]:
 
 
 def warm_ttft(ttft_s: Any, warm: Any) -> dict[str, float]:
-    """Return the median TTFT of turns whose session had a turn before; nothing where there is none."""
+    """Return the median TTFT of turns whose session had a turn before; nothing without such turns."""
     kept = ttft_s[warm & np.isfinite(ttft_s)]
     return {WARM: 1e3 * float(np.median(kept))} if len(kept) else {}
 
 
 def server_figures(replayed: Any, makespan_s: float, until_s: float) -> dict[str, float]:
-    """Return what the server's samples show, of a replay: hit rate [1], running requests until a time, KV use [1]."""
+    """Return the server samples' values for a replay: hit rate [1], running requests until a time, KV use [1]."""
     engine, records = replayed.engine, replayed.requests
     begin_s, end_s = (np.minimum(times_s, until_s) for times_s in (records.first_scheduled_s, records.finished_s))
     prompts = float(engine.num_queried_tokens)

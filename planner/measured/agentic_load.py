@@ -27,7 +27,7 @@ class Counting:
     Parameters
     ----------
     first : the server's tokens for each that the client counted, of a conversation's first prompt [1].
-    added : the same of what a later turn adds: the answer before it, or new text where that is longer [1].
+    added : the same of a later turn's new tokens: the answer before it, or new text if that is longer [1].
     reading : time that the API server takes to read a token, against the random text of the engines' fits [1].
     """
 
@@ -41,7 +41,7 @@ class Counting:
 # counts with Qwen2.5-Coder's tokeniser, writes down the trace's `input_tokens`, and keeps each answer in the
 # conversation, so that a prompt holds the prompt before it, the answer without its reasoning, and new text where the
 # answer is shorter than the trace's step. By the counters of DeepSeek-R1's servers with one and two users a first
-# prompt has 1.05 tokens for each that is counted, and what is added 0.70 to 0.79. Its text is code: the `tokenizers`
+# prompt has 1.05 tokens for each that is counted, and later turns add 0.70 to 0.79. Its text is code: the `tokenizers`
 # library (0.23, Qwen's vocabulary of 151,643 entries) takes 0.79 to 0.89 µs a token of Python code and English, and
 # 1.20 and 1.24 of random tokens in prompts of 1,000 and 8,000, as the fits have them.
 REPLAY_TESTER = Counting(first=1.05, added=0.75, reading=0.7, keeps_answers=True)
@@ -50,7 +50,7 @@ REPLAY_TESTER = Counting(first=1.05, added=0.75, reading=0.7, keeps_answers=True
 def counting_of(client: str, requests: pl.DataFrame, samples: pl.DataFrame) -> Counting:
     """Return how a run's client counts.
 
-    What turns add is solved from the server's count of prompt tokens where they add as much as half of the first
+    The tokens that turns add are solved from the server's count of prompt tokens if they add at least half of the first
     prompts, and all requests were answered until then.
 
     Parameters
@@ -76,7 +76,7 @@ def counting_of(client: str, requests: pl.DataFrame, samples: pl.DataFrame) -> C
 def heard_until_s(samples: pl.DataFrame) -> float:
     """Return until when a run's clients kept up [s]: its samples end or skip an interval; inf without samples.
 
-    The sampler runs beside the clients. Where it is silent, answers end together when it goes on: their times are the
+    The sampler runs beside the clients. If it is silent, answers end together when it goes on: their times are the
     clients', not the server's.
     """
     times_s = np.sort(samples["time_s"].to_numpy())
@@ -87,7 +87,7 @@ def heard_until_s(samples: pl.DataFrame) -> float:
 
 
 def load_of(run: str, requests: pl.DataFrame, counting: Counting, until_s: float) -> Trace:
-    """Return what the users of a run sent, with the times that they measured.
+    """Return the requests of a run's users, with the times that they measured.
 
     A turn waits for the turn before it of the same user and session that was answered, and pauses as long as it did.
     Requests without an answer and those sent after `until_s` are left out; those answered after it keep no times.
@@ -95,7 +95,7 @@ def load_of(run: str, requests: pl.DataFrame, counting: Counting, until_s: float
     if not requests.height:
         raise TraceError("the file of requests has no request of this run; no load can be replayed")
     rows = _answered(requests).filter(pl.col("start_s") <= until_s)
-    objects = [each for session in _sessions(rows) for each in _turns(session, counting, until_s)]
+    objects = [turn for session in _sessions(rows) for turn in _turns(session, counting, until_s)]
     if not objects:
         raise TraceError(f"none of the {requests.height} requests of this run was answered; no load can be replayed")
     trace = trace_of(f"run {run}", objects, format="jsonl")

@@ -56,10 +56,10 @@ def apart_run(cells: Mapping[str, Any]) -> dict[str, Any]:
     gpu, engine = load_gpu(text_of(cells, "gpu")), text_of(cells, "engine")
     isl, osl, concurrency = (_count(cells, name) for name in ("isl", "osl", "concurrency"))
     drafts = text_of(cells, "spec_decoding").lower() not in ("", "none")
-    own = _settings({"engine": engine, "gpu": gpu.name, "model": model, "precision": precision, "isl": isl,
-                     "drafts": drafts,
-                     "prefill_workers": sides["prefill"].workers, "decode_workers": sides["decode"].workers,
-                     "decode_gpus": sides["decode"].gpus, "decode_ranks": sides["decode"].has_ranks}, concurrency)
+    sets = _settings({"engine": engine, "gpu": gpu.name, "model": model, "precision": precision, "isl": isl,
+                      "drafts": drafts,
+                      "prefill_workers": sides["prefill"].workers, "decode_workers": sides["decode"].workers,
+                      "decode_gpus": sides["decode"].gpus, "decode_ranks": sides["decode"].has_ranks}, concurrency)
     checkpoint = checkpoint_of(model, precision)
     common: dict[str, Any] = {
         "model": checkpoint, "gpu": gpu.name, "engine": engine, "kv_cache_dtype": kv_type_of(gpu),
@@ -68,8 +68,8 @@ def apart_run(cells: Mapping[str, Any]) -> dict[str, Any]:
     if weights := quantization_of(checkpoint, precision):
         common["quantization"] = weights
     is_mixture = load_model(checkpoint).num_moe_layers > 0
-    sides = {role: replace(side, has_ranks=own[role].pop("has_ranks", side.has_ranks)) for role, side in sides.items()}
-    pools = tuple(_pool(role, side, common | _seats(side, concurrency) | own[role], is_mixture)
+    sides = {role: replace(side, has_ranks=sets[role].pop("has_ranks", side.has_ranks)) for role, side in sides.items()}
+    pools = tuple(_pool(role, side, common | _seats(side, concurrency) | sets[role], is_mixture)
                   for role, side in sides.items())
     return {"scenario": parse_scenario(common), "pools": pools,
             "load": inferencex_load(isl, osl, PROMPTS_PER_CONCURRENCY * concurrency, 1.0, is_burst=True)}
@@ -92,7 +92,7 @@ def _count(cells: Mapping[str, Any], name: str) -> int:
 
 
 def _seats(side: Side, concurrency: int) -> dict[str, Any]:
-    """Return seats and graphs for the requests in flight, where no recipe names them."""
+    """Return seats and graphs for the requests in flight, if no recipe names them."""
     return {"max_num_seqs": max(math.ceil(concurrency / side.num_ranks), 1)}
 
 
@@ -103,16 +103,16 @@ def _pool(role: Role, side: Side, options: Mapping[str, Any], is_mixture: bool) 
                               "expert_parallel": is_mixture and (has_ranks or side.spreads_experts)}
     if has_ranks:
         layout |= {"data_parallel_attention": True, "data_parallel_size": side.gpus}
-    given = dict(options)
-    if given.get("num_speculative_tokens"):
-        given |= {"speculative_method": "mtp", "speculative_acceptance": RANDOM_TOKENS_ACCEPTANCE}
-    given.setdefault("max_cudagraph_capture_size", given["max_num_seqs"])
+    values = dict(options)
+    if values.get("num_speculative_tokens"):
+        values |= {"speculative_method": "mtp", "speculative_acceptance": RANDOM_TOKENS_ACCEPTANCE}
+    values.setdefault("max_cudagraph_capture_size", values["max_num_seqs"])
     return PoolSpec(name=role, role=role, weight=1, num_replicas=side.num_ranks,
-                    scenario=parse_scenario(given | layout), notes=())
+                    scenario=parse_scenario(values | layout), notes=())
 
 
 def _settings(run: Mapping[str, Any], concurrency: int) -> dict[str, dict[str, Any]]:
-    """Return the options of both sides that the first recipe whose conditions hold gives; none where none holds.
+    """Return the options of both sides from the first recipe with fulfilled conditions; empty without one.
 
     Raises
     ------

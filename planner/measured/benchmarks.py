@@ -21,7 +21,7 @@ from planner.traces.reading import trace_of
 from planner.traces.shaping.client_load import NAME, at_client_rate, lower_range_load, random_load
 from planner.traces.times import fill_times
 
-# What a result is known by.
+# The keys that identify a result.
 REQUIRED = ("completed", "duration", "total_input_tokens", "total_output_tokens")
 OFFLINE = "total_latency"  # of a benchmark without a server, which has no latencies of requests
 _SGLANG_KEYS = ("random_range_ratio", "server_info", "total_output_tokens_retokenized")
@@ -33,8 +33,8 @@ def read_results(path: Path, objects: Sequence[Mapping[str, Any]], scenario: Sce
                  client: str | None) -> list[Measurement]:
     """Make a measurement of each result in a file.
 
-    The load is what the file records. With `start_times` these are the arrivals (less the wait for a free place, where
-    the file has it), unless the client only limited what was in flight: then it is replayed as that closed loop, with
+    The load is the file's record. With `start_times` these are the arrivals (less the wait for a free place, if the
+    file has it), unless the client only limited the requests in flight: then it is replayed as that closed loop, with
     the recorded lengths. Without them, a rate is replayed as the client draws its arrivals. Without lengths, these are
     drawn as the client's random dataset draws them, or stand at their means.
 
@@ -46,7 +46,7 @@ def read_results(path: Path, objects: Sequence[Mapping[str, Any]], scenario: Sce
 
     Raises
     ------
-    TraceError : a run lacks what it must have, or a number in it is impossible.
+    TraceError : a run lacks a required key, or a number in it is impossible.
     UsageError : `client` is "inferencex", and the lengths are not given.
     """
     names = [path.stem if len(objects) == 1 else f"{path.stem}#{k}" for k in range(len(objects))]
@@ -54,9 +54,9 @@ def read_results(path: Path, objects: Sequence[Mapping[str, Any]], scenario: Sce
             for k, (name, run) in enumerate(zip(names, objects, strict=True))]
 
 
-def is_result(found: Mapping[str, Any]) -> bool:
+def is_result(keys: Mapping[str, Any]) -> bool:
     """Tell whether a JSON object is a benchmark's result."""
-    return sum(key in found for key in REQUIRED) >= 2 and OFFLINE not in found
+    return sum(key in keys for key in REQUIRED) >= 2 and OFFLINE not in keys
 
 
 def _measurement(where: str, name: str, run: Mapping[str, Any], scenario: Scenario, client: str | None) -> Measurement:
@@ -92,7 +92,7 @@ def _differences(where: str, run: Mapping[str, Any], scenario: Scenario) -> Iter
 
 
 def _recorded(where: str, run: Mapping[str, Any]) -> Trace:
-    """Return the requests that were answered, with their measured times, all at 0 s where no start is recorded."""
+    """Return the requests that were answered, with their measured times, all at 0 s if no start is recorded."""
     trace = trace_of(where, [run], format="vllm-bench")
     if "e2e_s" not in trace.requests.columns:
         raise TraceError(f"{where}: has neither latencies nor itls; must have one of them for TPOT")
@@ -154,18 +154,18 @@ def _reported(where: str, run: Mapping[str, Any]) -> dict[str, float]:
 
     vLLM's client writes 0 for the TPOT of answers of one token, which have none.
     """
-    found = {}
+    times = {}
     one_token = run.get("total_output_tokens") == run.get("completed")
     for name in PER_REQUEST:
         if one_token and "tpot" in name:
             continue
         for key, factor in ((name, 1.0), (name.replace("e2el", "e2e_latency"), 1.0), (name.removesuffix("_ms"), 1e3)):
-            if (value := _optional(where, run, key)) is not None and name not in found:
-                found[name] = factor * value
-    if not found:
+            if (value := _optional(where, run, key)) is not None and name not in times:
+                times[name] = factor * value
+    if not times:
         raise TraceError(f"{where}: has neither requests' times nor statistics such as mean_ttft_ms or median_ttft_ms; "
                          f"nothing to compare")
-    return found
+    return times
 
 
 def _number(where: str, run: Mapping[str, Any], key: str, most: float = math.inf) -> float:
@@ -202,9 +202,9 @@ def read_objects(path: Path) -> list[Mapping[str, Any]]:
         raise TraceError(f"{path}: cannot be read: {error}") from error
     for whole in (lambda: parse_json(text), lambda: [parse_json(line) for line in text.splitlines() if line.strip()]):
         try:
-            found = whole()
+            read = whole()
         except ValueError:
             continue
-        objects = found if isinstance(found, list) else [found]
-        return objects if all(isinstance(each, dict) for each in objects) else []
+        objects = read if isinstance(read, list) else [read]
+        return objects if all(isinstance(part, dict) for part in objects) else []
     return []

@@ -26,17 +26,17 @@ def doubts(log_errors: Mapping[str, Floats], groups: Sequence[Mapping[str, str]]
 
     Parameters
     ----------
-    log_errors : log(predicted / measured) by metric, shape [num_runs]; NaN where there is none.
-    groups : of each run; where all together are not questioned, each value of a group with FEWEST runs is.
+    log_errors : log(predicted / measured) by metric, shape [num_runs]; NaN without one.
+    groups : of each run; if all together are not questioned, each value of a group with FEWEST runs is.
 
     >>> doubts({"tpot_ms": np.log([0.3, 0.3, 0.4])})[0].partition(". ")[0]
     'tpot_ms of 3 runs: median prediction 0.3 times the measured value'
     """
-    found = []
+    texts = []
     for metric, errors in log_errors.items():
         whole = _doubt(metric, errors, "")
-        found += [whole] if whole else _by_group(metric, errors, groups)
-    return [f"{sentence}. Correctly described runs rarely have such errors: {_causes(sentence)}" for sentence in found]
+        texts += [whole] if whole else _by_group(metric, errors, groups)
+    return [f"{sentence}. Correctly described runs rarely have such errors: {_causes(sentence)}" for sentence in texts]
 
 
 def _causes(sentence: str) -> str:
@@ -52,22 +52,22 @@ def far_off(log_errors: Mapping[str, Floats], ids: Sequence[str]) -> list[str]:
     log_errors : as `doubts`.
     ids : of each run.
     """
-    found = []
+    texts = []
     for metric, errors in log_errors.items():
         rows = np.flatnonzero(np.abs(np.nan_to_num(errors)) >= math.log(FAR))
         if len(rows):
             named = ", ".join(ids[k] for k in rows[:3]) + (", …" if len(rows) > 3 else "")
-            found.append(f"{metric} of {len(rows):,} of {len(errors):,} runs is off by a factor of {FAR:g} or more "
+            texts.append(f"{metric} of {len(rows):,} of {len(errors):,} runs is off by a factor of {FAR:g} or more "
                          f"({named}): {CHUNKS if metric.endswith('itl_ms') else LOADS}")
-    return found
+    return texts
 
 
 def _by_group(metric: str, errors: Floats, groups: Sequence[Mapping[str, str]]) -> list[str]:
     """Return the group of the largest median error, where that is questioned."""
-    kinds = dict.fromkeys((name, value) for each in groups for name, value in each.items())
-    parts = [(f" with {name} {value}", errors[[each.get(name) == value for each in groups]]) for name, value in kinds]
+    kinds = dict.fromkeys((name, value) for row in groups for name, value in row.items())
+    parts = [(f" with {name} {value}", errors[[row.get(name) == value for row in groups]]) for name, value in kinds]
     large = [(part, name) for name, part in parts if np.isfinite(part).sum() >= FEWEST]
-    worst = max(large, key=lambda each: _median_size(each[0]), default=None)
+    worst = max(large, key=lambda row: _median_size(row[0]), default=None)
     sentence = _doubt(metric, *worst) if worst else None
     return [sentence] if sentence else []
 

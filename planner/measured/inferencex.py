@@ -22,11 +22,11 @@ from planner.traces.shaping.client_load import burst
 # The clients of the runs that the recipes were read for: InferenceX's, and AIConfigurator's own.
 BENCHMARKS = ("inferencex", "internal")
 RECIPES = "inferencex"  # the file in hardware_db/recipes
-# Chance that a drafted token is accepted where prompts are random tokens in a chat template: what InferenceX's runs
-# with one drafted token gain over those without, the draft's own time counted. Of three: 2.53 tokens a step; 2.50
+# Chance that a drafted token is accepted if prompts are random tokens in a chat template: the gain of InferenceX's runs
+# with one drafted token over runs without, the draft's own time counted. Of three: 2.53 tokens a step; 2.50
 # were logged of DeepSeek-R1, as for real prompts, and 3.55 without the template (SemiAnalysisAI/InferenceX#649).
 RANDOM_TOKENS_ACCEPTANCE = "0.7"
-# What a quantised run of a model loads, where that is another checkpoint than the model's name says.
+# The checkpoint of a quantised run of a model, if it is another one than the model's name.
 _CHECKPOINTS = {
     ("deepseek-ai/DeepSeek-R1", "fp4"): "nvidia/DeepSeek-R1-0528-FP4",
     ("deepseek-ai/DeepSeek-V3", "fp4"): "nvidia/DeepSeek-R1-0528-FP4",
@@ -37,7 +37,7 @@ _CHECKPOINTS = {
     ("zhipuai/GLM-5", "fp4"): "nvidia/GLM-5-NVFP4",
     ("MiniMaxAI/MiniMax-M2.5", "fp4"): "nvidia/MiniMax-M2.5-NVFP4",
 }
-# A recipe's names of the scenario's options, where they are not its own.
+# A recipe's names of the scenario's options, if they are not its own.
 _OPTION_NAMES = {
     "chunked_prefill_size": "max_num_batched_tokens", "mem_fraction_static": "gpu_memory_utilization",
     "free_gpu_memory_fraction": "gpu_memory_utilization", "cuda_graph_max_bs": "max_cudagraph_capture_size",
@@ -105,7 +105,7 @@ def published_run(row: Row, *, has_gaps: bool = False) -> dict[str, Any]:
 
 
 def checkpoint_of(model: str, precision: str) -> str:
-    """Return what a run of a model in a precision loads."""
+    """Return the checkpoint of a run of a model in a precision."""
     return _CHECKPOINTS.get((model, precision), model)
 
 
@@ -115,7 +115,7 @@ def kv_type_of(gpu: Gpu) -> str:
 
 
 def _layout(row: Row, corrected: str) -> Layout:
-    """Return what ran: the row's labels, or what the recipe says where these are wrong."""
+    """Return the layout of a run: the row's labels, or the recipe's correction if these are wrong."""
     gpus = row.tp * row.dp
     if corrected == "tp":
         return Layout(tensor_parallel_size=gpus)
@@ -153,7 +153,7 @@ def _options(recipe: Mapping[str, Any], in_flight: int) -> dict[str, Any]:
 def inferencex_load(isl: int, osl: int, prompts: int, ratio: float, *, is_burst: bool) -> Trace:
     """Return the client's prompts: InferenceX draws lengths from [0.8 · len, len] with seed 0, inputs first.
 
-    `ratio` is what the engine made of each token of a prompt [1].
+    `ratio` is the engine's number of tokens for each token of a prompt [1].
     """
     if not is_burst:
         return burst(np.full(prompts, isl), np.full(prompts, osl), "fixed lengths")

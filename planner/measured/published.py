@@ -17,10 +17,10 @@ class Published:
 
     Parameters
     ----------
-    section, name : where it stands, and what is measured.
-    value : an error, or a share of verdicts that are right; None where it could not be measured [1].
+    section, name : its place, and the measured quantity.
+    value : an error, or a share of verdicts that are right; None if it could not be measured [1].
     limit : the target; met where value <= limit, or >= where `at_least`; None for no target [1].
-    peers : what others reach, as text.
+    peers : values of other tools, as text.
     """
 
     section: str
@@ -38,7 +38,7 @@ class Published:
         ...           peers="").words
         'AMD, mean TTFT: mean error'
         """
-        text = re.sub(r"\b(\w+)_(ttft|tpot)_ms\b", lambda found: f"{found[1].replace('_', ' ')} {found[2].upper()}",
+        text = re.sub(r"\b(\w+)_(ttft|tpot)_ms\b", lambda match: f"{match[1].replace('_', ' ')} {match[2].upper()}",
                       self.name)
         for code, words in WORDS.items():
             text = text.replace(code, words)
@@ -64,7 +64,7 @@ def read_published() -> dict[str, list[Published]]:
         rows = [Published(**row) for row in parse_json(path.read_text(encoding="utf-8"))["verdicts"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CatalogError(f"{path}: cannot be read: {error!r}; reinstall planner") from error
-    found: dict[str, list[Published]] = {}
+    tables: dict[str, list[Published]] = {}
     for row in rows:
-        found.setdefault(row.section, []).append(row)
-    return found
+        tables.setdefault(row.section, []).append(row)
+    return tables

@@ -10,16 +10,16 @@ from planner.catalog.catalog_files import data_dir, read_rows
 from planner.engines.releases import stated_release
 from planner.errors import CatalogError
 
-EQUAL = ("client", "isl", "osl", "tp", "ep")  # those that hold where the value is the same
+EQUAL = ("client", "isl", "osl", "tp", "ep")  # conditions that hold if the value is the same
 CONDITIONS = frozenset({"engine", "model", "precision", "gpus", "version", *EQUAL, "tp_below", "min_concurrency",
                         "max_concurrency", "dp_attention", "since", "until"})
-ABOUT = frozenset({"source", "unsure", "fallback"})  # keys of a row that say where it is from
+ABOUT = frozenset({"source", "unsure", "fallback"})  # keys of a row with its source
 GIVEN = {"recipe": "set", "retokenised": "tokens_per_counted", "release": "engine_version"}  # by the kind of row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What a measured row says of its deployment and its load, as recipes match it."""
+    """The deployment and load in a measured row, as recipes match them."""
 
     engine: str
     model: str
@@ -66,7 +66,7 @@ def tokens_per_counted(name: str, run: Run) -> float:
 
 
 def release_of(name: str, run: Run) -> str | None:
-    """Return the engine's release: the one that was recorded, or what its date says; None where nobody knows.
+    """Return the engine's release: the recorded one, or the one of its date; None if neither is known.
 
     Parameters
     ----------
@@ -94,19 +94,19 @@ def _holds(recipe: Mapping[str, Any], run: Run) -> bool:
     )
 
 
-def _settings(given: Mapping[str, Any], run: Run) -> dict[str, Any]:
-    """Return a recipe's settings with those that depend on the load or the step's tokens worked out."""
-    found = dict(given)
-    for key, value in given.items():
+def _settings(recipe: Mapping[str, Any], run: Run) -> dict[str, Any]:
+    """Return a recipe's settings; settings that depend on the load or the step's tokens are worked out."""
+    values = dict(recipe)
+    for key, value in recipe.items():
         if isinstance(value, str) and value.startswith("concurrency"):
-            found[key] = max(run.concurrency // int(value.partition("/")[2] or 1), 1)
-    more = found.pop("batched_tokens_per_concurrency", 0)
+            values[key] = max(run.concurrency // int(value.partition("/")[2] or 1), 1)
+    more = values.pop("batched_tokens_per_concurrency", 0)
     if more:
-        tokens = found["max_num_batched_tokens"] + more * run.concurrency
-        found["max_num_batched_tokens"] = math.ceil(tokens / 64) * 64
-    if "batched_tokens_over_isl" in found:
-        found["max_num_batched_tokens"] = run.isl + run.concurrency + found.pop("batched_tokens_over_isl")
-    return {key: found[value] if value == "max_num_batched_tokens" else value for key, value in found.items()}
+        tokens = values["max_num_batched_tokens"] + more * run.concurrency
+        values["max_num_batched_tokens"] = math.ceil(tokens / 64) * 64
+    if "batched_tokens_over_isl" in values:
+        values["max_num_batched_tokens"] = run.isl + run.concurrency + values.pop("batched_tokens_over_isl")
+    return {key: values[value] if value == "max_num_batched_tokens" else value for key, value in values.items()}
 
 
 def _rows(name: str, key: str) -> list[dict[str, Any]]:
@@ -120,7 +120,7 @@ def recipe_rows(name: str, key: str, conditions: frozenset[str], others: frozens
     Parameters
     ----------
     name, key : file in `hardware_db/recipes`; the name of its rows.
-    conditions, others : keys that a row may have: what a run must be, and all else.
+    conditions, others : keys that a row may have: conditions on a run, and all else.
 
     Raises
     ------

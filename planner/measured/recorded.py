@@ -34,12 +34,12 @@ def read_requests(path: Path, scenario: Scenario, format: str | None = None) -> 
     TraceError : the file cannot be read, a row is bad, or no measured time is there.
     """
     trace = read_trace(str(path), format=format)
-    given = [name for name in TIMES if name in trace.requests.columns]
-    if not given:
+    named = [name for name in TIMES if name in trace.requests.columns]
+    if not named:
         raise TraceError(f"{path}: has requests, but none of the columns {', '.join(TIMES)}; nothing to compare "
                          f"(replay it as a trace, or name the measured columns: --column ttft_s=ttft_ms:ms)")
     nothing = np.full(trace.num_requests, math.nan)
-    ttft_s, tpot_s, e2e_s = (floats_of(trace.requests[name]) if name in given else nothing for name in TIMES)
+    ttft_s, tpot_s, e2e_s = (floats_of(trace.requests[name]) if name in named else nothing for name in TIMES)
     trace = with_times(trace, ttft_s, e2e_s, tpot_s)
     caching = trace.prefix is not None or "cached_tokens" in trace.requests.columns
     if scenario.enable_prefix_caching is None and caching:
@@ -53,19 +53,19 @@ def with_times(trace: Trace, ttft_s: Floats, e2e_s: Floats, tpot_s: Floats | Non
 
     Parameters
     ----------
-    ttft_s, e2e_s, tpot_s : shape [num_requests]; NaN where there is none.
+    ttft_s, e2e_s, tpot_s : shape [num_requests]; NaN without one.
     """
-    own = np.full(len(ttft_s), math.nan) if tpot_s is None else tpot_s
+    tpots = np.full(len(ttft_s), math.nan) if tpot_s is None else tpot_s
     table = trace.requests.with_columns(
-        pl.Series(name, values).fill_nan(None) for name, values in zip(TIMES, (ttft_s, own, e2e_s), strict=True))
+        pl.Series(name, values).fill_nan(None) for name, values in zip(TIMES, (ttft_s, tpots, e2e_s), strict=True))
     return dataclasses.replace(trace, requests=fill_times(table))
 
 
 def time_blocks(run: Measurement, num_blocks: int) -> list[Measurement]:
     """Cut a recorded run into blocks of requests in order of arrival, for fitting.
 
-    Each is a run of its own whose load is the whole, with measured times in the block alone: what came before and
-    after still counts for the queue.
+    Each is a run of its own whose load is the whole, with measured times in the block alone: requests before and
+    after still count for the queue.
 
     Parameters
     ----------
@@ -75,13 +75,13 @@ def time_blocks(run: Measurement, num_blocks: int) -> list[Measurement]:
     assert run.load is not None
     n = run.load.num_requests
     count = max(min(num_blocks, n // FEWEST), 1)
-    found = []
+    parts = []
     for k, rows in enumerate(np.array_split(np.arange(n), count)):
         inside = pl.Series(np.isin(np.arange(n), rows))
         table = run.load.requests.with_columns(pl.when(inside).then(pl.col(name)).alias(name) for name in TIMES)
         load = dataclasses.replace(run.load, requests=table)
-        found.append(dataclasses.replace(run, id=f"{run.id}@{k}", load=load, measured=measured_of(load, METRICS)))
-    return [block for block in found if block.measured]
+        parts.append(dataclasses.replace(run, id=f"{run.id}@{k}", load=load, measured=measured_of(load, METRICS)))
+    return [block for block in parts if block.measured]
 
 
 def as_means(run: Measurement) -> Measurement:

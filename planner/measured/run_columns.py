@@ -13,7 +13,7 @@ from planner.schema import MAX_TOKENS
 from planner.settings.load_options import MEASURING, OF_SESSIONS, SEARCHED
 from planner.settings.scenario import KINDS, names_in, parse_scenario
 
-NOTE = "note_"  # a column whose name begins so is kept by the table and read by nothing
+NOTE = "note_"  # a column whose name begins with this is kept by the table and read by nothing
 MEASURED = "measured_"
 # Columns that only InferenceMAX's collected points have; rows with them are its own.
 INFERENCEMAX = ("image", "spec_decoding", "dp_attention")
@@ -35,7 +35,7 @@ LABELS_OF_SIDES = tuple(f"{side}_{name}" for side in ("prefill", "decode") for n
 ALSO_READ = ("id", "client", "precision", "gemm_quant_mode", "measured_date", "n_gpus", "spec_decoding", "dp_attention")
 # Columns that no prediction depends on.
 RECORDED_ONLY = ("source", "moe_quant_mode", "moe_tp", "num_warmups", "image", "checkpoint")
-LOAD = ("num_prompts", "random_range_ratio", "request_rate", "seed")  # options that say what a client sent
+LOAD = ("num_prompts", "random_range_ratio", "request_rate", "seed")  # options on the requests that a client sent
 LAYOUT = ("data_parallel_attention", "expert_parallel")  # options that say how the row's GPUs are shared
 # Options that a run of one engine under a benchmark's load cannot have, as `planner validate` has none of them.
 REFUSED = ("interval", "start_at", "duration", "limit", "rate_scale", "wait_for_parents", *SEARCHED, *OF_SESSIONS,
@@ -60,17 +60,17 @@ def measured_columns(columns: Sequence[str]) -> list[str]:
 
 
 def is_measured(column: str) -> bool:
-    """Tell whether a column is of measured values."""
+    """Tell whether a column has measured values."""
     return column.startswith(MEASURED) and is_statistic(column.removeprefix(MEASURED))
 
 
 def is_inferencemax(columns: Sequence[str]) -> bool:
-    """Tell whether a table is of InferenceMAX's collected points, which name no client."""
+    """Tell whether a table has InferenceMAX's collected points, which name no client."""
     return "client" not in columns and (set(INFERENCEMAX) <= set(columns) or is_apart(columns))
 
 
 def is_apart(columns: Sequence[str]) -> bool:
-    """Tell whether a table is of runs with prefill and decode apart."""
+    """Tell whether a table has runs with prefill and decode apart."""
     return set(OF_SIDES) <= set(columns)
 
 
@@ -119,7 +119,7 @@ def check_numbers(path: Path, table: pl.DataFrame) -> None:
 
 
 def text_of(row: Mapping[str, Any], *names: str) -> str:
-    """Return the value that a row has in one of these columns, as text; empty where all are.
+    """Return the value that a row has in one of these columns, as text; empty if all are.
 
     Raises
     ------
@@ -134,7 +134,7 @@ def text_of(row: Mapping[str, Any], *names: str) -> str:
 
 
 def options_of(row: Mapping[str, Any], names: Sequence[str], **sizes: int) -> dict[str, Any]:
-    """Return a row's values of these options, without those of empty cells.
+    """Return a row's values of these options, without empty cells.
 
     Parameters
     ----------
@@ -142,15 +142,15 @@ def options_of(row: Mapping[str, Any], names: Sequence[str], **sizes: int) -> di
 
     Raises
     ------
-    UsageError : a cell is not of its option's type, none of its choices, or does not fit another.
+    UsageError : a cell has another type than its option, is none of its choices, or does not fit another.
     """
-    given = {name: _value(name, text) for name in names if (text := text_of(row, name))}
-    scenario = parse_scenario(given | sizes)
-    return {name: getattr(scenario, name) for name in given}
+    cells = {name: _value(name, text) for name in names if (text := text_of(row, name))}
+    scenario = parse_scenario(cells | sizes)
+    return {name: getattr(scenario, name) for name in cells}
 
 
 def _value(name: str, text: str) -> Any:
-    """Return a cell as a number or a truth value where its option can be one and the text is one; else as text."""
+    """Return a cell as a number or a truth value if its option can be one and the text is one; else as text."""
     kinds = KINDS[name]
     if bool in kinds:
         return {"true": True, "false": False}.get(text.lower(), text)

@@ -20,18 +20,18 @@ PROMPTS_PER_CONCURRENCY = 10  # where a row does not say how many prompts were s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What a row says.
+    """The content of a row.
 
     Parameters
     ----------
-    gpu, engine, model, version, date, precision : as in the table; empty where it has none. `precision` is the
+    gpu, engine, model, version, date, precision : as in the table; empty if it has none. `precision` is the
         weights' format: bf16, fp8, fp4, int4.
     client : a name of CLIENTS, or UNKNOWN.
     isl, osl : lengths of prompts and answers [tokens].
-    concurrency : requests in flight over the whole deployment at most [1]; None where a rate alone limits them.
+    concurrency : requests in flight over the whole deployment at most [1]; None if a rate alone limits them.
     tp, pp, dp, ep : parallel sizes [1]; `dp` counts attention ranks, `ep` the GPUs that experts are spread over.
-    drafts : whether drafts are checked; None where the table does not say.
-    options : of the scenario, by their names, where the row gives them.
+    drafts : whether drafts are checked; None if the table does not say.
+    options : of the scenario, by their names, if the row gives them.
     """
 
     gpu: str
@@ -99,10 +99,10 @@ def _precision_of(gemm_mode: str) -> str:
 def quantization_of(model: str, precision: str) -> str | None:
     """Return the weight format that a precision means; None where the checkpoint has it already."""
     arch = load_model(model)
-    own = arch.quantization or arch.expert_quantization  # Kimi's have their experts alone in 4 bit
+    format_ = arch.quantization or arch.expert_quantization  # Kimi's have their experts alone in 4 bit
     same = {"fp8": ("fp8", "fp8_block"), "fp4": ("nvfp4", "mxfp4", "fp4"), "int4": ("int4", "int4-g32", "awq", "gptq"),
             "bf16": (None,)}
-    if own in same.get(precision, ()):
+    if format_ in same.get(precision, ()):
         return None
     return {"fp4": "nvfp4"}.get(precision, precision)
 
@@ -139,7 +139,7 @@ def own_run(row: Row) -> dict[str, Any]:
 
 
 def _layout(row: Row) -> Layout:
-    """Return what ran: ranks of one engine that shares its experts, or replicas, of which one is replayed."""
+    """Return the layout of a row: ranks of one engine that shares its experts, or replicas, one of them replayed."""
     ranks = row.dp if row.options.get("data_parallel_attention", True) else 1
     whole = row.options.get("expert_parallel")
     size = min(row.ep, row.tp * ranks) if whole is None else row.tp * ranks if whole else 1
@@ -148,7 +148,7 @@ def _layout(row: Row) -> Layout:
 
 
 def _load(row: Row, in_flight: int | None) -> Trace:
-    """Return the prompts of one rank, drawn as the row's client draws them; vLLM's where it names none.
+    """Return the prompts of one rank, drawn as the row's client draws them; as vLLM's if it names no client.
 
     Both vLLM's and SGLang's client count every request, the opening burst among them.
     """

@@ -1,4 +1,4 @@
-"""Measured serving results as a table of runs: each row's deployment, its load, and what was measured."""
+"""Measured serving results as a table of runs: each row's deployment, its load, and its measured values."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,8 +39,8 @@ class Measurement:
     id : of the row.
     groups : the row's value of each of GROUPS.
     measured : mean TTFT and TPOT by the names of METRICS, and other statistics by theirs [ms, tokens/s].
-    bounds : of those that are known no better than a bucket of a histogram, its edges [ms].
-    scenario, layout : what ran; None where the row cannot be understood.
+    bounds : edges of values that are known no better than a bucket of a histogram [ms].
+    scenario, layout : the deployment; None if the row cannot be understood.
     load : the prompts of one attention rank; all there at 0 s, `max_concurrency` of the scenario in flight.
     tokens_per_counted : the engine's tokens of a prompt for each that the client counted; the load has them [1].
     reading : time that the API server takes to read a token, against the random text of the engines' fits [1].
@@ -66,7 +66,7 @@ class Measurement:
 
 
 def counted(measurement: Measurement, metric: str, predicted: float) -> float:
-    """Return what a prediction counts as: within the measured value's bucket as right, else as off as from its edge.
+    """Return the value by which a prediction counts: right within the measured value's bucket, else off from its edge.
 
     >>> run = Measurement(id="a", groups={}, measured={"p50_ttft_ms": 75.0}, bounds={"p50_ttft_ms": (50.0, 100.0)})
     >>> counted(run, "p50_ttft_ms", 99.0), counted(run, "p50_ttft_ms", 110.0)
@@ -85,7 +85,7 @@ def read_measured(path: Path, *, client: str | None = None) -> list[Measurement]
     `pp`, `dp`, `moe_ep`, `n_gpus`, `client`, `engine_version` (or `backend_version`), `measured_date`, and any option
     of the scenario that a run of one engine can have. Recipes of published benchmarks apply to rows with their client
     only. Columns that begin with `note_` are not read. A table of InferenceMAX's points (see
-    `run_columns.INFERENCEMAX`) is read as it is, and so is one of agentic runs (see `agentic`). A row whose deployment
+    `run_columns.INFERENCEMAX`) is read as it is, as is one of agentic runs (see `agentic`). A row whose deployment
     cannot be understood keeps the reason in `status`.
 
     Parameters
@@ -121,7 +121,7 @@ def measurement_of_row(path: Path, cells: Mapping[str, Any], k: int, client: str
 
     Raises
     ------
-    TraceError : a cell is wrong; what is wrong with the deployment is the measurement's status.
+    TraceError : a cell is wrong; an error in the deployment becomes the measurement's status.
     """
     try:
         row = read_row(cells, client)
@@ -147,7 +147,7 @@ def _apart_measurement(path: Path, cells: Mapping[str, Any], k: int, client: str
 
 def _measurement(cells: Mapping[str, Any], k: int, groups: dict[str, str],
                  run_of: Callable[[], dict[str, Any]]) -> Measurement:
-    """Return what a row measured, with the run that `run_of` makes of it, or why there is none as the status."""
+    """Return a row's measured values, with the run that `run_of` makes of it, or why there is none as the status."""
     measured = {column.removeprefix(MEASURED): float(value) for column in measured_columns(list(cells))
                 if (value := text_of(cells, column))}
     common: dict[str, Any] = {"id": text_of(cells, "id") or str(k), "groups": groups, "measured": measured}

@@ -1,4 +1,4 @@
-"""Measured runs, whatever file they are in: a table of runs, a benchmark's result, a server's metrics, requests."""
+"""Measured runs in any kind of file: a table of runs, a benchmark's result, a server's metrics, requests."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -35,9 +35,9 @@ def read_runs(path: Path, scenario: Scenario, *, client: str | None, free: Seque
         deployment a result of vLLM's or SGLang's benchmark, scrapes of its metrics, or a table or trace of requests
         with measured times.
     scenario : that deployment; for a table its calibration alone.
-    client : who sent the requests; of a table, the rows of other clients are left out.
-    free : options that a table may be given besides.
-    format : of a file of requests, as `read_trace` takes it; None to detect what the file is.
+    client : program that sent the requests; of a table, the rows of other clients are left out.
+    free : more options that a table may be given.
+    format : of a file of requests, as `read_trace` takes it; None to detect the kind of file.
 
     Raises
     ------
@@ -69,10 +69,10 @@ def _reported(path: Path, scenario: Scenario, client: str | None) -> list[Measur
                else printed_results(path))
     if objects and is_result(objects[0]):
         return read_results(path, objects, scenario, client)
-    found = read_reports(path, objects, scenario) if objects else None
-    if found is None and is_yaml:
+    runs = read_reports(path, objects, scenario) if objects else None
+    if runs is None and is_yaml:
         raise unknown(path, objects[0], "YAML")
-    return found
+    return runs
 
 
 def is_table(columns: Sequence[str]) -> bool:
@@ -98,18 +98,18 @@ def _table(path: Path, scenario: Scenario, client: str | None, free: Sequence[st
         if f.name not in ("calibration", "interval", *free) and getattr(scenario, f.name) != f.default:
             raise UsageError(f"--{f.name.replace('_', '-')} {getattr(scenario, f.name)}: each row of {path} names its "
                              f"own deployment and load; leave the option out")
-    found = read_measured(path, client=client)
-    if not found:
+    runs = read_measured(path, client=client)
+    if not runs:
         raise TraceError(f"{path}: has no rows; must have at least one run")
     if client is not None:
-        found = [run for run in found if run.groups["client"] == client]
-        if not found:
+        runs = [run for run in runs if run.groups["client"] == client]
+        if not runs:
             raise TraceError(f"{path}: no row has the client {client}")
-    return found
+    return runs
 
 
 def _deployed(run: Measurement) -> Measurement:
-    """Return a run with its deployment's names, which raises what is wrong with the options."""
+    """Return a run with its deployment's names; raise the errors of the options."""
     assert run.scenario is not None
     scenario = run.scenario
     if scenario.gpu is not None:

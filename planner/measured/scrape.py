@@ -24,11 +24,11 @@ _HEAD = 4096  # bytes that a file is known by
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """What one look at the metrics showed.
+    """The content of one scrape of the metrics.
 
     Parameters
     ----------
-    at_s : when, on any clock; None where nobody wrote it down [s].
+    at_s : when, on any clock; None if it was not written down [s].
     values : by name (`vllm:time_to_first_token_seconds_sum`) and labels.
     """
 
@@ -55,7 +55,7 @@ def is_scrape(path: Path) -> bool:
 
 
 def read_scrapes(path: Path) -> list[Scrape]:
-    """Read scrapes in the order of time; names of engines' metrics lose what a relabelling put before them.
+    """Read scrapes in the order of time; names of engines' metrics lose a relabelling's prefix.
 
     Parameters
     ----------
@@ -95,28 +95,28 @@ def _of_text(path: Path, text: str) -> Iterator[Scrape]:
 
 
 def _sample(where: str, line: str) -> tuple[Key, float, float | None]:
-    found = _SAMPLE.fullmatch(line.strip())
-    if found is None:
+    match = _SAMPLE.fullmatch(line.strip())
+    if match is None:
         raise TraceError(f"{where}: {line.strip()[:60]!r} is not a sample of Prometheus's text format; must be "
                          f'name{{label="value"}} number')
-    labels = _LABEL.findall(found[2] or "")
-    if _LABEL.sub("", found[2] or "").strip():
-        raise TraceError(f"{where}: the labels {{{found[2][:60]}}} cannot be read; must be name=\"value\", with commas "
+    labels = _LABEL.findall(match[2] or "")
+    if _LABEL.sub("", match[2] or "").strip():
+        raise TraceError(f"{where}: the labels {{{match[2][:60]}}} cannot be read; must be name=\"value\", with commas "
                          f"between")
-    at_s = None if found[4] is None else _number(where, found[4]) / 1e3
-    return (_name(found[1]), tuple(sorted(labels))), _number(where, found[3]), at_s
+    at_s = None if match[4] is None else _number(where, match[4]) / 1e3
+    return (_name(match[1]), tuple(sorted(labels))), _number(where, match[3]), at_s
 
 
 def _of_query(path: Path, text: str) -> list[Scrape]:
     """Return a scrape for each instant of a query's result; a series that begins later counts from 0."""
     try:
-        found = parse_json(text)
+        reply = parse_json(text)
     except ValueError as error:
         raise TraceError(f"{path}: cannot be read as JSON: {error}") from error
-    data = found.get("data")
-    if found.get("status") != "success" or not isinstance(data, dict):
-        raise TraceError(f"{path}: status = {str(found.get('status'))[:60]!r}; must be the result of a query that "
-                         f"succeeded ({str(found.get('error'))[:200]})")
+    data = reply.get("data")
+    if reply.get("status") != "success" or not isinstance(data, dict):
+        raise TraceError(f"{path}: status = {str(reply.get('status'))[:60]!r}; must be the result of a query that "
+                         f"succeeded ({str(reply.get('error'))[:200]})")
     if data.get("resultType") not in ("matrix", "vector") or not isinstance(data.get("result"), list):
         raise TraceError(f"{path}: resultType = {str(data.get('resultType'))[:60]!r}; must be matrix (query_range) or "
                          f"vector (query)")
@@ -138,12 +138,12 @@ def _series(where: str, series: Any) -> tuple[Key, list[tuple[float, float]]]:
         raise TraceError(f"{where}: has no __name__, so the metric is unknown; query raw series, "
                          f'{{__name__=~"vllm:.+"}}, without rate() or sum()')
     labels = tuple(sorted((str(k), str(v)) for k, v in metric.items() if k != "__name__"))
-    found = []
+    pairs = []
     for point in points:
         if not isinstance(point, list) or len(point) != 2:
             raise TraceError(f"{where}: {str(point)[:60]!r} is not a point; must be a time and a value")
-        found.append((_number(where, point[0]), _number(where, point[1])))
-    return (_name(str(metric["__name__"])), labels), found
+        pairs.append((_number(where, point[0]), _number(where, point[1])))
+    return (_name(str(metric["__name__"])), labels), pairs
 
 
 def _number(where: str, text: Any) -> float:
@@ -155,8 +155,8 @@ def _number(where: str, text: Any) -> float:
 
 
 def _name(name: str) -> str:
-    found = _ENGINE.fullmatch(name)
-    return name if found is None else f"{found[1]}:{found[2]}"
+    match = _ENGINE.fullmatch(name)
+    return name if match is None else f"{match[1]}:{match[2]}"
 
 
 def grown(before: Scrape | None, after: Scrape, name: str, where: str) -> dict[Labels, float]:
@@ -166,16 +166,16 @@ def grown(before: Scrape | None, after: Scrape, name: str, where: str) -> dict[L
     ------
     TraceError : one shrank: the server was started anew in between.
     """
-    found = {}
-    for (own, labels), value in after.values.items():
-        if own != name:
+    grown_by = {}
+    for (series, labels), value in after.values.items():
+        if series != name:
             continue
-        earlier = 0.0 if before is None else before.values.get((own, labels), 0.0)
+        earlier = 0.0 if before is None else before.values.get((series, labels), 0.0)
         if not value >= earlier:
             raise TraceError(f"{where}: {name} went from {earlier:g} to {value:g}: the server restarted in between, "
                              f"or values are missing; take scrapes of one run of the server")
-        found[labels] = value - earlier
-    return found
+        grown_by[labels] = value - earlier
+    return grown_by
 
 
 def total(counts: Mapping[Labels, float]) -> float:

@@ -20,7 +20,7 @@ from planner.traces.shaping.client_load import at_client_rate, burst
 
 Ints = NDArray[np.int64]
 
-# Histograms by what they hold; the first that is there counts. TPOT is a request's mean (vLLM since 0.10), the latency
+# Histograms by their content; the first that exists counts. TPOT is a request's mean (vLLM since 0.10), the latency
 # between tokens pools all gaps, and was called time_per_output_token before. SGLang has lengths with
 # --collect-tokens-histogram only.
 HISTOGRAMS = {
@@ -92,16 +92,16 @@ class Histogram:
 def read_scraped(path: Path, scenario: Scenario) -> list[Measurement]:
     """Read scrapes of a server's metrics as runs: one of one or two scrapes, of more one a window.
 
-    What is measured are mean TTFT, TPOT or latency between tokens, and end-to-end latency, and quantiles, each with
-    the bucket that it lies in. The load is what the metrics say: lengths drawn evenly from their histograms and scaled
-    to their means, prompts and outputs paired at random; sent as a Poisson process at the rate that is counted where
-    the scrapes have times, else as many in flight as the scenario's `max_concurrency`, or as ran in the mean.
+    Measured values are mean TTFT, TPOT or latency between tokens, and end-to-end latency, and quantiles, each with
+    the bucket that it lies in. The load follows the metrics: lengths drawn evenly from their histograms and scaled
+    to their means, prompts and outputs paired at random; sent as a Poisson process at the counted rate if the scrapes
+    have times, else as many in flight as the scenario's `max_concurrency`, or as ran in the mean.
 
     Raises
     ------
-    TraceError : the file is no scrape, lacks what it must have, or counts too few requests.
+    TraceError : the file is no scrape, lacks a histogram, or counts too few requests.
     """
-    scrapes = [each for each in read_scrapes(path) if HISTOGRAMS.keys() & set(_families(each))]
+    scrapes = [scrape for scrape in read_scrapes(path) if HISTOGRAMS.keys() & set(_families(scrape))]
     if not scrapes:
         raise TraceError(f"{path}: has none of the histograms {', '.join(HISTOGRAMS['ttft'])}; must be a scrape of "
                          f"vLLM's or SGLang's /metrics (SGLang needs --enable-metrics)")
@@ -115,9 +115,9 @@ def read_scraped(path: Path, scenario: Scenario) -> list[Measurement]:
 def _families(scrape: Scrape) -> dict[str, str]:
     """Return the name of each histogram that is there."""
     counted = scrape.names()
-    found = {what: next((name for name in names if f"{name}_count" in counted), None)
-             for what, names in HISTOGRAMS.items()}
-    return {what: name for what, name in found.items() if name is not None}
+    family_of = {what: next((name for name in names if f"{name}_count" in counted), None)
+                 for what, names in HISTOGRAMS.items()}
+    return {what: name for what, name in family_of.items() if name is not None}
 
 
 def _check_one_server(path: Path, scrape: Scrape) -> None:
@@ -136,7 +136,7 @@ def _windows(path: Path, scrapes: Sequence[Scrape]) -> list[list[Scrape]]:
     if len(scrapes) <= 2:
         return [list(scrapes)]
     name = _families(scrapes[-1]).get("ttft", "")
-    counts = [total(grown(None, each, f"{name}_count", str(path))) for each in scrapes]
+    counts = [total(grown(None, scrape, f"{name}_count", str(path))) for scrape in scrapes]
     least = max(FEWEST, (counts[-1] - counts[0]) / MOST_WINDOWS)
     cuts = [0]
     for place in range(1, len(scrapes)):
@@ -149,24 +149,24 @@ def _windows(path: Path, scrapes: Sequence[Scrape]) -> list[list[Scrape]]:
 
 
 def _measurement(where: str, name: str, window: Sequence[Scrape], scenario: Scenario) -> Measurement:
-    found = {what: _histogram(where, window, family) for what, family in _families(window[-1]).items()}
-    if "ttft" not in found or not {"tpot", "itl"} & found.keys():
-        raise TraceError(f"{where}: has no {'TTFT' if 'ttft' not in found else 'time between tokens'}; must have "
+    kinds = {what: _histogram(where, window, family) for what, family in _families(window[-1]).items()}
+    if "ttft" not in kinds or not {"tpot", "itl"} & kinds.keys():
+        raise TraceError(f"{where}: has no {'TTFT' if 'ttft' not in kinds else 'time between tokens'}; must have "
                          f"{', '.join(HISTOGRAMS['ttft'])}, and one of {', '.join(HISTOGRAMS['tpot'])}, "
                          f"{', '.join(HISTOGRAMS['itl'])}")
-    if found["ttft"].count < FEWEST:
-        raise TraceError(f"{where}: counts {found['ttft'].count:g} requests; must be at least {FEWEST}, so that means "
+    if kinds["ttft"].count < FEWEST:
+        raise TraceError(f"{where}: counts {kinds['ttft'].count:g} requests; must be at least {FEWEST}, so that means "
                          f"are reliable (scrape later, or further apart)")
-    measured = {f"{what}_ms": 1e3 * found[what].mean for what in ("ttft", "tpot", "itl", "e2el")
-                if what in found and found[what].count > 0 and (what != "itl" or "tpot" not in found)}
+    measured = {f"{what}_ms": 1e3 * kinds[what].mean for what in ("ttft", "tpot", "itl", "e2el")
+                if what in kinds and kinds[what].count > 0 and (what != "itl" or "tpot" not in kinds)}
     bounds: dict[str, tuple[float, float]] = {}
     for what in ("ttft", "tpot", "e2el"):
         for share in QUANTILES:
-            low, high = found[what].bucket(share) if what in found else (0.0, math.inf)
-            if math.isfinite(high) and found[what].count * (1 - share) >= 1:
+            low, high = kinds[what].bucket(share) if what in kinds else (0.0, math.inf)
+            if math.isfinite(high) and kinds[what].count * (1 - share) >= 1:
                 key = f"p{round(100 * share)}_{what}_ms"
-                measured[key], bounds[key] = 1e3 * found[what].quantile(share), (1e3 * low, 1e3 * high)
-    load, in_flight = _load(where, window, found, scenario)
+                measured[key], bounds[key] = 1e3 * kinds[what].quantile(share), (1e3 * low, 1e3 * high)
+    load, in_flight = _load(where, window, kinds, scenario)
     scenario = dataclasses.replace(scenario, max_concurrency=in_flight)
     if scenario.enable_prefix_caching is None and "cached_tokens" in load.requests.columns:
         scenario = dataclasses.replace(scenario, enable_prefix_caching=True)
@@ -177,26 +177,26 @@ def _measurement(where: str, name: str, window: Sequence[Scrape], scenario: Scen
 def _histogram(where: str, window: Sequence[Scrape], family: str) -> Histogram:
     before = window[0] if len(window) > 1 else None
     counts = {part: grown(before, window[-1], f"{family}_{part}", where) for part in ("bucket", "count", "sum")}
-    found = Histogram(upper_edges(counts["bucket"], f"{where}: {family}"), total(counts["count"]), total(counts["sum"]))
-    if found.count > 0 and (not found.edges or not found.sum >= 0):
+    table = Histogram(upper_edges(counts["bucket"], f"{where}: {family}"), total(counts["count"]), total(counts["sum"]))
+    if table.count > 0 and (not table.edges or not table.sum >= 0):
         raise TraceError(f"{where}: {family} has no buckets, or no sum; must have _bucket, _sum and _count")
-    return found
+    return table
 
 
-def _load(where: str, window: Sequence[Scrape], found: Mapping[str, Histogram],
+def _load(where: str, window: Sequence[Scrape], by_kind: Mapping[str, Histogram],
           scenario: Scenario) -> tuple[Trace, int | None]:
     """Return the requests, and how many are in flight in a closed loop."""
-    num_requests = found["ttft"].count
+    num_requests = by_kind["ttft"].count
     count = min(round(num_requests), MOST_REQUESTS)
     rng = np.random.default_rng(0)
-    lengths = {side: rng.permutation(_lengths(where, window, found.get(side), side, num_requests, count))
+    lengths = {side: rng.permutation(_lengths(where, window, by_kind.get(side), side, num_requests, count))
                for side in ("input", "output")}
     load = _with_cached(window, burst(lengths["input"], lengths["output"], where))
-    times = [each.at_s for each in (window[0], window[-1])]
+    times = [scrape.at_s for scrape in (window[0], window[-1])]
     span_s = times[1] - times[0] if None not in times and len(window) > 1 else 0.0  # type: ignore[operator]
     if scenario.max_concurrency is None and span_s > 0:
         return at_client_rate(load, num_requests / span_s, seed=scenario.seed or 0), None
-    running = [value for each in window for (name, _), value in each.values.items() if name in RUNNING]
+    running = [value for scrape in window for (name, _), value in scrape.values.items() if name in RUNNING]
     mean = float(np.mean(running)) if running else 0.0
     if scenario.max_concurrency is None and not math.isfinite(mean):
         raise TraceError(f"{where}: {RUNNING[0]} is {mean:g}; must be a number, or give --max-concurrency")
@@ -235,14 +235,14 @@ def drawn_lengths(path: Path, count: int) -> tuple[Ints, Ints]:
     """
     scrapes = read_scrapes(path)
     window = [scrapes[0], scrapes[-1]] if len(scrapes) > 1 else scrapes
-    found = {} if not window else {what: _histogram(str(path), window, family)
-                                   for what, family in _families(window[-1]).items()}
-    num_requests = next((histogram.count for histogram in found.values() if histogram.count > 0), 0.0)
+    by_kind = {} if not window else {what: _histogram(str(path), window, family)
+                                     for what, family in _families(window[-1]).items()}
+    num_requests = next((histogram.count for histogram in by_kind.values() if histogram.count > 0), 0.0)
     if not num_requests:
         raise TraceError(f"{path}: has none of the histograms {', '.join(HISTOGRAMS['input'])} with requests; must be "
                          f"a scrape of vLLM's or SGLang's /metrics")
     rng = np.random.default_rng(0)
-    prompts, outputs = (rng.permutation(_lengths(str(path), window, found.get(side), side, num_requests, count))
+    prompts, outputs = (rng.permutation(_lengths(str(path), window, by_kind.get(side), side, num_requests, count))
                         for side in ("input", "output"))
     return prompts, outputs
 
@@ -251,8 +251,8 @@ def _with_cached(window: Sequence[Scrape], load: Trace) -> Trace:
     """Return the load with the share of prompts that the server found in its prefix cache."""
     before = window[0] if len(window) > 1 else None
     for hits, queries in CACHE:
-        found, asked = (total(grown(before, window[-1], name, "the prefix cache")) for name in (hits, queries))
-        if found > 0 and asked >= found:
-            cached = np.floor(load.requests["input_tokens"].to_numpy() * (found / asked)).astype(np.int64)
+        hit, asked = (total(grown(before, window[-1], name, "the prefix cache")) for name in (hits, queries))
+        if hit > 0 and asked >= hit:
+            cached = np.floor(load.requests["input_tokens"].to_numpy() * (hit / asked)).astype(np.int64)
             return dataclasses.replace(load, requests=load.requests.with_columns(cached_tokens=cached))
     return load

@@ -1,4 +1,4 @@
-"""An engine's own log: what lines of statistics (vLLM, SGLang) and of iterations (TensorRT-LLM) say of decodes."""
+"""An engine's own log: its lines of statistics (vLLM, SGLang) and of iterations (TensorRT-LLM) about decodes."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -15,14 +15,14 @@ TABLES = (".csv", ".json", ".jsonl", ".parquet", ".prom")  # of files that hold 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLog:
-    """What a log tells.
+    """The content of a log.
 
     Parameters
     ----------
-    engine : whose it is.
+    engine : the log's engine.
     windows : of decodes alone.
-    left_out : how many more windows there are, by what is against them.
-    kv_tokens : KV cache that the log states; None where it states none [tokens].
+    left_out : number of the other windows, by the reason against them.
+    kv_tokens : KV cache that the log states; None without one [tokens].
     """
 
     engine: str
@@ -32,19 +32,19 @@ class ServerLog:
 
 
 def engine_of_log(path: Path) -> str | None:
-    """Return the engine whose log a file is, by its first line of statistics; None where it has none."""
+    """Return the engine whose log a file is, by its first line of statistics; None without one."""
     if not path.is_file() or path.suffix in TABLES:
         return None
     try:
         return next((engine for _, line in text_lines(path) if (engine := _engine(line)) is not None), None)
     except TraceError:
-        return None  # whoever reads the file says what is wrong with it
+        return None  # the reader of the file reports its errors
 
 
 def read_server_log(path: Path) -> ServerLog:
-    """Read what a log tells of decodes.
+    """Read the windows of decodes in a log.
 
-    Each engine's reader says which lines it has (`engines`).
+    Each engine's reader chooses its lines (`engines`).
 
     Raises
     ------
@@ -55,14 +55,14 @@ def read_server_log(path: Path) -> ServerLog:
         raise TraceError(f"{path}: has no line of an engine's statistics; must be the log of vLLM, of SGLang or, with "
                          f"print_iter_log, of TensorRT-LLM")
     stated: list[str] = []
-    found = list(ENGINES[engine].log.read(_noting(text_lines(path), stated)))
-    return ServerLog(engine=engine, windows=tuple(each for each in found if isinstance(each, Window)),
-                     left_out=Counter(each for each in found if isinstance(each, str)),
+    parts = list(ENGINES[engine].log.read(_noting(text_lines(path), stated)))
+    return ServerLog(engine=engine, windows=tuple(part for part in parts if isinstance(part, Window)),
+                     left_out=Counter(part for part in parts if isinstance(part, str)),
                      kv_tokens=int(stated[-1].replace(",", "")) if stated else None)
 
 
 def _noting(lines: Lines, stated: list[str]) -> Lines:
-    """Yield lines, and note what they state of the KV cache."""
+    """Yield lines, and note the size of the KV cache that they state."""
     for number, line in lines:
         stated += [match[1] for engine in ENGINES.values()
                    if engine.log.kv_tokens is not None and (match := engine.log.kv_tokens.search(line))]

@@ -14,7 +14,7 @@ from planner.traces.times import TIMES
 Floats = NDArray[np.float64]
 
 MAKESPAN = "makespan_s"
-# Of single requests: what is compared where a file has their times.
+# Of single requests: the metrics that are compared if a file has their times.
 PER_REQUEST = (*(f"{statistic}_{metric}_ms" for metric in ("ttft", "tpot", "e2el")
                  for statistic in ("mean", "median", "p99")), MAKESPAN)
 THROUGHPUT = ("output_tput_per_gpu", "tput_per_gpu")  # of output tokens, and of all
@@ -45,14 +45,14 @@ def statistics(names: Iterable[str], times_s: Mapping[str, Floats], makespan_s: 
     {'mean_ttft_ms': 300.0, 'p50_ttft_ms': 200.0}
     """
     finite = {metric: values[np.isfinite(values)] for metric, values in times_s.items()}
-    found = {}
+    by_name = {}
     for name in names:
         match = _NAME.fullmatch(name)
         if name == MAKESPAN and np.isfinite(makespan_s):
-            found[name] = float(makespan_s)
+            by_name[name] = float(makespan_s)
         elif match and len(finite.get(match[2], ())):
-            found[name] = 1e3 * _statistic(match[1] or "mean", finite[match[2]])
-    return found
+            by_name[name] = 1e3 * _statistic(match[1] or "mean", finite[match[2]])
+    return by_name
 
 
 def _statistic(name: str, values: Floats) -> float:
@@ -62,7 +62,7 @@ def _statistic(name: str, values: Floats) -> float:
 
 
 def measured_of(load: Trace, names: Iterable[str]) -> dict[str, float]:
-    """Return statistics of a recorded load's measured times; empty where it has none."""
+    """Return statistics of a recorded load's measured times; empty without them."""
     table = load.requests
     if not set(TIMES) <= set(table.columns):
         return {}

@@ -33,14 +33,14 @@ METRIC = "duration_ms"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepLog:
-    """What each step held, and how long it took.
+    """The content of each step, and its duration.
 
     Parameters
     ----------
     steps : records of `loop.rows.STEP_ROW`, shape [num_steps].
     measured_ms : durations, shape [num_steps].
-    names : of the steps, shape [num_steps]; none where their places are enough.
-    left_out : how many steps, or means over steps, the log tells of besides, by what is against them.
+    names : of the steps, shape [num_steps]; empty if their places are enough.
+    left_out : number of the log's other steps, or means over steps, by the reason against them.
     """
 
     steps: Any
@@ -50,7 +50,7 @@ class StepLog:
 
     @property
     def account(self) -> str:
-        """What was read, and what was left out."""
+        """The counts of read and left-out steps."""
         read = f"read {len(self.measured_ms):,} steps"
         return f"{read}; left out {_counted(self.left_out)}" if self.left_out else read
 
@@ -59,7 +59,7 @@ class StepLog:
         return StepLog(steps=self.steps[inside], measured_ms=self.measured_ms[inside])
 
     def predicted_ms(self, deployment: Deployment) -> Floats:
-        """Return what the step-time model says of each step, shape [num_steps]."""
+        """Return the step-time model's time of each step, shape [num_steps]."""
         terms = step_terms(deployment.step_time, self.steps, deployment.settings.swap_s_per_token)
         total: Floats = 1e3 * np.sum(list(terms.values()), axis=0)
         return total
@@ -78,12 +78,12 @@ def read_steps(path: Path, scenario: Scenario) -> StepLog:
     ----------
     path : a table as `planner replay --steps` writes it, or a log that `serverlog.read_server_log` reads, whose means
         over decodes count as steps.
-    scenario : the deployment that it is of.
+    scenario : the deployment of the log.
 
     Raises
     ------
     TraceError : the file cannot be read, lacks a column, a value is impossible, or no decodes can be told apart.
-    UsageError : the log is of another engine than the scenario's, or of drafts that it does not have.
+    UsageError : the log comes from another engine than the scenario's, or has drafts that it does not have.
     """
     if engine_of_log(path) is not None:
         return _of_server(path, read_server_log(path), scenario)
@@ -97,7 +97,7 @@ def read_steps(path: Path, scenario: Scenario) -> StepLog:
 
 
 def predict_steps(log: StepLog, scenario: Scenario, groups: dict[str, str]) -> list[Prediction]:
-    """Return what the step-time model says of each step of a log.
+    """Return the step-time model's time of each step of a log.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def predict_steps(log: StepLog, scenario: Scenario, groups: dict[str, str]) -> l
 
 
 def _kinds(steps: Any) -> list[str]:
-    """Return what each step held: prompts, decodes, by their number where there are no prompts in the log, or both."""
+    """Return the kind of each step: prompts, decodes, by their number if there are no prompts in the log, or both."""
     if not steps["num_prompts"].any():
         low = 2 ** np.floor(np.log2(np.maximum(steps["num_decodes"], 1))).astype(int)
         return [f"decodes of {few}" if few == 1 else f"decodes of {few} to {2 * few - 1}" for few in low]
@@ -152,7 +152,7 @@ def _of_server(path: Path, log: ServerLog, scenario: Scenario) -> StepLog:
 
 def _check_drafts(path: Path, log: ServerLog, scenario: Scenario) -> None:
     """Raise a UsageError where the log has drafts and the scenario none, or the other way round."""
-    accepted = [each for window in log.windows if (each := window.tokens_per_decode) is not None]
+    accepted = [mean for window in log.windows if (mean := window.tokens_per_decode) is not None]
     if accepted and not scenario.num_speculative_tokens:
         raise UsageError(f"{path}: its decodes emit up to {max(accepted):g} tokens a step, with draft tokens; give "
                          f"--num-speculative-tokens and --speculative-method")

@@ -1,4 +1,4 @@
-"""Predictions against measurements: what a replay of each measured run says, and how far off it is."""
+"""Predictions against measurements: the values of a replay of each measured run, and their errors."""
 
 import math
 import re
@@ -35,12 +35,12 @@ FEW = 64  # runs that are through before processes would have started
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """What a replay of one measured run says.
+    """The values of a replay of one measured run.
 
     Parameters
     ----------
     measurement : the run.
-    predicted : by the names of METRICS, and of what else was measured; empty where there is none.
+    predicted : by the names of METRICS, and of other measured values; empty without a prediction.
     status : "ok", or why there is no prediction.
     """
 
@@ -82,8 +82,8 @@ def deploy_measured(measurement: Measurement, constants: EngineConstants | None 
 def replay_measured(measurement: Measurement, deployment: Deployment) -> Prediction:
     """Replay one measured run on a deployment, and take the statistics that its client reports.
 
-    The opening requests do not count, nor those of a recorded load that have no measured times. There is no prediction
-    where one that was measured does not fit: the deployment is another than the one that served it.
+    Neither the opening requests count nor requests of a recorded load without measured times. There is no prediction
+    if one that was measured does not fit: the server had another deployment.
     """
     assert measurement.load is not None
     step_time = _for_text(deployment.step_time, measurement.reading / measurement.tokens_per_counted)
@@ -158,7 +158,7 @@ def _throughput(measurement: Measurement, names: Sequence[str], inputs: float, o
 
 
 def _misfit(load: Trace, refused: NDArray[np.bool_], deployment: Deployment) -> str:
-    """Say which of the measured requests do not fit, and what to look at."""
+    """Say which of the measured requests do not fit, and which settings to check."""
     lengths: Any = load.requests["input_tokens"] + load.requests["output_tokens"]
     longest, settings = int(lengths.filter(refused).max()), deployment.settings
     return (f"{refused.sum():,} of {load.num_requests:,} requests were served but do not fit, the longest with "
@@ -177,12 +177,12 @@ def _for_text(step_time: StepTime, reading: float) -> StepTime:
 
 
 def is_measured(load: Trace) -> NDArray[np.bool_]:
-    """Return which requests of a load count: all, or of a recorded one those with a measured time."""
+    """Return which requests of a load count: all, or in a recorded load the requests with a measured time."""
     measured = [load.requests[name].is_not_null() for name in TIMES if name in load.requests.columns]
     if not measured:
         return np.ones(load.num_requests, bool)
-    found: NDArray[np.bool_] = np.any([column.to_numpy() for column in measured], axis=0)
-    return found
+    is_counted: NDArray[np.bool_] = np.any([column.to_numpy() for column in measured], axis=0)
+    return is_counted
 
 
 def predict_all(measurements: Sequence[Measurement], *, jobs: int = -1) -> list[Prediction]:
@@ -196,10 +196,10 @@ def predict_all(measurements: Sequence[Measurement], *, jobs: int = -1) -> list[
         return _predict_chunk(measurements)
     chunks = [list(measurements[k::64]) for k in range(min(64, len(measurements)))]
     calls = [later(_predict_chunk)(chunk) for chunk in chunks]
-    found = in_parallel(f"replaying {len(measurements):,} measured runs, in parts", calls, len(calls), jobs)
+    parts = in_parallel(f"replaying {len(measurements):,} measured runs, in parts", calls, len(calls), jobs)
     by_id = {id(m): None for m in measurements}
     order = [m for chunk in chunks for m in chunk]
-    predictions = dict(zip(map(id, order), (p for chunk in found for p in chunk), strict=True))
+    predictions = dict(zip(map(id, order), (p for chunk in parts for p in chunk), strict=True))
     return [predictions[key] for key in by_id]
 
 
@@ -218,12 +218,12 @@ def errors(predictions: Iterable[Prediction]) -> Errors:
 
 
 def metrics_of(predictions: Sequence[Prediction]) -> list[str]:
-    """Return the names of what was measured, in the order of the first row that has each."""
+    """Return the names of the measured metrics, in the order of the first row that has each."""
     return list(dict.fromkeys(name for p in predictions for name in p.measurement.measured))
 
 
 def log_error(prediction: Prediction, metric: str) -> float:
-    """Return log(predicted / measured), 0 within a bucket; NaN where one of them is not there or not above 0."""
+    """Return log(predicted / measured), 0 within a bucket; NaN if one of them is not there or not above 0."""
     predicted, measured = prediction.predicted.get(metric, 0.0), prediction.measurement.measured.get(metric, 0.0)
     if not (predicted > 0 and measured > 0):
         return math.nan
@@ -231,7 +231,7 @@ def log_error(prediction: Prediction, metric: str) -> float:
 
 
 def summarize_errors(log_errors: NDArray[np.float64]) -> ErrorSummary | None:
-    """Return the summary of log(predicted / measured); None where all are NaN.
+    """Return the summary of log(predicted / measured); None if all are NaN.
 
     >>> summarize_errors(np.log([1.1, 0.9])).mape
     0.1

@@ -78,7 +78,7 @@ class ErrorLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidateAnswer:
-    """What `planner validate --json` writes."""
+    """The JSON of `planner validate --json`."""
 
     coverage: Annotated[float, Key("1", "Share of the rows with a prediction")]
     overall: Annotated[Errors, Key("", "Errors of all rows")]

@@ -32,7 +32,7 @@ Floats = NDArray[np.float64]
 
 def calibrate(path: Path, scenario: Scenario, *, names: Sequence[str] | None, folds: int, jobs: int,
               client: str | None = None, format: str | None = None) -> CalibrateAnswer:
-    """Fit an engine's constants to what was measured, from its bundled ones or those of the scenario's calibration.
+    """Fit an engine's constants to measurements, from its bundled constants or the scenario's calibration.
 
     Parameters
     ----------
@@ -59,18 +59,18 @@ def calibrate(path: Path, scenario: Scenario, *, names: Sequence[str] | None, fo
         jacobian = sensitivities(observed, start, candidates, evaluate)
         chosen = _chosen(jacobian, candidates, is_explicit=names is not None)
         before = np.log(evaluate([start])[0]) - observed.log_measured
-        found = fit(observed, start, chosen.names, evaluate=evaluate)
-        while names is None and (narrowed := _narrowed(chosen, found)) != chosen:
+        fitted = fit(observed, start, chosen.names, evaluate=evaluate)
+        while names is None and (narrowed := _narrowed(chosen, fitted)) != chosen:
             chosen = narrowed
-            found = fit(observed, start, chosen.names, evaluate=evaluate)
-    _check_explained(path, observed, found.log_errors)
+            fitted = fit(observed, start, chosen.names, evaluate=evaluate)
+    _check_explained(path, observed, fitted.log_errors)
     doubted = _doubts(observed, before)
     held_out, without = _held_out(observed, target.folds, start, chosen.names, jobs)
     return CalibrateAnswer(
         engine=target.engine,
-        fitted={name: _fitted(name, start[name], found, without) for name in chosen.names},
-        left=dict(chosen.left), constants=dict(found.constants),
-        before=_errors(observed, before), after=_errors(observed, found.log_errors),
+        fitted={name: _fitted(name, start[name], fitted, without) for name in chosen.names},
+        left=dict(chosen.left), constants=dict(fitted.constants),
+        before=_errors(observed, before), after=_errors(observed, fitted.log_errors),
         held_out=_errors(observed, held_out), folds=len(set(target.folds.tolist())),
         residuals=quantiles(residuals(observed, held_out, str(path))), left_out=dict(target.left_out),
         source=replace(target.source, doubts=tuple(doubted)) if doubted else target.source,
@@ -83,7 +83,7 @@ def _doubts(observed: Observations, log_errors: Floats) -> list[str]:
 
 
 def _check_explained(path: Path, observed: Observations, log_errors: Floats) -> None:
-    """Raise a TraceError where fitted constants leave a metric beyond what a deployment that was read right has."""
+    """Raise a TraceError if fitted constants leave larger errors in a metric than a correctly read deployment has."""
     left = _doubts(observed, log_errors)
     if left:
         raise TraceError(f"{path}: no constants explain it. After the fit, {left[0]}; or empty the metric's cells to "
@@ -91,7 +91,7 @@ def _check_explained(path: Path, observed: Observations, log_errors: Floats) -> 
 
 
 def residuals(observed: Observations, log_errors: Floats, source: str) -> Residuals:
-    """Return the quantiles of held-out errors; of runs, with those in E2EL and throughput that follow.
+    """Return the quantiles of held-out errors; for runs, with the errors in E2EL and throughput that follow.
 
     Parameters
     ----------
@@ -104,24 +104,24 @@ def residuals(observed: Observations, log_errors: Floats, source: str) -> Residu
     return residuals_of(by_metric, source)
 
 
-def residuals_text(found: Residuals, table: str) -> str:
+def residuals_text(held_out: Residuals, table: str) -> str:
     """Return quantiles as TOML: the `[residuals]` of an engine's file, for one."""
-    rounded = quantiles(found)
+    rounded = quantiles(held_out)
     return tomli_w.dumps({table: {"probabilities": rounded.probabilities, "log_errors": dict(rounded.log_errors)}})
 
 
-def quantiles(found: Residuals) -> Quantiles:
+def quantiles(held_out: Residuals) -> Quantiles:
     """Return quantiles as they stand in a file: rounded."""
-    return Quantiles(probabilities=found.probabilities, log_errors={
-        metric: tuple(round(q, 5) for q in values) for metric, values in found.log_errors.items()})
+    return Quantiles(probabilities=held_out.probabilities, log_errors={
+        metric: tuple(round(q, 5) for q in values) for metric, values in held_out.log_errors.items()})
 
 
 def write_calibration(result: CalibrateAnswer, path: Path) -> None:
     """Write a calibration as the TOML that `--calibration` takes, whole or not at all."""
     tables: dict[str, Mapping[str, Any]] = {
         "constants": {name: float(f"{value:.6g}") for name, value in result.constants.items()},
-        "intervals": {name: [float(f"{bound:.6g}") for bound in (each.low, each.high)]
-                      for name, each in result.fitted.items()},
+        "intervals": {name: [float(f"{bound:.6g}") for bound in (constant.low, constant.high)]
+                      for name, constant in result.fitted.items()},
         "held_out": {"folds": result.folds, "probabilities": result.residuals.probabilities,
                      "log_errors": dict(result.residuals.log_errors),
                      **{metric: asdict(errors) for metric, errors in result.held_out.items() if errors is not None}},
@@ -155,9 +155,9 @@ def _chosen(jacobian: Floats, candidates: Sequence[str], *, is_explicit: bool) -
     return chosen
 
 
-def _narrowed(chosen: Choice, found: Calibration) -> Choice:
-    """Leave out what the fit leaves wider than it was known before, at most half of the constants at a time."""
-    widths = {name: np.log(found.intervals[name][1] / found.intervals[name][0]) / 2 / (QUANTILE * LOOSE.sigma(name))
+def _narrowed(chosen: Choice, fitted: Calibration) -> Choice:
+    """Leave out constants that the fit leaves wider than they were known before, at most half of them at a time."""
+    widths = {name: np.log(fitted.intervals[name][1] / fitted.intervals[name][0]) / 2 / (QUANTILE * LOOSE.sigma(name))
               for name in chosen.names}
     wide = [name for name in sorted(widths, key=lambda name: -widths[name]) if widths[name] > 1]
     dropped = wide[: max(len(widths) // 2, 1)] if len(wide) < len(widths) else wide[:-1]
@@ -167,27 +167,27 @@ def _narrowed(chosen: Choice, found: Calibration) -> Choice:
     return Choice(names=tuple(name for name in chosen.names if name not in reasons), left={**chosen.left, **reasons})
 
 
-def _interval(name: str, found: Calibration, without: Sequence[Mapping[str, float]]) -> tuple[float, float]:
-    """Return the wider of two 80 % intervals: by the fit's curvature, and by what the fits without a fold each found.
+def _interval(name: str, fitted: Calibration, without: Sequence[Mapping[str, float]]) -> tuple[float, float]:
+    """Return the wider of two 80 % intervals: by the fit's curvature, and by the values of fits without one fold.
 
-    A replay jumps where a request falls into another step, so that the curvature at one point can promise too much. The
+    A replay jumps if a request falls into another step, so that the curvature at one point can promise too much. The
     second is the jackknife of whole groups: variance (G - 1) / G · Σ (x_g - mean)² of the constant's logarithm
     (B. Efron, The Jackknife, the Bootstrap and Other Resampling Plans, 1982).
     """
-    low, high = found.intervals[name]
+    low, high = fitted.intervals[name]
     logs = np.log([constants[name] for constants in without])
     if len(logs) < 2:
         return low, high
     spread = QUANTILE * float(np.sqrt((len(logs) - 1) * logs.var()))
-    value = found.constants[name]
+    value = fitted.constants[name]
     return min(low, value * float(np.exp(-spread))), max(high, value * float(np.exp(spread)))
 
 
-def _fitted(name: str, start: float, found: Calibration, without: Sequence[Mapping[str, float]]) -> FittedConstant:
+def _fitted(name: str, start: float, fitted: Calibration, without: Sequence[Mapping[str, float]]) -> FittedConstant:
     """Return a constant with its interval, within its physical range."""
-    low, high = _interval(name, found, without)
+    low, high = _interval(name, fitted, without)
     least, most = bounds()[name]
-    return FittedConstant(start=start, value=found.constants[name], low=min(max(low, least), most),
+    return FittedConstant(start=start, value=fitted.constants[name], low=min(max(low, least), most),
                           high=min(max(high, least), most))
 
 
@@ -205,10 +205,10 @@ def _held_out(observed: Observations, folds: NDArray[np.int64], start: Mapping[s
         if np.isfinite(train.log_measured).sum() <= len(names):
             continue
         with train.evaluator(jobs) as evaluate:
-            found = fit(train, start, names, evaluate=evaluate)
-        without.append(found.constants)
+            fitted = fit(train, start, names, evaluate=evaluate)
+        without.append(fitted.constants)
         with test.evaluator(jobs) as evaluate:
-            out[inside] = np.log(evaluate([found.constants])[0]) - test.log_measured
+            out[inside] = np.log(evaluate([fitted.constants])[0]) - test.log_measured
     return out, without
 
 

@@ -1,4 +1,4 @@
-"""The answer of `planner calibrate`: fitted constants, their intervals and errors, and what they were fitted to."""
+"""The answer of `planner calibrate`: fitted constants, their intervals and errors, and the source of the fit."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Quantiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitSource:
-    """What the constants were fitted to."""
+    """The measurements to which the constants were fitted."""
 
     engine: Annotated[str, Key("", "Engine")]
     measured: Annotated[str, Key("", "File of the measurements")]
@@ -48,7 +48,7 @@ class FitSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrateAnswer:
-    """What `planner calibrate --json` writes."""
+    """The JSON of `planner calibrate --json`."""
 
     engine: Annotated[str, Key("", "Engine")]
     fitted: Annotated[Mapping[str, FittedConstant], Key("", "Fitted constants by name")]

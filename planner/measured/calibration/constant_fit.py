@@ -1,4 +1,4 @@
-"""Fitting an engine's constants to what was measured: bounded, robust least squares on log errors."""
+"""Fitting an engine's constants to measurements: bounded, robust least squares on log errors."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ QUANTILE = 1.2816  # half of an 80 % interval, in standard deviations
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prior:
-    """What is known of constants before a fit: how far each may stray, and how much that counts beside the runs.
+    """The knowledge of constants before a fit: how far each may stray, and how much that counts beside the runs.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class Calibration:
     ----------
     constants : all of the engine's by name, fitted and not.
     intervals : 80 % interval of each fitted one, by its name.
-    log_errors : log(predicted / measured) with them, shape [num, len(metrics)]; NaN where there is none.
+    log_errors : log(predicted / measured) with them, shape [num, len(metrics)]; NaN without one.
     """
 
     constants: Mapping[str, float]
@@ -69,14 +69,14 @@ class Calibration:
 
 def fit(observed: Observations, start: Mapping[str, float], names: Sequence[str], *, evaluate: Evaluate,
         prior: Prior = LOOSE, max_steps: int = 12) -> Calibration:
-    """Fit constants to what was measured.
+    """Fit constants to measurements.
 
     Minimises Σ w² ρ(log(predicted / measured)) with ρ the Cauchy loss, plus the squared deviations of the constants'
     logarithms from `start` by `prior`, within each constant's physical range.
 
     Parameters
     ----------
-    start : all constants by name; what is not in `names` stays.
+    start : all constants by name; constants that are not in `names` stay.
     names : constants to fit.
     evaluate : the evaluator of `observed`.
 
@@ -107,22 +107,22 @@ def fit(observed: Observations, start: Mapping[str, float], names: Sequence[str]
 
     def jacobian(x: Floats, step: float) -> Floats:
         moved = [x + np.where(x[k] + step <= high[k], step, -step) * (np.arange(len(x)) == k) for k in range(len(x))]
-        found = evaluate([values(x), *map(values, moved)])
-        base = residuals(found[0], x)
-        return np.stack([(residuals(found[k + 1], moved[k]) - base) / (moved[k][k] - x[k]) for k in range(len(x))], -1)
+        times = evaluate([values(x), *map(values, moved)])
+        base = residuals(times[0], x)
+        return np.stack([(residuals(times[k + 1], moved[k]) - base) / (moved[k][k] - x[k]) for k in range(len(x))], -1)
 
     x, slopes = np.clip(x0, low + 1e-6, high - 1e-6), []
     for step in counted(f"fitting {len(names)} constants, coarsely and finely", STEPS):
-        found = least_squares(function, x, jac=partial(jacobian, step=step), bounds=(low, high), loss="cauchy",
-                              f_scale=ERROR_SCALE, x_scale=sigmas, max_nfev=max_steps, xtol=1e-3, ftol=2e-4)
-        x = found.x
-        slopes.append(found.jac)
+        best_fit = least_squares(function, x, jac=partial(jacobian, step=step), bounds=(low, high), loss="cauchy",
+                                 f_scale=ERROR_SCALE, x_scale=sigmas, max_nfev=max_steps, xtol=1e-3, ftol=2e-4)
+        x = best_fit.x
+        slopes.append(best_fit.jac)
     # The widest: at a jump, a narrow secant is steep, and promises more than the measurements tell.
-    spread = QUANTILE * np.max([_deviations(slope, found.fun, ERROR_SCALE) for slope in slopes], axis=0)
-    best = values(found.x)
+    spread = QUANTILE * np.max([_deviations(slope, best_fit.fun, ERROR_SCALE) for slope in slopes], axis=0)
+    best = values(best_fit.x)
     return Calibration(
         constants=best,
-        intervals={name: _around(x, s) for name, x, s in zip(names, found.x, spread, strict=True)},
+        intervals={name: _around(x, s) for name, x, s in zip(names, best_fit.x, spread, strict=True)},
         log_errors=np.log(evaluate([best])[0]) - measured)
 
 

@@ -27,7 +27,7 @@ BLOCKS_PER_FOLD = 4  # of a recorded run, or of a log
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What to fit to.
+    """The measurements to fit to.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class Target:
     folds : the fold of each, shape [num].
     engine : its name.
     left_out : how many rows, or steps of a log, were left out, by why.
-    source : what a calibration's file says of them.
+    source : description of them in a calibration's file.
     """
 
     observed: Observations
@@ -47,10 +47,10 @@ class Target:
 
 def read_target(path: Path, scenario: Scenario, *, folds: int, client: str | None, jobs: int,
                 format: str | None = None) -> Target:
-    """Read what to fit to, and say which fold each observation belongs to.
+    """Read the measurements to fit to, with the fold of each observation.
 
-    Repeats of a configuration are in one fold, and so are the neighbours in a recorded run or a log, whose errors they
-    share.
+    Repeats of a configuration are in one fold, as are the neighbours in a recorded run or a log, because they share
+    their errors.
 
     Parameters
     ----------
@@ -67,17 +67,17 @@ def read_target(path: Path, scenario: Scenario, *, folds: int, client: str | Non
     if format is None and is_step_log(path):
         return _steps(path, scenario, folds)
     columns = columns_of(path) if format is None else []
-    found = read_runs(path, scenario, client=client, free=("engine",), format=format)
-    engines = sorted({run.groups["engine"] for run in found if run.status == "ok"})
+    read = read_runs(path, scenario, client=client, free=("engine",), format=format)
+    engines = sorted({run.groups["engine"] for run in read if run.status == "ok"})
     engine = engines[0] if len(engines) == 1 else scenario.engine
     if is_table(columns):
-        runs, left_out = _predictable(path, found, engine, jobs)
+        runs, left_out = _predictable(path, read, engine, jobs)
         keys = [_key(run) for run in runs]
     else:
-        blocks = [time_blocks(run, BLOCKS_PER_FOLD * folds) if is_recorded(run) else [as_means(run)] for run in found]
-        runs = [block for each in blocks for block in each]
-        keys = [str(k * folds // len(runs)) for k in range(len(runs))] if len(found) < folds else [
-            str(k) for k, each in enumerate(blocks) for _ in each]
+        blocks = [time_blocks(run, BLOCKS_PER_FOLD * folds) if is_recorded(run) else [as_means(run)] for run in read]
+        runs = [block for part in blocks for block in part]
+        keys = [str(k * folds // len(runs)) for k in range(len(runs))] if len(read) < folds else [
+            str(k) for k, part in enumerate(blocks) for _ in part]
         left_out = {}
     order = {key: place for place, key in enumerate(dict.fromkeys(sorted(keys) if is_table(columns) else keys))}
     prepared = prepare(runs)
@@ -97,15 +97,15 @@ def _steps(path: Path, scenario: Scenario, folds: int) -> Target:
                   source=_source(path, scenario.engine, "steps", [groups] * len(log.measured_ms), log.left_out))
 
 
-def _predictable(path: Path, found: Sequence[Measurement], engine: str,
+def _predictable(path: Path, read: Sequence[Measurement], engine: str,
                  jobs: int) -> tuple[list[Measurement], dict[str, int]]:
     """Return the rows of an engine that can be predicted, and how many others there are, by why they cannot."""
-    predictions = predict_all([run for run in found if run.groups["engine"] == engine], jobs=jobs)
+    predictions = predict_all([run for run in read if run.groups["engine"] == engine], jobs=jobs)
     kept = [p.measurement for p in predictions if p.status == "ok" and p.measurement.measured]
     if not kept:
         reason = predictions[0].status if predictions else f"no row has the engine {engine}"
         raise UsageError(f"{path}: no row can be predicted ({reason}); nothing to fit")
-    others = Counter(f"of the engine {name}" for run in found if (name := run.groups["engine"]) != engine)
+    others = Counter(f"of the engine {name}" for run in read if (name := run.groups["engine"]) != engine)
     return kept, dict(others + Counter(
         "without a measured latency" if p.status == "ok" else p.status for p in predictions
         if p.status != "ok" or not p.measurement.measured))
@@ -131,7 +131,7 @@ def _source(path: Path, engine: str, kind: str, groups: Sequence[Mapping[str, st
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         raise PlannerError(f"{path}: cannot be read: {error}") from error
-    gpu, model, layout = (tuple(sorted({each[name] for each in groups})) for name in ("gpu", "model", "layout"))
+    gpu, model, layout = (tuple(sorted({row[name] for row in groups})) for name in ("gpu", "model", "layout"))
     return FitSource(engine=engine, measured=path.name, sha256=sha256, gpu=gpu, model=model, layout=layout,
                      num_runs=len(groups) if kind == "runs" else None,
                      num_steps=len(groups) if kind == "steps" else None, num_left_out=sum(left_out.values()),

@@ -18,7 +18,7 @@ LEAST_EFFECT = 1e-4  # of a constant's logarithm on any logarithm of a time
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What to fit: `names`, and why each of the others stays at its start."""
+    """The choice of constants: `names` to fit, and why each of the others stays at its start."""
 
     names: tuple[str, ...]
     left: Mapping[str, str]
@@ -41,12 +41,12 @@ def sensitivities(observed: Observations, start: Mapping[str, float], names: Seq
     sets = [{**start, name: start[name] * float(np.exp(way * STEP))} for name in names for way in (1, -1)]
     logs = np.log(evaluate(sets))
     slopes = (logs[0::2] - logs[1::2]) / (2 * STEP) * np.array(observed.weights)
-    found: Floats = np.nan_to_num(slopes[:, np.isfinite(observed.log_measured)].T, nan=0.0)
-    return found
+    jacobian: Floats = np.nan_to_num(slopes[:, np.isfinite(observed.log_measured)].T, nan=0.0)
+    return jacobian
 
 
 def choose(jacobian: Floats, names: Sequence[str]) -> Choice:
-    """Drop the constants that the data say least of, one after another, until those that are left can be told apart.
+    """Drop the constants that the data determine least, one after another, until the rest can be told apart.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def check(jacobian: Floats, names: Sequence[str]) -> None:
 
 
 def _worst(jacobian: Floats, names: Sequence[str]) -> Fault | None:
-    """Return the constant to drop first, None where all can be fitted."""
+    """Return the constant to drop first, None if all can be fitted."""
     effects = np.abs(jacobian).max(axis=0, initial=0.0)
     if effects.min() < LEAST_EFFECT:
         return Fault(index=int(effects.argmin()), reason="has no effect on these runs")

@@ -26,11 +26,11 @@ Prepared = Sequence[tuple[Measurement, Deployment]]
 
 
 class Observations(Protocol):
-    """What a fit is held against."""
+    """The measurements that a fit compares with."""
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Names of what was measured of each."""
+        """Names of the measured metrics of each."""
 
     @property
     def weights(self) -> tuple[float, ...]:
@@ -38,7 +38,7 @@ class Observations(Protocol):
 
     @property
     def log_measured(self) -> Floats:
-        """Logarithms of what was measured, shape [num, len(metrics)]; NaN where it was not."""
+        """Logarithms of the measured values, shape [num, len(metrics)]; NaN if not measured."""
 
     def part(self, inside: NDArray[np.bool_]) -> "Observations":
         """Return some of them."""
@@ -66,7 +66,7 @@ class Runs:
 
     @property
     def log_measured(self) -> Floats:
-        """Logarithms of what was measured; see `Observations`."""
+        """Logarithms of the measured values; see `Observations`."""
         values = [[m.measured.get(metric, math.nan) for metric in self.metrics] for m, _ in self.prepared]
         return np.log(values).reshape(-1, len(self.metrics))
 
@@ -77,7 +77,7 @@ class Runs:
 
     def part(self, inside: NDArray[np.bool_]) -> "Runs":
         """Return some of the runs."""
-        return replace(self, prepared=[each for each, is_in in zip(self.prepared, inside, strict=True) if is_in])
+        return replace(self, prepared=[pair for pair, is_in in zip(self.prepared, inside, strict=True) if is_in])
 
     @contextmanager
     def evaluator(self, jobs: int) -> Iterator[Evaluate]:
@@ -127,15 +127,15 @@ class Steps:
 def prepare(measurements: Sequence[Measurement],
             constants: Mapping[str, float] | None = None) -> list[tuple[Measurement, Deployment]]:
     """Make the deployments of those runs that can be predicted concrete, with these constants or the bundled ones."""
-    found = []
+    pairs = []
     for m in measurements:
         if m.status != "ok" or m.scenario is None:
             continue
         try:
-            found.append((m, deploy_measured(m, None if constants is None else constants_of(constants))))
+            pairs.append((m, deploy_measured(m, None if constants is None else constants_of(constants))))
         except PlannerError:
             continue  # `validate` reports it
-    return found
+    return pairs
 
 
 def _replay_all(prepared: Prepared, sets: Sequence[Mapping[str, float]], metrics: Sequence[str]) -> Floats:

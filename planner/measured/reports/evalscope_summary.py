@@ -1,4 +1,4 @@
-"""EvalScope's benchmark_summary.json: means of a run with so many requests in flight."""
+"""EvalScope's benchmark_summary.json: means of a run with a number of requests in flight."""
 
 from collections.abc import Mapping
 from typing import Any

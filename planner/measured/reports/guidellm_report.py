@@ -13,7 +13,7 @@ def is_guidellm(document: Mapping[str, Any]) -> bool:
     """Tell whether a document has benchmarks with statistics and without requests."""
     benchmarks = document.get("benchmarks")
     return isinstance(benchmarks, list) and bool(benchmarks) and not any(map(_has_requests, benchmarks)) and any(
-        isinstance(value_at(each, "metrics"), Mapping) for each in benchmarks)
+        isinstance(value_at(row, "metrics"), Mapping) for row in benchmarks)
 
 
 def _has_requests(benchmark: Any) -> bool:
@@ -63,8 +63,8 @@ def _run(where: str, benchmark: Mapping[str, Any]) -> Reported:
 def _between_tokens(where: str, metrics: Mapping[str, Any], ttft_ms: float | None,
                     output_tokens: float | None) -> dict[str, float]:
     """Return times between tokens; of the time per token with the first one in it, the mean without it."""
-    found = statistics_of(where, metrics.get("inter_token_latency_ms"), "tpot", 1.0)
+    gaps = statistics_of(where, metrics.get("inter_token_latency_ms"), "tpot", 1.0)
     with_first = number_at(where, metrics.get("time_per_output_token_ms"), "mean")
-    if found or with_first is None or ttft_ms is None or not output_tokens or output_tokens <= 1:
-        return found
+    if gaps or with_first is None or ttft_ms is None or not output_tokens or output_tokens <= 1:
+        return gaps
     return {"mean_tpot_ms": max(with_first * output_tokens - ttft_ms, 0.0) / (output_tokens - 1)}

@@ -26,7 +26,7 @@ def is_inferencex(document: Mapping[str, Any]) -> bool:
 def read_inferencex(where: str, name: str, document: Mapping[str, Any], scenario: Scenario) -> Measurement:
     """Return the measurement of a run, as that of a row of a table of runs whose client is InferenceX's.
 
-    The file says what ran; the scenario's lengths stand in for those that older files lack.
+    The file has the deployment; the scenario's lengths stand in for lengths that older files lack.
 
     Raises
     ------
@@ -47,14 +47,14 @@ def read_inferencex(where: str, name: str, document: Mapping[str, Any], scenario
     cells |= {f"{MEASURED}{key}_ms": 1e3 * float(value) for key, value in document.items()
               if key.rpartition("_")[2] in _TIMES and is_measured(f"{MEASURED}{key}_ms")}
     cells |= {f"{MEASURED}{key}": value for key, value in document.items() if is_measured(f"{MEASURED}{key}")}
-    given = given_options(scenario)
-    own = ("model", "gpu", "engine", "tensor_parallel_size", "random_input_len", "random_output_len")
-    cells |= {option: value for option, value in given.items() if option not in own}
-    found = measurement_of_row(Path(where), cells, 0, "inferencex")
-    aside = [f"--{option.replace('_', '-')} {given[option]}" for option in own[:4] if option in given]
+    options = given_options(scenario)
+    in_file = ("model", "gpu", "engine", "tensor_parallel_size", "random_input_len", "random_output_len")
+    cells |= {option: value for option, value in options.items() if option not in in_file}
+    run = measurement_of_row(Path(where), cells, 0, "inferencex")
+    aside = [f"--{option.replace('_', '-')} {options[option]}" for option in in_file[:4] if option in options]
     notes = (f"{where}: the file says what ran ({cells['engine']} with {cells['model']} on {cells['gpu']}), and these "
              f"options give way: {', '.join(aside)}",) if aside else ()
-    return dataclasses.replace(found, notes=notes)
+    return dataclasses.replace(run, notes=notes)
 
 
 def _gpu(where: str, named: str) -> str:

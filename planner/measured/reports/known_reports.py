@@ -26,11 +26,11 @@ MOST_KEYS = 12
 
 
 def read_reports(path: Path, documents: Sequence[Document], scenario: Scenario) -> list[Measurement] | None:
-    """Return the runs of a file of reports; None where its first document is none.
+    """Return the runs of a file of reports; None if its first document is none.
 
     Raises
     ------
-    TraceError : something in a report is wrong, or it lacks what a replay needs.
+    TraceError : something in a report is wrong, or a value for the replay is missing.
     """
     runs: list[Measurement] = []
     for k, document in enumerate(documents):
@@ -44,9 +44,9 @@ def read_reports(path: Path, documents: Sequence[Document], scenario: Scenario) 
             raise unknown(path, document, f"JSON, and entry {k} is")
         if reader is None:
             return None
-        found = reader(where, document)
-        runs += [measurement_of(where, name if len(found) == 1 else f"{name}#{j}", run, scenario)
-                 for j, run in enumerate(found)]
+        parsed = reader(where, document)
+        runs += [measurement_of(where, name if len(parsed) == 1 else f"{name}#{j}", run, scenario)
+                 for j, run in enumerate(parsed)]
     return runs or None
 
 
@@ -58,12 +58,12 @@ def yaml_documents(path: Path) -> list[Document]:
     TraceError : the file is no YAML, or its documents are no tables of keys.
     """
     try:
-        found = [each for each in yaml.safe_load_all(path.read_text(encoding="utf-8")) if each is not None]
+        parts = [part for part in yaml.safe_load_all(path.read_text(encoding="utf-8")) if part is not None]
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise TraceError(f"{path}: cannot be read as YAML: {error}") from error
-    if not found or not all(isinstance(each, dict) for each in found):
+    if not parts or not all(isinstance(part, dict) for part in parts):
         raise TraceError(f"{path}: is YAML without keys; must be a benchmark's report")
-    return found
+    return parts
 
 
 def unknown(path: Path, document: Document, kind: str) -> TraceError:

@@ -35,7 +35,7 @@ def read_llmd(where: str, document: Mapping[str, Any]) -> list[Reported]:
                for side in ("input", "output")}
     total, failed = number_at(where, requests, "total"), number_at(where, requests, "failures") or 0.0
     options, replicas, notes = _stack(where, document)
-    own, own_notes = _own(document)
+    more, own_notes = _own(document)
     achieved = first_at(aggregate, ("throughput.request_rate.mean", "throughput.requests_per_sec"))
     if value_at(load, "prefix.prefix_len") is not None:
         notes += (f"{where}: prompts shared prefixes (scenario.load.prefix), and the replay's share none; a table of "
@@ -47,11 +47,11 @@ def read_llmd(where: str, document: Mapping[str, Any]) -> list[Reported]:
         rate_per_s=next((float(value) for value in (rate, None if concurrency else achieved)
                          if isinstance(value, int | float) and 0 < value < float("inf")), None),
         concurrency=float(concurrency) if isinstance(concurrency, int | float) and concurrency < 1e9 else None,
-        options=options | own, replicas=replicas, notes=(*notes, *own_notes))]
+        options=options | more, replicas=replicas, notes=(*notes, *own_notes))]
 
 
 def _measured(where: str, aggregate: Any) -> dict[str, float]:
-    found: dict[str, float] = {}
+    times: dict[str, float] = {}
     for metric, name in _METRICS.items():
         table = value_at(aggregate, f"latency.{name}")
         if not isinstance(table, Mapping):
@@ -60,14 +60,14 @@ def _measured(where: str, aggregate: Any) -> dict[str, float]:
         if unit not in _TO_MS:
             raise TraceError(f"{where}: latency.{name}.units = {table.get('units')!r}; must be one of "
                              f"{', '.join(_TO_MS)}, or one of them per token")
-        found |= statistics_of(where, table, metric, _TO_MS[unit])
-    return found
+        times |= statistics_of(where, table, metric, _TO_MS[unit])
+    return times
 
 
 def _stack(where: str, document: Mapping[str, Any]) -> tuple[dict[str, Any], int, tuple[str, ...]]:
     """Return the options, the replicas and notes of the engine that a report's stack, or host and platform, names."""
-    engines = [part for each in value_at(document, "scenario.stack") or ()
-               if value_at(part := value_at(each, "standardized"), "kind") == "inference_engine"]
+    engines = [part for item in value_at(document, "scenario.stack") or ()
+               if value_at(part := value_at(item, "standardized"), "kind") == "inference_engine"]
     roles = {str(engine.get("role")) for engine in engines}
     if {"prefill", "decode"} <= roles:
         raise TraceError(f"{where}: prefill and decode ran in pools of their own, and a run is compared with one "
@@ -77,10 +77,10 @@ def _stack(where: str, document: Mapping[str, Any]) -> tuple[dict[str, Any], int
     engine = _ENGINES.get(str(first.get("tool")).lower())
     options = {"model": value_at(first, "model.name"), "gpu": value_at(first, "accelerator.model"), "engine": engine,
                "tensor_parallel_size": parallelism.get("tp"), "pipeline_parallel_size": parallelism.get("pp")}
-    replicas = sum(int(each.get("replicas") or 1) for each in engines) or int(first.get("replicas") or 1)
+    replicas = sum(int(item.get("replicas") or 1) for item in engines) or int(first.get("replicas") or 1)
     notes = (f"{where}: {replicas} engines shared the load; one of them is replayed with its share",)
-    given = {name: value for name, value in options.items() if value not in (None, "", "not named")}
-    return given, replicas, notes if replicas > 1 else ()
+    named = {name: value for name, value in options.items() if value not in (None, "", "not named")}
+    return named, replicas, notes if replicas > 1 else ()
 
 
 def _older(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ def is_stage(document: Mapping[str, Any]) -> bool:
 
 
 def read_stage(where: str, document: Mapping[str, Any]) -> list[Reported]:
-    """Return a stage as a run: its requests come at the requested rate, or so many at a time.
+    """Return a stage as a run: its requests come at the requested rate, or keep a number in flight.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What a benchmark's report says of one run, and the measurement that it is: a load of like lengths, and statistics."""
+"""One run of a benchmark's report, and its measurement: a load of like lengths, and statistics."""
 
 import dataclasses
 import math
@@ -24,10 +24,10 @@ from planner.traces.shaping.client_load import at_client_rate, burst
 Ints = NDArray[np.int64]
 Table = Mapping[str, Any]
 
-PROMPTS_PER_CONCURRENCY = 10  # where a report does not say how many requests were sent
+PROMPTS_PER_CONCURRENCY = 10  # if a report does not say how many requests were sent
 MOST_REQUESTS = 100_000
 STEADY = 1e6  # burstiness of gaps that are all alike
-IDENTITY = ("model", "gpu", "engine", "tensor_parallel_size", "pipeline_parallel_size")  # what a report says goes first
+IDENTITY = ("model", "gpu", "engine", "tensor_parallel_size", "pipeline_parallel_size")  # a report's values go first
 NAMES = {"mean": ("mean", "avg", "average"), "median": ("median", "p50"), "p90": ("p90",), "p99": ("p99",)}
 _POINTS = {"min": 0.0, "minimum": 0.0, "p001": 0.001, "p01": 0.01, "p1": 0.01, "p05": 0.05, "p5": 0.05, "p10": 0.1,
            "p25": 0.25, "p50": 0.5, "median": 0.5, "p75": 0.75, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999,
@@ -40,9 +40,9 @@ class Reported:
 
     Parameters
     ----------
-    tool : what wrote it, for messages.
-    client : who sent the requests.
-    lengths : statistics of the lengths of prompts ("input") and answers ("output"); empty where it has none [tokens].
+    tool : program that wrote it, for messages.
+    client : program that sent the requests.
+    lengths : statistics of the lengths of prompts ("input") and answers ("output"); empty without any [tokens].
     measured : statistics of the requests' times, by their names [ms, tokens/s].
     num_requests, duration_s : requests that were answered [1], and from the first's start to the last's end [s].
     rate_per_s, burstiness : rate that requests were sent at, inf for all at once [1/s], and shape of the gaps [1].
@@ -76,16 +76,16 @@ def statistics_of(where: str, table: Any, metric: str, to_ms: float) -> dict[str
     >>> statistics_of("f", {"avg": 2.0, "percentiles": {"p99": 5.0}}, "ttft", 1e3)
     {'mean_ttft_ms': 2000.0, 'p99_ttft_ms': 5000.0}
     """
-    found: dict[str, float] = {}
+    times: dict[str, float] = {}
     for name, keys in NAMES.items():
         for path in (*keys, *(f"percentiles.{key}" for key in keys)):
             if (value := number_at(where, table, path)) is not None:
-                found.setdefault(f"{name}_{metric}_ms", to_ms * value)
-    return found
+                times.setdefault(f"{name}_{metric}_ms", to_ms * value)
+    return times
 
 
 def number_at(where: str, table: Any, path: str) -> float | None:
-    """Return a number from 0 on in a report, None where it has none.
+    """Return a number from 0 on in a report, None without one.
 
     Raises
     ------
@@ -114,9 +114,9 @@ def measurement_of(where: str, name: str, run: Reported, scenario: Scenario) -> 
         raise TraceError(f"{where}: is {run.tool} without times of requests; must have TTFT, TPOT, end-to-end latency "
                          f"or a throughput")
     scenario, notes = _deployed(where, run, scenario)
-    given = scenario.max_concurrency
-    concurrency = given or (None if run.concurrency is None else max(round(run.concurrency / run.replicas), 1))
-    rate_per_s = None if run.rate_per_s is None or given else run.rate_per_s / run.replicas
+    limit = scenario.max_concurrency
+    concurrency = limit or (None if run.concurrency is None else max(round(run.concurrency / run.replicas), 1))
+    rate_per_s = None if run.rate_per_s is None or limit else run.rate_per_s / run.replicas
     _check_load(where, run, scenario, is_sent=rate_per_s is not None or concurrency is not None)
     count = max(round((run.num_requests or PROMPTS_PER_CONCURRENCY * (concurrency or 100)) / run.replicas), 1)
     load = _load(where, run, scenario, min(count, MOST_REQUESTS))
@@ -134,37 +134,37 @@ def measurement_of(where: str, name: str, run: Reported, scenario: Scenario) -> 
 def _check_load(where: str, run: Reported, scenario: Scenario, *, is_sent: bool) -> None:
     """Raise a TraceError where a report has no load that can be replayed, with all that is missing."""
     lacking = {} if is_sent else {"a request rate or a concurrency": "--max-concurrency"}
-    for side, given in (("input", scenario.random_input_len), ("output", scenario.random_output_len)):
-        if not given and _mean(where, run.lengths.get(side, {})) is None:
+    for side, length in (("input", scenario.random_input_len), ("output", scenario.random_output_len)):
+        if not length and _mean(where, run.lengths.get(side, {})) is None:
             lacking[f"{side} lengths"] = f"--random-{side}-len"
     if lacking:
         raise TraceError(f"{where}: is {run.tool} without {', '.join(lacking)}; give {', '.join(lacking.values())}")
 
 
 def _mean(where: str, table: Table) -> float | None:
-    """Return the mean of a table of statistics, or what stands for it."""
+    """Return the mean of a table of statistics, or its substitute."""
     return next((value for key in (*NAMES["mean"], "value", *NAMES["median"])
                  if (value := number_at(where, table, key)) is not None), None)
 
 
 def _deployed(where: str, run: Reported, scenario: Scenario) -> tuple[Scenario, list[str]]:
-    """Return the scenario with what the report says of the deployment, and a note on options that gave way."""
+    """Return the scenario with the report's deployment, and a note on options that gave way."""
     default, options, set_aside = Scenario(), {}, []
     for name, value in run.options.items():
-        given = getattr(scenario, name)
+        option = getattr(scenario, name)
         if name not in IDENTITY:
-            if given == getattr(default, name):
+            if option == getattr(default, name):
                 options[name] = value
             continue
-        own = _known(name, value)
-        if own is None:
-            if given == getattr(default, name):
+        known = _known(name, value)
+        if known is None:
+            if option == getattr(default, name):
                 raise TraceError(f"{where}: names the {name} {value!r}, which is not in the catalog; give "
                                  f"--{name.replace('_', '-')}")
             continue
-        if given != getattr(default, name) and _known(name, given) != own:
-            set_aside.append(f"{name} = {value} (not {given})")
-        options[name] = given if _known(name, given) == own else value
+        if option != getattr(default, name) and _known(name, option) != known:
+            set_aside.append(f"{name} = {value} (not {option})")
+        options[name] = option if _known(name, option) == known else value
     aside = ", ".join(set_aside)
     notes = [f"{where}: the report says what ran, and the options give way: {aside}"] if set_aside else []
     parse_scenario({name: value for name, value in options.items() if value is not None})  # which checks them
@@ -172,7 +172,7 @@ def _deployed(where: str, run: Reported, scenario: Scenario) -> tuple[Scenario, 
 
 
 def _known(name: str, value: Any) -> Any:
-    """Return what identifies a model, a GPU or another value, None where the catalog lacks it."""
+    """Return the identity of a model, a GPU or another value, None if the catalog lacks it."""
     if value is None or name not in ("model", "gpu"):
         return value
     try:

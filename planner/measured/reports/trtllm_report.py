@@ -13,7 +13,7 @@ TOOL = "trtllm-bench's report"
 _FORMATS = {"FP8": "fp8", "FP8_BLOCK_SCALES": "fp8_block", "NVFP4": "nvfp4", "W4A16_AWQ": "awq", "W4A16_GPTQ": "gptq",
             "W8A16": "w8a16", "W8A8_SQ_PER_CHANNEL": "int8"}
 _POLICIES = {"GUARANTEED_NO_EVICT": "trtllm-no-evict", "MAX_UTILIZATION": "trtllm-max-utilization"}
-_STREAMED = 4.0  # requests that are all sent at once are sent so many times as fast as they are answered, and more
+_STREAMED = 4.0  # requests that are all sent at once are sent this many times as fast as they are answered, or faster
 
 
 def is_trtllm(document: Mapping[str, Any]) -> bool:
