@@ -1,4 +1,4 @@
-"""The attempts of a replay's requests: what each came to, and what those without an answer had cost."""
+"""The attempts of a replay's requests: the outcome of each, and the cost of attempts without an answer."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +33,7 @@ COUNTED = {  # attempts, by how they ended; of some a client tries again
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Attempts:
-    """What clients and the gateway did in a replay.
+    """The record of clients and the gateway in a replay.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class Attempts:
         return {"num_attempts": self.count, "retry_s": self.retry_s, "gateway_s": self.gateway_s}
 
     def summary(self) -> dict[str, Any]:
-        """Return what a summary says of attempts: how many, how they ended, and what those without an answer cost."""
+        """Return a summary of attempts: how many, how they ended, and the cost of attempts without an answer."""
         outcome = np.asarray(self.rows["outcome"])
         wasted = outcome != st.COMPLETED
         computed = int(self.rows["num_computed_tokens"].sum())
@@ -73,7 +73,7 @@ class Attempts:
         }
 
     def table(self, request_id: pl.Series, never: pl.Series, *, is_split: bool = False) -> pl.DataFrame:
-        """Return one row an attempt, in order of their ends; instants and replica are null where there was none.
+        """Return one row an attempt, in order of their ends; instants and replica are null without one.
 
         Parameters
         ----------

@@ -19,7 +19,7 @@ from planner.loop.state.entries import SLOT
 
 @jit
 def _find(parents: Any, ids: Any, nodes: Any, parent: int, value: int) -> int:
-    """Return the place of the key (parent, value) in an open-addressed table, or the free place where it belongs."""
+    """Return the place of the key (parent, value) in an open-addressed table, or the free place for it."""
     mask = len(nodes) - 1
     key = parent * 1_000_003 + value
     place = (key ^ (key >> 17) ^ (key >> 31)) & mask
@@ -73,8 +73,8 @@ def _assign(ids: Any, offsets: Any, id_tokens: int, block_size: int, input_token
         else:
             ends[r] = num_nodes
             num_nodes += 1
-        own = min(full, max(depth * id_tokens - more, 0) // block_size)
-        sizes[ends[r]] = max(sizes[ends[r]], numbered_blocks[r] - own)
+        known_end = min(full, max(depth * id_tokens - more, 0) // block_size)
+        sizes[ends[r]] = max(sizes[ends[r]], numbered_blocks[r] - known_end)
     for r in range(n):
         end = ends[r]
         if sizes[end] > 0:
@@ -82,9 +82,9 @@ def _assign(ids: Any, offsets: Any, id_tokens: int, block_size: int, input_token
             num_contents += sizes[end]
             sizes[end] = 0
         depth = num_used_ids(offsets, id_tokens, input_tokens, r)
-        own = max(min(int(input_tokens[r]), depth * id_tokens) - more, 0) // block_size
-        for block in range(own, num_blocks[r]):
-            slots[slot_start[r] + block].content = bases[end] + block - own
+        known_end = max(min(int(input_tokens[r]), depth * id_tokens) - more, 0) // block_size
+        for block in range(known_end, num_blocks[r]):
+            slots[slot_start[r] + block].content = bases[end] + block - known_end
     return num_contents
 
 

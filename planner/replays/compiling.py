@@ -24,7 +24,7 @@ def compiled_function(owner: str, field: str, function: Callable[..., Any], sign
     owner : the policy or the router, as errors call it.
     field : of it, whose function it is.
     signature : Numba's type of it.
-    returns : what it must return, for the error.
+    returns : the required return value, for the error.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def _place(function: Callable[..., Any], error: Exception) -> str:
 
 def _lines_of(function: Callable[..., Any], name: str) -> list[int]:
     """Return the lines at which a function reads a name."""
-    places = [each.positions for each in dis.get_instructions(function) if each.argval == name]
+    places = [step.positions for step in dis.get_instructions(function) if step.argval == name]
     return [place.lineno for place in places if place is not None and place.lineno is not None]
 
 
@@ -77,6 +77,6 @@ def _cause(error: Exception) -> str:
 
 
 def _fields_of(kind: str) -> str:
-    """Return the fields of what a function is given, for the error."""
-    known = {each.__name__: each._fields for each in (StepState, ReplicaLoad)}
+    """Return the fields of a function's argument, for the error."""
+    known = {record.__name__: record._fields for record in (StepState, ReplicaLoad)}
     return f"; it has {', '.join(known[kind])}" if kind in known else ""

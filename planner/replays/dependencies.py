@@ -1,4 +1,4 @@
-"""Who waits for whom: turns of a session and requests with parents are sent once those before them have finished."""
+"""Dependencies of requests: turns of a session, and requests with parents, are sent once earlier ones have finished."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +23,7 @@ class Dependencies:
     children : rows of the trace [num of pairs].
     num_parents : requests that each waits for [num_requests].
     think_s : pause from the end of the last of them [s], shape [num_requests].
-    sessions : of which a limited number is open at once; None where there is no limit.
+    sessions : of which a limited number is open at once; None without a limit.
     """
 
     first_child: NDArray[np.int64]
@@ -34,7 +34,7 @@ class Dependencies:
 
 
 def dependencies(trace: Trace, max_sessions: int | None = None) -> Dependencies | None:
-    """Return who waits for whom in a trace, or None where nobody does.
+    """Return the dependencies among the requests of a trace, or None without any.
 
     A request with `parent_id` (several are separated by ";") waits for these. One without, that has a `session_id` and
     a `think_time_s`, waits for the request of its session before it. Their `arrival_s` is not used. A parent that was
@@ -75,19 +75,19 @@ def _by_parent(trace: Trace) -> list[Pairs]:
         return []
     names = trace.requests["request_id"].cast(pl.String)
     ids = pl.DataFrame({"parent": names, "parent_row": np.arange(len(names))})
-    found = named.join(ids, on="parent", how="left", maintain_order="left").unique(["row", "parent"],
+    pairs = named.join(ids, on="parent", how="left", maintain_order="left").unique(["row", "parent"],
                                                                                   maintain_order=True)
-    unknown = found.filter(pl.col("parent_row").is_null())
+    unknown = pairs.filter(pl.col("parent_row").is_null())
     if not unknown.is_empty() and trace.num_requests == trace.account.rows_read:
         row, parent, _ = unknown.row(0)
         raise TraceError(f"{trace.source} request {names[row]}: parent_id = {parent!r} is not a request_id of the "
                          f"trace; correct it, or leave the cell empty")
-    found = found.filter(pl.col("parent_row").is_not_null())
-    return [(found["parent_row"].to_numpy(), found["row"].to_numpy())]
+    pairs = pairs.filter(pl.col("parent_row").is_not_null())
+    return [(pairs["parent_row"].to_numpy(), pairs["row"].to_numpy())]
 
 
 def _by_session(trace: Trace) -> list[Pairs]:
-    """Return each turn that has a think time with the turn before it, where no `parent_id` says otherwise."""
+    """Return each turn that has a think time with the turn before it, if no `parent_id` names another."""
     turns = trace.requests.with_row_index("child").filter(pl.col("session_id").is_not_null())
     turns = turns.with_columns(pl.col("child").shift(1).over("session_id").alias("parent"))
     waits = pl.col("parent").is_not_null() & pl.col("think_time_s").is_not_null()
@@ -105,12 +105,12 @@ def _think_s(trace: Trace) -> NDArray[np.float64]:
     return trace.requests["think_time_s"].fill_null(0.0).to_numpy().astype(np.float64)
 
 
-def _check_order(trace: Trace, found: Dependencies) -> None:
+def _check_order(trace: Trace, waits: Dependencies) -> None:
     """Raise TraceError where requests wait for each other in a circle: some can never be sent."""
-    left = found.num_parents.copy()
+    left = waits.num_parents.copy()
     free = np.flatnonzero(left == 0)
     while len(free):
-        spans = [found.children[found.first_child[i]:found.first_child[i + 1]] for i in free.tolist()]
+        spans = [waits.children[waits.first_child[i]:waits.first_child[i + 1]] for i in free.tolist()]
         children: Any = np.concatenate(spans)
         np.subtract.at(left, children, 1)
         children = np.unique(children)

@@ -38,7 +38,7 @@ class ReplayRecords:
     engine: Any  # st.ENGINE
     settings: Any  # st.SETTINGS
     links: Any  # entries.LINK, to the tiers
-    fetches: Any  # entries.FETCH, rows aligned with the trace where there are tiers
+    fetches: Any  # entries.FETCH, rows aligned with the trace if there are tiers
     tally: GapTally
     steps: NDArray[np.void]
     schedule: NDArray[np.void]
@@ -58,7 +58,7 @@ def run(trace: Trace, policy: Policy, settings: EngineSettings, step_time: StepT
     Parameters
     ----------
     trace : requests in order of arrival.
-    policy : who runs when.
+    policy : order of admissions and preemptions.
     settings : the engine's limits.
     step_time : terms and curve.
     recording : which rows to keep.

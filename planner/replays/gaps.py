@@ -36,11 +36,11 @@ class Gaps:
 
 
 class GapTally:
-    """Collects gaps in bounded memory. Few rows stay as they came until somebody asks: most searches never do.
+    """Collects gaps in bounded memory. Few rows stay as they came until they are read: most searches never read them.
 
     Parameters
     ----------
-    exact_steps : steps whose gaps are kept one by one; from then on those that are alike are.
+    exact_steps : steps whose gaps are kept one by one; later, equal gaps are counted.
     """
 
     def __init__(self, exact_steps: int = EXACT_STEPS) -> None:
@@ -60,11 +60,11 @@ class GapTally:
                 self._expand()
 
     def add_gaps(self, gaps: "Gaps | GapTally") -> None:
-        """Add gaps that were collected before, as those of a replica."""
+        """Add gaps that were collected before, as the gaps of a replica."""
         self._waiting.append(gaps)
 
     def _expand(self) -> None:
-        """Take in what waits, in the order in which it came."""
+        """Take in the waiting gaps, in the order in which they came."""
         waiting, self._waiting, self._num_waiting = self._waiting, [], 0
         for part in waiting:
             if isinstance(part, np.ndarray):
@@ -81,7 +81,7 @@ class GapTally:
             self._merge()
 
     def gaps(self) -> Gaps:
-        """Return what was collected."""
+        """Return the collected gaps."""
         self._expand()
         if not self._parts:
             return Gaps(values_s=np.empty(0), counts=np.empty(0, np.int64), is_exact=True)
@@ -140,7 +140,7 @@ def _add(values: Any, bits: Any, counts: Any, first: Any, sums: Any, totals: Any
 def _compiled() -> tuple[Any, Any, Any]:
     """Return `_expand`, `_see` and `_add`, compiled once and kept between processes."""
     floats, ints, nothing = numba.float64[::1], numba.int64[::1], numba.void
-    found = numba.types.Tuple((floats, ints))
-    return (compile_with_signature(_expand, found(numba.from_dtype(GAP_ROW)[::1])),
+    pair = numba.types.Tuple((floats, ints))
+    return (compile_with_signature(_expand, pair(numba.from_dtype(GAP_ROW)[::1])),
             compile_with_signature(_see, nothing(ints, ints)),
             compile_with_signature(_add, nothing(floats, ints, ints, ints, floats, ints)))

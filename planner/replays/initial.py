@@ -29,7 +29,7 @@ FLEET_ROWS = 1 << 22  # of all of a fleet's buffers of gaps together
 def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_time: StepTime,
                   recording: Recording, requests: Any,
                   numbered_blocks: NDArray[np.int64] | None = None) -> st.State:
-    """Lay out the loop's memory and fill in what it starts from.
+    """Lay out the loop's memory and fill in its first state.
 
     Parameters
     ----------
@@ -94,14 +94,14 @@ def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_t
 
 
 def sharing_requests(states: Sequence[st.State], pulls: Any) -> list[st.State]:
-    """Return the memories of several kinds of engine, laid out for the same requests, with what the first has of these.
+    """Return the memories of several kinds of engine, laid out for the same requests, with shared arrays for these.
 
-    A request is at one engine at a time. Where its blocks are, and in which order each policy has it, stays each kind's
-    own.
+    A request is at one engine at a time. The places of its blocks, and each policy's order of requests, stay each
+    kind's own.
 
     Parameters
     ----------
-    pulls : what KV each request brings, entries.PULL; None where engines pass none on.
+    pulls : the KV that each request brings, entries.PULL; None if engines pass none on.
     """
     of_requests = ("phases", "cancel_after_s", "first_token_within_s")
     shared: dict[str, Any] = {name: getattr(states[0], name) for name in of_requests}
@@ -149,14 +149,14 @@ def holding(state: st.State) -> st.State:
 
 
 def pulling(state: st.State) -> st.State:
-    """Return the memory of an engine that decodes what others have prefilled."""
+    """Return the memory of an engine that decodes requests that others have prefilled."""
     state.settings.pulls_kv = True
     loads = st.records(len(state.requests), FLOAT_HEAP)  # entries of cancelled requests stay for a while
     return state._replace(loads=loads, pulled=np.empty(len(state.prompts), np.int64))
 
 
 def _own(state: st.State) -> st.State:
-    """Return a memory that shares what is of requests."""
+    """Return a memory that shares the requests' arrays."""
     empty = {name: _blank(getattr(state, name)) for name in (
         "prompts", "ended", "arrived", "waiting_heap", "finishes", "cancels", "loads", "pulled", "scratch", "flights",
         "gaps", "steps", "schedule", "preemptions")}
@@ -203,7 +203,7 @@ def _ring(block_size: int) -> Any:
 
 
 def _adapters(trace: Trace) -> NDArray[np.int64]:
-    """Return the number of each request's adapter, from 0, and NONE where it has none, shape [num_requests]."""
+    """Return the number of each request's adapter, from 0, and NONE without one, shape [num_requests]."""
     if "adapter" not in trace.requests.columns:
         return np.full(trace.requests.height, st.NONE)
     numbers = trace.requests["adapter"].rank("dense").cast(int) - 1
@@ -222,15 +222,15 @@ def _image_s_per_token(trace: Trace, settings: EngineSettings) -> NDArray[np.flo
         parts = np.maximum(parts, np.ceil(tokens / settings.image_tile_tokens))
     whole_s = (parts * settings.image_s + tokens * settings.image_s_per_token
                + tokens * tokens / parts * settings.image_s_per_pair)
-    found: NDArray[np.float64] = np.where(tokens > 0, whole_s, 0.0) / trace.requests["input_tokens"].to_numpy()
-    return found
+    per_token_s: NDArray[np.float64] = np.where(tokens > 0, whole_s, 0.0) / trace.requests["input_tokens"].to_numpy()
+    return per_token_s
 
 
 def _largest(trace: Trace, policy: Policy, settings: EngineSettings, record: Any) -> NDArray[np.int64]:
     """Return the tokens that each request may have KV slots for, shape [num_requests]."""
     inputs, outputs, limits = limits_of_requests(policy, settings).of(trace.requests)
     ahead = outputs
-    if record.num_speculative_tokens:  # the row's, those of refused drafts before it, and the lookahead
+    if record.num_speculative_tokens:  # the row's, the refused drafts' before it, and the lookahead
         more = 2 * int(record.num_speculative_tokens) + int(record.num_lookahead_tokens)
         ahead = np.minimum(outputs + more, np.maximum(int(record.max_model_len) - inputs, outputs))
     tokens: NDArray[np.int64] = inputs + (limits if record.reserve == st.RESERVE_OUTPUT else ahead)

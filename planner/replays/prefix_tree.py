@@ -59,7 +59,7 @@ def ids_under_adapters(prefix: PrefixIds, adapters: NDArray[np.int64]) -> NDArra
 def _stems(trace: Trace, adapters: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return equal numbers for requests with equal first tokens, shape [num_requests].
 
-    A shorter prompt goes on with what it generates, which only an equal prompt generates too.
+    A shorter prompt goes on with its generated tokens, which only an equal prompt generates too.
     """
     assert trace.prefix is not None
     ids, offsets, size = ids_under_adapters(trace.prefix, adapters), trace.prefix.offsets, trace.prefix.block_tokens
@@ -69,8 +69,8 @@ def _stems(trace: Trace, adapters: NDArray[np.int64]) -> NDArray[np.int64]:
     for i, length in enumerate(lengths):
         wanted = min(STEM_TOKENS, int(length))
         count = -(-wanted // size)
-        own = ids[offsets[i]:offsets[i + 1]][:count]
-        is_covered = len(own) == count
-        key = (-1 - wanted, *own.tolist()) if is_covered else (i,)
+        head = ids[offsets[i]:offsets[i + 1]][:count]
+        is_covered = len(head) == count
+        key = (-1 - wanted, *head.tolist()) if is_covered else (i,)
         stems[i] = known.setdefault(key, len(known))
     return stems

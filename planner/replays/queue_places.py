@@ -27,7 +27,7 @@ def queue_order(policy: Policy, settings: EngineSettings) -> int:
 
 
 def _ranked(trace: Trace, policy: Policy, settings: EngineSettings) -> Any:
-    """Return places by priority, with lof by largest output limit besides; equals share one.
+    """Return places by priority, with lof then by largest output limit; equals share one.
 
     A request without a priority is less urgent than all others (`_set_or_validate_priority` in scheduler.py).
     """
@@ -42,7 +42,7 @@ def _ranked(trace: Trace, policy: Policy, settings: EngineSettings) -> Any:
 
 
 def rank_records(trace: Trace, policy: Policy, settings: EngineSettings) -> Any:
-    """Return the places that sort keys give each request, or one record where no key is asked for.
+    """Return the places that sort keys give each request, or one record if no key is asked for.
 
     Raises
     ------
@@ -71,7 +71,7 @@ def rank_records(trace: Trace, policy: Policy, settings: EngineSettings) -> Any:
 
 
 def policy_columns(trace: Trace, settings: EngineSettings) -> Columns:
-    """Return the columns that sort keys may use, shape [num_requests] each, with what a trace leaves out filled in."""
+    """Return the columns that sort keys may use, shape [num_requests] each; defaults fill a trace's gaps."""
     longest = float(settings.max_model_len)
     largest = optional(trace.requests, "max_output_tokens", longest)
     predicted = optional(trace.requests, "predicted_output_tokens", math.nan)
@@ -92,7 +92,7 @@ def _key(policy: Policy, field: str, function: Key, columns: Columns, ids: NDArr
     owner = f"policy {policy.name!r}"
     try:
         with users_code():
-            found = function(columns)
+            keys = function(columns)
     except Exception as error:  # a user may have written it
         cause = said(error)
         if isinstance(error, KeyError) and error.args[0] not in columns:
@@ -101,9 +101,9 @@ def _key(policy: Policy, field: str, function: Key, columns: Columns, ids: NDArr
                           f"columns {', '.join(KEY_COLUMNS)}") from error
     at = f"{owner}: {where(function)}: {field}"
     try:
-        key = np.asarray(found, np.float64)
+        key = np.asarray(keys, np.float64)
     except (TypeError, ValueError) as error:
-        raise PolicyError(f"{at} returned a {type(found).__name__}; must return an array of numbers, one for each "
+        raise PolicyError(f"{at} returned a {type(keys).__name__}; must return an array of numbers, one for each "
                           f"request") from error
     if key.shape != ids.shape:
         raise PolicyError(f"{at} returned an array of shape {key.shape}; must be {ids.shape}, a number for each "

@@ -39,18 +39,18 @@ def why_never(requests: Any, settings: Sequence[Any], replica: NDArray[np.int32]
     settings : of each replica, st.SETTINGS.
     replica : that each request went to; None with one alone.
     """
-    own = np.zeros(len(requests), np.int64) if replica is None else np.maximum(replica, 0)  # none took the too long
-    is_whole = np.array([int(each.cut) == st.CUT_NONE for each in settings])[own]
-    budget = np.array([int(each.max_num_batched_tokens) for each in settings])[own]
+    taker = np.zeros(len(requests), np.int64) if replica is None else np.maximum(replica, 0)  # none took the too long
+    is_whole = np.array([int(row.cut) == st.CUT_NONE for row in settings])[taker]
+    budget = np.array([int(row.max_num_batched_tokens) for row in settings])[taker]
     tokens = requests.input_tokens.astype(np.int64)
-    kept_free = np.array([CONTEXT_KEPT_FREE if int(each.promise) == st.PROMISE_SHARE else 0 for each in settings])[own]
-    max_model_len = np.array([int(each.max_model_len) for each in settings])[own]
+    kept_free = np.array([CONTEXT_KEPT_FREE if int(row.promise) == st.PROMISE_SHARE else 0 for row in settings])[taker]
+    max_model_len = np.array([int(row.max_model_len) for row in settings])[taker]
     place = np.where(tokens >= max_model_len - kept_free, 0, np.where(is_whole & (tokens > budget), 1, 2))
     return pl.Series(NEVER, dtype=pl.String).gather(place)
 
 
 def reasons(state: Any, never: pl.Series) -> pl.Series:
-    """Return why requests in such states have no answer; null where they have one, or are still there.
+    """Return why requests in such states have no answer; null if they have one, or are still there.
 
     Parameters
     ----------

@@ -23,11 +23,11 @@ Ints = NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Requests:
-    """What became of each request, by the columns of `state.REQUEST`, shape [num_requests] each.
+    """The outcome of each request, by the columns of `state.REQUEST`, shape [num_requests] each.
 
     Parameters
     ----------
-    arrival_s, reached_s, first_scheduled_s, first_token_s, finished_s : instants; NaN where there was none [s].
+    arrival_s, reached_s, first_scheduled_s, first_token_s, finished_s : instants; NaN without one [s].
     preempted_s, stalled_s : times [s].
     input_tokens, num_output_tokens, num_cached_tokens, num_recomputed_tokens : lengths and counts [tokens].
     num_preemptions : counts [1].
@@ -56,7 +56,7 @@ class Requests:
         return Requests(**{name: getattr(self, name)[rows] for name in COLUMNS})
 
     def put(self, rows: Any, requests: Any) -> None:
-        """Take over requests, columns or records, into columns that are 0 there: what is 0 takes no memory."""
+        """Take over requests, columns or records, into columns that are 0 there: zeros take no memory."""
         for name in COLUMNS:
             values = getattr(requests, name)
             if values.any():
@@ -74,9 +74,9 @@ def no_requests(count: int) -> Requests:
 class RequestMemory:
     """The loop's records of the requests of a trace, of which those alone take memory that are under way.
 
-    Record i is request i all the time. Chunks of them are laid out before the loop comes to their first; once all of a
-    chunk have left, what became of them goes into columns and the chunk's memory back to the operating system, where
-    that can take it. The loop may still name such a request, in an outdated entry of a heap: its record reads as one
+    Record i is request i all the time. Chunks of them are laid out before the loop reaches their first; once all of a
+    chunk have left, their outcome goes into columns and the chunk's memory back to the operating system, if that can
+    take it. The loop may still name such a request, in an outdated entry of a heap: its record reads as one
     that has left, or as zeros, which are a request's that has not arrived; both are swept.
 
     Parameters
@@ -94,10 +94,10 @@ class RequestMemory:
         self._columns = no_requests(trace.num_requests)
 
     def lay_out(self, engine: Any) -> bool:
-        """Lay out who may arrive next; False where the loop did not stop for that.
+        """Lay out the requests that may arrive next; False if the loop did not stop for that.
 
-        The loop hands over requests that arrived before its clock. It stops where that has come to the arrival of the
-        last that is laid out, so those that it looks at are.
+        The loop hands over requests that arrived before its clock. It stops when its clock reaches the arrival of the
+        last request that is laid out, so all requests that it reads are laid out.
         """
         if self._num_laid_out and engine.now_s < engine.laid_out_until_s:
             return False
@@ -108,12 +108,12 @@ class RequestMemory:
         return True
 
     def lay_out_all(self) -> None:
-        """Lay out every request, for engines that do not come to them in the trace's order."""
+        """Lay out every request, for engines that do not reach them in the trace's order."""
         while self._num_laid_out < len(self.records):
             self._lay_out_chunk()
 
     def columns(self) -> Requests:
-        """Return what became of the requests; their records are no more."""
+        """Return the outcome of the requests; their records are freed."""
         for first in list(self._open):
             self._keep(first)
         return self._columns
@@ -233,7 +233,7 @@ def limits_of_requests(policy: Policy, settings: EngineSettings) -> Limits:
 
 def strictest(limits: Sequence[Limits]) -> Limits:
     """Return the limits of requests that go to any of several engines with one context."""
-    return min(limits, key=lambda each: (each.max_prompt, each.pool_tokens))
+    return min(limits, key=lambda limit: (limit.max_prompt, limit.pool_tokens))
 
 
 def optional(table: pl.DataFrame, name: str, default: float) -> Floats:

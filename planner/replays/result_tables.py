@@ -32,7 +32,7 @@ STOPPED_BY = {  # why the head of the queue is not in a step: there are no more 
 
 
 class Replica(NamedTuple):
-    """What one replica came to."""
+    """The totals of one replica."""
 
     engine: Any  # st.ENGINE
     settings: Any  # st.SETTINGS
@@ -45,17 +45,17 @@ class ReplayResult:
 
     Parameters
     ----------
-    trace, deployment : what was replayed, and on what.
-    records : what became of it, by rows of the trace.
+    trace, deployment : the replayed trace and its deployment.
+    records : the outcome, by rows of the trace.
     replicas : the totals and the settings of each, in order.
     num_replicas : engines that shared the trace [1].
     replica : which of them took each request, shape [num_requests]; None with one alone.
-    scaling : how the replicas came and went where an autoscaler was at work; `num_replicas` then is the most that there
+    scaling : how the replicas came and went if an autoscaler was at work; `num_replicas` then is the most that there
         may be. None elsewhere.
     num_followers : requests that were sent when those before them had left [1].
     handover : where some prefill and others decode, columns of the table of requests: `decode_replica`,
-        `prefilled_at_s`, when its prompt was computed, and `handover_s`, from then until the KV is where it decodes;
-        None elsewhere.
+        `prefilled_at_s`, when its prompt was computed, and `handover_s`, from then until its decode replica has
+        the KV; None elsewhere.
     attempts : of the requests, where clients or the router's gateway have rules for overload; None elsewhere.
     tenants : their quotas and objectives, where a file gives them.
     """
@@ -163,9 +163,9 @@ class ReplayResult:
             }
         )
         table = self._with_pools(self._with_pools(table), "decode_replica", "decode_pool")
-        given = self.trace.requests
-        kept = [name for name in ("tenant", "session_id", "priority", "deadline_s") if name in given.columns]
-        table = table.with_columns(given[name] for name in kept)
+        requests = self.trace.requests
+        kept = [name for name in ("tenant", "session_id", "priority", "deadline_s") if name in requests.columns]
+        table = table.with_columns(requests[name] for name in kept)
         return table.with_columns(pl.selectors.float().fill_nan(None))
 
     @property
@@ -181,18 +181,18 @@ class ReplayResult:
 
     @property
     def reasons(self) -> pl.Series:
-        """Why each request has no answer; null where it has one, or is still there."""
+        """Why each request has no answer; null if it has one, or is still there."""
         return reasons(self.records.requests.state, self._never)
 
     @property
     def _never(self) -> pl.Series:
         """Why each request could never run, if it could not."""
-        return why_never(self.records.requests, [each.settings for each in self.replicas], self.replica)
+        return why_never(self.records.requests, [replica.settings for replica in self.replicas], self.replica)
 
     def _tiers(self) -> dict[str, NDArray[Any]]:
-        """Return what requests had from KV tiers: hits in each when first admitted, and how long they waited for loads.
+        """Return the requests' use of KV tiers: hits in each when first admitted, and how long they waited for loads.
 
-        Nothing where there are no tiers.
+        Nothing without tiers.
         """
         if not self.has_tiers:
             return {}
@@ -203,16 +203,16 @@ class ReplayResult:
 
     @property
     def load_s(self) -> NDArray[np.float64]:
-        """Time that requests waited for KV from tiers, shape [num_requests]; 0 where there are none."""
+        """Time that requests waited for KV from tiers, shape [num_requests]; 0 without tiers."""
         if not self.has_tiers:
             return np.zeros(len(self.records.requests))
         return np.asarray(self.records.fetches.waited_s)
 
     def _phases(self) -> dict[str, NDArray[np.float64]]:
-        """Return how the running time of requests divides [s], shape [num_requests] each; NaN where it is not known.
+        """Return how the running time of requests divides [s], shape [num_requests] each; NaN if it is not known.
 
         `prefill_s` (before the first token), `decode_s` and `recompute_s` (after a preemption, until the next token);
-        where steps are not recorded, of requests that were never preempted alone. Where they are, and are no
+        if steps are not recorded, of requests that were never preempted alone. If they are, and are no
         pipeline's, `interference_s` of `decode_s` went to prompts in the same steps or between them, and `transfer_s`
         to KV over the host link.
         """
@@ -236,11 +236,11 @@ class ReplayResult:
                 "recompute_s": np.where(done, np.where(smooth, 0.0, recompute_s), math.nan)}
 
     def steps_table(self) -> pl.DataFrame:
-        """Return one row a step: when it ran, what was in it, and how its time divides into terms [s].
+        """Return one row a step: when it ran, its content, and how its time divides into terms [s].
 
-        `decodes_alone_s` is what its decodes would have taken by themselves, `compute_s` and `memory_s` what its
-        arithmetic and its HBM traffic take at the hardware's peaks. `stopped_by` says why the head of the queue is not
-        in it, and is null where nobody waits.
+        `decodes_alone_s` is the time of its decodes by themselves, `compute_s` and `memory_s` are the times of its
+        arithmetic and its HBM traffic at the hardware's peaks. `stopped_by` says why the head of the queue is not
+        in it, and is null if the queue is empty.
         """
         steps = self.records.steps
         columns = {name: np.ascontiguousarray(steps[name]) for name in steps.dtype.names or ()
@@ -253,21 +253,21 @@ class ReplayResult:
 
     def _step_times(self, steps: NDArray[np.void]) -> dict[str, NDArray[np.float64]]:
         """Return how the times of steps divide, each pool's by its own step time."""
-        found, first = [], 0
+        times, first = [], 0
         for pool in pools_of(self.deployment, self.num_replicas):
-            own, last = pool.deployment, first + pool.num_replicas
+            part, last = pool.deployment, first + pool.num_replicas
             theirs = steps[slice(*np.searchsorted(steps["replica"], (first, last)))]  # steps are replica by replica
-            found.append(step_terms(own.step_time, theirs, own.settings.swap_s_per_token) | step_roofs(own, theirs))
+            times.append(step_terms(part.step_time, theirs, part.settings.swap_s_per_token) | step_roofs(part, theirs))
             first = last
-        return {name: np.concatenate([terms[name] for terms in found]) for name in found[0]}
+        return {name: np.concatenate([terms[name] for terms in times]) for name in times[0]}
 
     def _with_pools(self, table: pl.DataFrame, replica: str = "replica", name: str = "pool") -> pl.DataFrame:
         """Return a table with the names of the pools that its column of replicas stands for, where replicas differ."""
         if not self.deployment.pools or replica not in table.columns:
             return table
         names = [pool.name for pool in self.deployment.pools for _ in range(pool.num_replicas)]
-        found = pl.Series(name, names, dtype=pl.String).gather(table[replica].replace(st.NONE, None))
-        return table.with_columns(found)
+        named = pl.Series(name, names, dtype=pl.String).gather(table[replica].replace(st.NONE, None))
+        return table.with_columns(named)
 
     def schedule_table(self) -> pl.DataFrame:
         """Return one row per scheduled request and step, in batch order."""
@@ -305,7 +305,7 @@ class ReplayResult:
         return self.attempts.table(self.trace.request_id, self._never, is_split=self.handover is not None)
 
     def _replicas(self, rows: NDArray[np.void]) -> dict[str, Any]:
-        """Return the column that says whose steps are counted, where there are several replicas."""
+        """Return the column with the replica of the steps, if there are several replicas."""
         return {} if self.replica is None else {"replica": np.ascontiguousarray(rows["replica"])}
 
 

@@ -13,8 +13,8 @@ class ReplicaSpan(NamedTuple):
 
     replica: int  # its number, which a later one may have again
     start_s: float  # when it was asked for
-    ready_s: float  # when it served; NaN where it was given up before
-    drain_s: float  # from when on it was sent nothing; NaN where it served to the end
+    ready_s: float  # when it served; NaN if it was given up before
+    drain_s: float  # from when on it was sent nothing; NaN if it served to the end
     end_s: float
 
 
@@ -27,14 +27,14 @@ class ScaleEvent(NamedTuple):
     metric: str  # the autoscaler that asked for the most
     value: float  # its metric
     target: float | None
-    wanted: int  # what it asked for
-    limited_by: str  # what stood against that: minimum, maximum, stabilization, step, cooldown, draining; else ""
+    wanted: int  # the number that it asked for
+    limited_by: str  # the reason against that: minimum, maximum, stabilization, step, cooldown, draining; else ""
     pool: str | None = None  # whose replicas, where a fleet has several
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaling:
-    """The record of an autoscaler at work, or of all those of a fleet's pools together.
+    """The record of an autoscaler at work, or of all autoscalers of a fleet's pools together.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class Scaling:
     spans : of all replicas, in order of their starts.
     events : in order of time.
     num_evaluations : how often it looked [1].
-    pools : the records of a fleet's pools by name, those that stay as they are among them; empty of one alone.
+    pools : the records of a fleet's pools by name, constant pools included; empty for a single pool.
     """
 
     source: str
@@ -77,13 +77,13 @@ def staying(num_replicas: int, first_replica: int, first_s: float, end_s: float)
 
 
 def together(source: str, pools: Mapping[str, Scaling]) -> Scaling:
-    """Return the record of a fleet, of those of its pools."""
+    """Return the record of a fleet, from its pools' records."""
     parts = pools.values()
     events = [event._replace(pool=name) for name, pool in pools.items() for event in pool.events]
-    return Scaling(source=source, pools=pools, startup_s=None, minimum=sum(each.minimum for each in parts),
-                   maximum=sum(each.maximum for each in parts), initial=sum(each.initial for each in parts),
-                   num_evaluations=sum(each.num_evaluations for each in parts),
-                   spans=tuple(sorted((span for each in parts for span in each.spans), key=lambda span: span.start_s)),
+    return Scaling(source=source, pools=pools, startup_s=None, minimum=sum(part.minimum for part in parts),
+                   maximum=sum(part.maximum for part in parts), initial=sum(part.initial for part in parts),
+                   num_evaluations=sum(part.num_evaluations for part in parts),
+                   spans=tuple(sorted((span for part in parts for span in part.spans), key=lambda span: span.start_s)),
                    events=tuple(sorted(events, key=lambda event: event.at_s)))
 
 
@@ -91,8 +91,8 @@ def events_table(events: Sequence[ScaleEvent]) -> pl.DataFrame:
     """Return one row for each change of the number of replicas."""
     kinds = {"at_s": pl.Float64, "before": pl.Int64, "after": pl.Int64, "metric": pl.String, "value": pl.Float64,
              "target": pl.Float64, "wanted": pl.Int64, "limited_by": pl.String, "pool": pl.String}
-    table = pl.DataFrame([each._asdict() for each in events], schema=kinds)
-    return table if any(each.pool for each in events) else table.drop("pool")
+    table = pl.DataFrame([event._asdict() for event in events], schema=kinds)
+    return table if any(event.pool for event in events) else table.drop("pool")
 
 
 def counts_over_time(spans: Sequence[Any]) -> list[tuple[float, int, int]]:
@@ -114,17 +114,17 @@ def counts_over_time(spans: Sequence[Any]) -> list[tuple[float, int, int]]:
                 change = changes.setdefault(float(at_s), [0, 0])
                 change[0] += paid
                 change[1] += ready
-    found, paid, ready = [], 0, 0
+    counts, paid, ready = [], 0, 0
     for at_s in sorted(changes):
         paid, ready = paid + changes[at_s][0], ready + changes[at_s][1]
-        found.append((at_s, paid, ready))
-    return found
+        counts.append((at_s, paid, ready))
+    return counts
 
 
 def describe_scaling(scaling: Scaling | None, duration_s: float) -> dict[str, Any]:
     """Return an autoscaled fleet's part of the summary; nothing of a fleet that stays as it is.
 
-    `replicas_mean` and `replicas_peak` count those that are paid for; `autoscale` has every event and every replica's
+    `replicas_mean` and `replicas_peak` count replicas that are paid for; `autoscale` has all events and all replicas'
     times, seconds on the trace's clock.
     """
     if scaling is None:

@@ -93,7 +93,7 @@ def _translated(policy: Policy, settings: EngineSettings, recording: Recording) 
 
 
 def _set_promises(record: Any, policy: Policy, settings: EngineSettings) -> None:
-    """Set what follows from the output that a policy promises to keep room for: SGLang's rules, where it is a share."""
+    """Set the values that follow from the room that a policy promises for output: SGLang's rules, if it is a share."""
     record.promise = _PROMISE[policy.promises]
     record.first_ratio = min(_FIRST_RATIO * settings.schedule_conservativeness, 1.0)
     record.least_ratio = record.first_ratio * _LEAST_RATIO_FACTOR
@@ -109,6 +109,6 @@ def _set_promises(record: Any, policy: Policy, settings: EngineSettings) -> None
 def _likely_backlog(num_ranks: int) -> float:
     """Return the mean backlog b of a rank at which all others are as likely as not to have a prompt.
 
-    With Poisson counts (1 − e⁻ᵇ)ⁿ⁻¹ = ½, so b = −ln(1 − 2^(−1/(n − 1))); 0 where there is no other.
+    With Poisson counts (1 − e⁻ᵇ)ⁿ⁻¹ = ½, so b = −ln(1 − 2^(−1/(n − 1))); 0 without others.
     """
     return -math.log1p(-(0.5 ** (1.0 / (num_ranks - 1)))) if num_ranks > 1 else 0.0

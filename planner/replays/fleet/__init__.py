@@ -1,1 +1,1 @@
-"""Fleets: replicas behind a router, on one clock where they depend on each other."""
+"""Fleets: replicas behind a router, on one clock if they depend on each other."""

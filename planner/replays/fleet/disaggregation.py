@@ -27,10 +27,10 @@ class Transfer:
     Parameters
     ----------
     s_per_token : on a replica's link [s].
-    s_per_request : the same of what a request has whatever its length [s].
-    latency_s : besides [s].
-    layer_share : of a transfer, what is left at least when the prompt is through: 1 where it begins then [1].
-    local_prefill_below : prompts of fewer tokens are prefilled where they decode [tokens].
+    s_per_request : the same of the part of a request's KV that does not grow with its length [s].
+    latency_s : more time of a transfer [s].
+    layer_share : least part of a transfer that is left when the prompt is through: 1 if it begins then [1].
+    local_prefill_below : prompts of fewer tokens are prefilled at their decode replica [tokens].
     """
 
     s_per_token: float
@@ -62,10 +62,10 @@ def transfer_of(deployment: Deployment) -> Transfer:
 
 
 def halved(trace: Trace, transfer: Transfer) -> tuple[Trace, Any]:
-    """Return a trace in which request i is prefilled as i and decoded as num_requests + i, and what KV each brings.
+    """Return a trace in which request i is prefilled as i and decoded as num_requests + i, and the KV each brings.
 
     The prefill samples the first token; the decode begins with the prompt and that token, all but the last of which it
-    brings. Requests of one token, and short prompts that are prefilled where they decode, have no second half.
+    brings. Requests of one token, and short prompts that are prefilled at their decode replica, have no second half.
 
     Returns
     -------
@@ -90,7 +90,7 @@ def halved(trace: Trace, transfer: Transfer) -> tuple[Trace, Any]:
 
 
 def _without_prefixes(prefix: PrefixIds | None, count: int) -> PrefixIds | None:
-    """Return prefix ids with so many requests more, that have none."""
+    """Return prefix ids with `count` more requests that have none."""
     if prefix is None:
         return None
     return dataclasses.replace(prefix, offsets=np.append(prefix.offsets, np.full(count, prefix.offsets[-1])))
@@ -98,9 +98,9 @@ def _without_prefixes(prefix: PrefixIds | None, count: int) -> PrefixIds | None:
 
 def joined(requests: Requests, phases: Any, pulls: Any,
            replica: NDArray[np.int32]) -> tuple[Requests, Any, dict[str, Any]]:
-    """Return the requests and phases of whole requests, and what only such requests have: see `ReplayResult.handover`.
+    """Return the requests and phases of whole requests, and their own columns: see `ReplayResult.handover`.
 
-    A client has its answer from the replica that decodes: at the end of the first step there, or, where the engine
+    A client has its answer from the replica that decodes: at the end of the first step there, or, if the engine
     sends the first token on, at its beginning (`Engine.sends_token_on`). Source: proxies of vLLM's NixlConnector
     (`max_tokens` of the prefill is 1, its answer is dropped, and vLLM samples the token anew), Dynamo's handlers for a
     decode worker.
@@ -121,8 +121,8 @@ def joined(requests: Requests, phases: Any, pulls: Any,
         both[name] = getattr(first, name) + np.where(was_decoded, getattr(second, name), 0)
     handover_s = np.where(was_decoded, pulls.loaded_s[n:] - requests.finished_s[:n], 0.0)
     never = was_decoded & np.isnan(second.first_scheduled_s)
-    own = {"decode_replica": np.where(was_decoded, replica[n:], replica[:n]),
-           "prefilled_at_s": np.asarray(first.first_token_s), "handover_s": np.where(never, np.nan, handover_s)}
+    more = {"decode_replica": np.where(was_decoded, replica[n:], replica[:n]),
+            "prefilled_at_s": np.asarray(first.first_token_s), "handover_s": np.where(never, np.nan, handover_s)}
     whole = phases
     if len(phases) > 1:
         whole = phases[:n].copy()
@@ -130,7 +130,7 @@ def joined(requests: Requests, phases: Any, pulls: Any,
             whole[name] = np.where(was_decoded, phases[n:][name], whole[name])
         alone_s = phases[n:].prefill_s - (pulls.loaded_s[n:] - second.first_scheduled_s)  # the step of its first token
         whole.decode_s += np.where(was_decoded, np.nan_to_num(alone_s), 0.0)
-    return dataclasses.replace(first, first_token_s=answered_s, **both), whole, own
+    return dataclasses.replace(first, first_token_s=answered_s, **both), whole, more
 
 
 def num_handed_over(requests: Requests, pulls: Any) -> int:

@@ -94,7 +94,7 @@ def failure_timers(failures: Sequence[Failure], num_replicas: int) -> list[Timer
 
     Raises
     ------
-    UsageError : a failure is of a replica that the fleet does not have.
+    UsageError : a failure names a replica that the fleet does not have.
     """
     for failure in failures:
         if failure.replica >= num_replicas:

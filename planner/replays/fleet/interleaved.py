@@ -53,17 +53,17 @@ FLEET_SIGNATURE = _INT(_INT[::1], _FUNCTION(SCORE_SIGNATURE))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """How requests come to the replicas.
+    """The replicas of a fleet, and the way of requests to them.
 
     Parameters
     ----------
-    pools : equal replicas each, those that prefill only before those that decode.
-    router : who places each request.
+    pools : equal replicas each, pools that only prefill before pools that only decode.
+    router : places each request.
     report_interval_s : how often the router hears of its replicas [s]; 0: it always knows.
     seed : of its random choices.
     routes : which pools each request of the trace may go to; None if all pools accept all requests.
-    transfer : how those that prefill pass KV on; None where all do both.
-    overload : what clients and the router's gateway do where there is too much; None for nothing.
+    transfer : how prefill replicas pass KV on; None if all do both.
+    overload : rules of clients and the router's gateway for overload; None without rules.
     """
 
     pools: tuple[Pool, ...]
@@ -81,7 +81,7 @@ class Fleet:
 
     @property
     def num_prefill(self) -> int:
-        """Replicas, the first ones, that prefill only; 0 where all do both."""
+        """Replicas, the first ones, that prefill only; 0 if all do both."""
         return sum(pool.num_replicas for pool in self.pools if pool.role == "prefill")
 
     @property
@@ -92,12 +92,12 @@ class Fleet:
     @property
     def ranks(self) -> list[tuple[int, int]]:
         """Of each replica the first rank of its group and how many these are; none of a replica by itself."""
-        found: list[tuple[int, int]] = []
+        spans: list[tuple[int, int]] = []
         for pool in self.pools:
-            size, first = pool.deployment.layout.data_parallel_size, len(found)
-            found += [(k - (k - first) % size, size if size > 1 else 0)
+            size, first = pool.deployment.layout.data_parallel_size, len(spans)
+            spans += [(k - (k - first) % size, size if size > 1 else 0)
                       for k in range(first, first + pool.num_replicas)]
-        return found
+        return spans
 
     @property
     def steps_together(self) -> bool:
@@ -122,15 +122,15 @@ def run_interleaved(trace: Trace, fleet: Fleet, waits: Dependencies | None, reco
 
     Parameters
     ----------
-    waits : who waits for whom, or None.
-    timers : what is done to the fleet from outside, and when.
+    waits : dependencies among requests, or None.
+    timers : actions on the fleet from outside, with their times.
 
     Returns
     -------
     records, replica, pulls, attempts
-        One replica's records each, which share those of the requests; who took each request last, shape [num_requests];
-        and its transfer (entries.PULL). Where some replicas prefill only, of halves: see `disaggregation.halved`. The
-        attempts are None where the fleet has no rules for overload.
+        One replica's records each, which share the requests' records; the replica that took each request last, shape
+        [num_requests]; and its transfer (entries.PULL). If some replicas only prefill, of halves: see
+        `disaggregation.halved`. The attempts are None if the fleet has no rules for overload.
 
     Raises
     ------
@@ -144,22 +144,22 @@ def run_interleaved(trace: Trace, fleet: Fleet, waits: Dependencies | None, reco
     pending = Timers([*failures, *timers])
     with stage("replaying requests", trace.num_requests, num_arrived(trace, memory.fleet)):
         loop_s = _run_through(loop, score, fleet, memory, taken, attempts, pending)
-    for each in taken:
-        each.take()
-    found = None
+    for part in taken:
+        part.take()
+    ended = None
     if fleet.overload is not None:
         rows = np.concatenate([*attempts, _take_attempts(memory)])
-        found = attempts_of(rows, memory.clients, memory.requests[:trace.num_requests],
+        ended = attempts_of(rows, memory.clients, memory.requests[:trace.num_requests],
                             int(memory.gateway.peak_queued))
     columns = requests.columns()
-    records = [each.records(loop_s / len(taken), columns) for each in taken]
-    return records, memory.replica_of.astype(np.int32), states[0].pulls, found
+    records = [part.records(loop_s / len(taken), columns) for part in taken]
+    return records, memory.replica_of.astype(np.int32), states[0].pulls, ended
 
 
 def _run_through(loop: Callable[[Any, Any], int], score: Any, fleet: Fleet, memory: fs.FleetState,
                  taken: Sequence[Taken], attempts: list[NDArray[np.void]], pending: Timers) -> float:
     """Drive the loop until nothing is left, keep the rows that it writes, and return the wall time spent in it [s]."""
-    states = [each.state for each in taken]
+    states = [part.state for part in taken]
     running = RunningFleet(memory=memory, states=states)
     loop_s, flushed = 0.0, (-1, math.nan)
     while True:
@@ -202,12 +202,12 @@ def _take_attempts(memory: fs.FleetState) -> NDArray[np.void]:
 
 
 def _states(trace: Trace, fleet: Fleet, recording: Recording) -> tuple[list[st.State], RequestMemory]:
-    """Return the replicas' memories, and that of the requests; who decodes only has no use for a prefix cache."""
+    """Return the replicas' memories and the requests' memory; decode replicas have no use for a prefix cache."""
     pulls = None
     if fleet.transfer is not None:
         trace, pulls = halved(trace, fleet.transfer)
     engines = [pool.deployment for pool in fleet.pools]
-    limits = [limits_of_requests(own.policy, own.settings) for own in engines]
+    limits = [limits_of_requests(engine.policy, engine.settings) for engine in engines]
     requests = RequestMemory(trace, *limits_by_route(limits, None if pulls is not None else fleet.routes))
     requests.lay_out_all()
     kinds = [_laid_out(trace, pool, recording, requests) for pool in fleet.pools]
@@ -226,11 +226,11 @@ def _states(trace: Trace, fleet: Fleet, recording: Recording) -> tuple[list[st.S
 def _laid_out(trace: Trace, pool: Pool, recording: Recording, requests: RequestMemory,
               numbered: NDArray[np.int64] | None = None) -> st.State:
     """Return the memory of one engine of a pool, by itself."""
-    own = pool.deployment
-    settings = own.settings
+    engine = pool.deployment
+    settings = engine.settings
     if pool.role == "decode":
         settings = replace(settings, enable_prefix_caching=False, cpu_tier=None, remote_tier=None)
-    return initial_state(trace, own.policy, settings, own.step_time, recording, requests.records, numbered)
+    return initial_state(trace, engine.policy, settings, engine.step_time, recording, requests.records, numbered)
 
 
 @functools.cache
@@ -246,7 +246,7 @@ def compiled_score(router: Router) -> Any:
 
 
 def failed_score(router: Router, memory: fs.FleetState, states: list[st.State]) -> PolicyError | None:
-    """Return the error of a score that failed, by asking for it again uncompiled; None where it does not fail then."""
+    """Return the error of a score that failed, by asking for it again uncompiled; None if it does not fail then."""
     k, i = int(memory.fleet.scored_replica), int(memory.fleet.scored_request)
     cached_tokens = uncompiled(num_cached_tokens)(memory, states[k], i)
     load = uncompiled(load_of)(memory, states[k], k, i, cached_tokens)
@@ -265,7 +265,7 @@ def _instant(memory: fs.FleetState) -> str:
 
 def _fleet_state(trace: Trace, states: list[st.State], plans: list[Any], fleet: Fleet,
                  waits: Dependencies | None) -> fs.FleetState:
-    """Lay out the fleet's memory and fill in what it starts from."""
+    """Lay out the fleet's memory and fill in its first state."""
     n, count, weights, routed = trace.num_requests, fleet.num_replicas, fleet.weights, fleet.routed
     num_legs = int((states[0].pulls.tokens > 0).sum())
     tree = empty_tree(count)
@@ -309,21 +309,21 @@ def _fleet_state(trace: Trace, states: list[st.State], plans: list[Any], fleet: 
     memory.replicas.first_rank, memory.replicas.num_ranks = zip(*fleet.ranks, strict=True)
     memory.due.key = math.inf
     enter_all(memory.due_tree, np.arange(count))
-    for own, replicas in zip(memory.load_tree.reshape(len(routed), -1), routed, strict=True):
-        enter_all(own, replicas)
+    for one_tree, replicas in zip(memory.load_tree.reshape(len(routed), -1), routed, strict=True):
+        enter_all(one_tree, replicas)
     enter_all(memory.decode_tree, np.arange(fleet.num_prefill or count, count))
     return memory
 
 
 def _waits_memory(waits: Dependencies | None) -> dict[str, Any]:
-    """Return the fields of the fleet's memory that say who waits for whom; empty ones where nobody waits."""
+    """Return the fields of the fleet's memory with the dependencies among requests; empty ones without any."""
     limit = None if waits is None else waits.sessions
     nobody = np.empty(0, np.int64)
     parts = (waits, ("first_child", "children", "num_parents")), (limit, ("first_root", "roots"))
-    found = {name: nobody if part is None else getattr(part, name).copy() for part, names in parts for name in names}
-    return found | {"think_s": np.empty(0) if waits is None else waits.think_s,
-                    "session_of": nobody if limit is None else limit.of_request,
-                    "session_left": nobody if limit is None else limit.num_requests.copy()}
+    arrays = {name: nobody if part is None else getattr(part, name).copy() for part, names in parts for name in names}
+    return arrays | {"think_s": np.empty(0) if waits is None else waits.think_s,
+                     "session_of": nobody if limit is None else limit.of_request,
+                     "session_left": nobody if limit is None else limit.num_requests.copy()}
 
 
 def _fleet_record(fleet: Fleet, num_requests: int, num_legs: int, num_planned: int, tree_size: int) -> Any:

@@ -1,9 +1,9 @@
 """The remote KV store of a fleet: whose blocks each engine finds in it, and its room, which all of them share.
 
-Engines find what others have written under equal keys. LMCache's name the engine's format, the model, the number of
+Engines find the blocks of others under equal keys. LMCache's name the engine's format, the model, the number of
 ranks, the rank and the tokens (`CacheEngineKey`), Mooncake's and SGLang's the same, so that blocks of one layout are no
-use to another, and nor are those of another size, number format or draft. Such kinds of blocks have contents of their
-own, and take the room from each other: whatever was used least recently goes, of whichever kind.
+use to another, as are blocks of another size, number format or draft. Such kinds of blocks have contents of their
+own, and compete for the room: the least recently used block of any kind goes.
 """
 
 import math
@@ -22,9 +22,9 @@ from planner.model.precision import weight_format
 MOST_UNITS = 2**40
 
 
-def kind_of(own: Deployment) -> Hashable:
-    """Return what two engines must have in common to find each other's blocks."""
-    scenario, arch = own.scenario, own.architecture
+def kind_of(engine: Deployment) -> Hashable:
+    """Return the properties that two engines must share to find each other's blocks."""
+    scenario, arch = engine.scenario, engine.architecture
     drafts = (scenario.speculative_method, scenario.speculative_model) if scenario.num_speculative_tokens else None
     return (scenario.engine, None if arch is None else weight_format(arch, scenario.quantization),
             scenario.kv_cache_dtype, scenario.block_size, scenario.tensor_parallel_size,
@@ -39,15 +39,15 @@ def numbered_blocks(pools: Sequence[Pool], states: Sequence[st.State]) -> list[N
     """
     lengths = {k: np.diff(np.append(states[k].prefixes.slot_start, len(states[k].slots))) for k in _users(states)}
     numbers: list[NDArray[np.int64] | None] = [None] * len(states)
-    for k, own in lengths.items():
+    for k, count in lengths.items():
         alike = [other for j, other in lengths.items() if kind_of(pools[j].deployment) == kind_of(pools[k].deployment)]
         most = np.maximum.reduce(alike)
-        numbers[k] = None if np.array_equal(own, most) else most
+        numbers[k] = None if np.array_equal(count, most) else most
     return numbers
 
 
 def sharing_store(pools: Sequence[Pool], states: Sequence[st.State]) -> list[st.State]:
-    """Return the memories of the pools' engines, with one remote store where they have one.
+    """Return the memories of the pools' engines, with one remote store if they have one.
 
     It counts its room in the largest unit of which the blocks of all kinds are multiples.
     """
@@ -70,12 +70,12 @@ def sharing_store(pools: Sequence[Pool], states: Sequence[st.State]) -> list[st.
     blocks = st.records(int(max(min(room * unit // min(sizes), total), 1)), entries.TIER_BLOCK)
     record.capacity = room
     empty(record[0], blocks, places)
-    found = list(states)
+    shared = list(states)
     for k, kind, size in zip(users, kinds, sizes, strict=True):
-        found[k] = states[k]._replace(remote=record, remote_blocks=blocks, remote_places=places)
-        found[k].settings.remote_units = int(size / unit)
-        found[k].settings.first_remote = firsts[kind]
-    return found
+        shared[k] = states[k]._replace(remote=record, remote_blocks=blocks, remote_places=places)
+        shared[k].settings.remote_units = int(size / unit)
+        shared[k].settings.first_remote = firsts[kind]
+    return shared
 
 
 def _users(states: Sequence[st.State]) -> list[int]:

@@ -27,7 +27,7 @@ _TUNES = ("retry_initial_backoff", "retry_backoff_multiplier", "retry_max_backof
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overload:
-    """What clients and the router's gateway do; infinite where there is no limit.
+    """The rules of clients and the router's gateway; infinite without a limit.
 
     Parameters
     ----------
@@ -38,10 +38,10 @@ class Overload:
     is_fair : whether the tenant that was served least leaves the router's queue next, not the first request.
     max_queued : requests in that queue.
     queue_timeout_s : how long one may be in it [s].
-    tenants : their quotas and weights; None where there are none.
+    tenants : their quotas and weights; None without any.
     failures : of replicas.
     holds_unserved : requests that come while no replica is open wait at the gateway, until one has started; else they
-        are turned away, where replicas may fail.
+        are turned away, if replicas may fail.
     seed : of the pauses.
     """
 
@@ -63,7 +63,7 @@ class Overload:
 
 
 def overload_of(scenario: Scenario) -> Overload | None:
-    """Return what a scenario says of overload, None where it says nothing.
+    """Return a scenario's rules for overload, None without any.
 
     Raises
     ------
@@ -71,8 +71,8 @@ def overload_of(scenario: Scenario) -> Overload | None:
     PlannerError : a file that it names is wrong.
     """
     default = Scenario()
-    given = [name for name in names_in("Overload") if getattr(scenario, name) != getattr(default, name)]
-    return _overload(scenario, given) if given else None
+    names = [name for name in names_in("Overload") if getattr(scenario, name) != getattr(default, name)]
+    return _overload(scenario, names) if names else None
 
 
 def holding_requests(scenario: Scenario) -> Overload:
@@ -80,8 +80,8 @@ def holding_requests(scenario: Scenario) -> Overload:
     return replace(overload_of(scenario) or _overload(scenario, []), holds_unserved=True)
 
 
-def _overload(scenario: Scenario, given: list[str]) -> Overload:
-    _check(scenario, given)
+def _overload(scenario: Scenario, names: list[str]) -> Overload:
+    _check(scenario, names)
     return Overload(
         request_timeout_s=_or_inf(scenario.request_timeout),
         ttft_timeout_s=_or_inf(scenario.ttft_timeout),
@@ -100,7 +100,7 @@ def _overload(scenario: Scenario, given: list[str]) -> Overload:
     )
 
 
-def _check(scenario: Scenario, given: list[str]) -> None:
+def _check(scenario: Scenario, names: list[str]) -> None:
     for name in (*_AT_LEAST_0, *_ABOVE_0):
         value = getattr(scenario, name)
         if value is not None and not (value > 0 or (value == 0 and name in _AT_LEAST_0)):
@@ -109,10 +109,10 @@ def _check(scenario: Scenario, given: list[str]) -> None:
         raise UsageError(f"retry_backoff_multiplier = {scenario.retry_backoff_multiplier}: must be at least 1")
     if not 0 <= scenario.retry_jitter_factor <= 1:
         raise UsageError(f"retry_jitter_factor = {scenario.retry_jitter_factor}: must be a share in [0, 1]")
-    alone = [name for name in _TUNES if name in given]
+    alone = [name for name in _TUNES if name in names]
     if alone and not scenario.max_retries:
         raise UsageError(f"{alone[0]} = {getattr(scenario, alone[0])}: there are no retries; give --max-retries")
-    queue = [name for name in ("router_queue", "router_queue_size", "router_queue_timeout") if name in given]
+    queue = [name for name in ("router_queue", "router_queue_size", "router_queue_timeout") if name in names]
     if queue and not scenario.router_max_concurrent_requests:
         raise UsageError(f"{queue[0]} = {getattr(scenario, queue[0])}: the router has no queue; give "
                          f"--router-max-concurrent-requests")
@@ -123,7 +123,7 @@ def _or_inf(value: float | None) -> float:
 
 
 def gateway_memory(trace: Trace, overload: Overload | None) -> dict[str, Any]:
-    """Return the fields of `FleetState` that clients and the gateway work on; one row each where they do nothing."""
+    """Return the fields of `FleetState` that clients and the gateway work on; one row each if they have no rules."""
     gateway = st.records(1, cs.GATEWAY)[0]
     gateway.failing = st.NONE
     if overload is None:

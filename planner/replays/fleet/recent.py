@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 
 
 class _Left(NamedTuple):
-    """Requests that have left, shape [num_requests] each; NaN where one has none [s]."""
+    """Requests that have left, shape [num_requests] each; NaN if one has none [s]."""
 
     at_s: Floats
     ttft_s: Floats
@@ -30,9 +30,9 @@ class _Left(NamedTuple):
 
 
 class Recent:
-    """What was seen of a pool's requests in a window that ends now.
+    """The requests of a pool in a window that ends now.
 
-    Of a pool that prefills alone these are requests up to their first token, of one that decodes alone what follows.
+    Of a prefill pool these are requests up to their first token, of a decode pool the tokens that follow.
     Requests that were turned away before any replica count for each prefill pool that accepts them.
 
     Parameters
@@ -47,7 +47,7 @@ class Recent:
         self._fleet, self._planned, self._replica_of = memory.fleet, memory.planned, memory.replica_of
         self._is_reachable = functools.partial(may_be_sent, memory, replicas.start)
         self._replicas, self._is_whole = replicas, len(replicas) == len(memory.replicas)
-        self._num_sent = np.asarray(memory.replicas["num_sent"])[replicas.start:replicas.stop]  # a view, likewise
+        self._num_sent = np.asarray(memory.replicas["num_sent"])[replicas.start:replicas.stop]  # a view, too
         self._stages = np.asarray(memory.clients["stage"]) if memory.gateway.is_on else None
         self._decodes = 0 < memory.fleet.num_prefill <= replicas.start
         self._requests = {name: np.asarray(memory.requests[name]) for name in COLUMNS}  # views
@@ -64,7 +64,7 @@ class Recent:
         self._left: list[tuple[float, _Left]] = []
 
     def look(self, now_s: float) -> None:
-        """See what has happened before `now_s` since the last time."""
+        """Take note of the events before `now_s` since the last time."""
         since_s = now_s - self._window_s
         self._sent.append((now_s, int(self._num_sent.sum())))
         while len(self._sent) > 1 and self._sent[1][0] <= since_s:
@@ -76,29 +76,29 @@ class Recent:
         of = self._requests
         first_s, gone_s = of["first_token_s"][self._awaited], of["finished_s"][self._awaited]
         seen = first_s < now_s
-        own = seen & self._is_own(self._awaited)
-        waits_s = first_s[own] - of["arrival_s"][self._awaited[own]]
-        self._first = [each for each in self._first if each[0] > since_s] + [(now_s, first_s[own], waits_s)]
+        mine = seen & self._is_own(self._awaited)
+        waits_s = first_s[mine] - of["arrival_s"][self._awaited[mine]]
+        self._first = [part for part in self._first if part[0] > since_s] + [(now_s, first_s[mine], waits_s)]
         self._awaited = self._awaited[~seen & ~(gone_s < now_s)]
         gone = of["finished_s"][self._running] < now_s
         rows, self._running = self._running[gone], self._running[~gone]
         rows = rows[self._is_own(rows)]
-        self._left = [each for each in self._left if each[0] > since_s] + [(now_s, _left(of, rows))]
+        self._left = [part for part in self._left if part[0] > since_s] + [(now_s, _left(of, rows))]
 
     def request_rate(self, window_s: float, first_s: float) -> float:
         """Return the requests sent per second since the last look that is a window ago, or the first arrival [1/s]."""
         now_s, count = self._sent[-1]
-        since_s, before = next(each for each in reversed(self._sent) if each[0] <= now_s - window_s)
+        since_s, before = next(sent for sent in reversed(self._sent) if sent[0] <= now_s - window_s)
         span_s = now_s - max(since_s, first_s)
         return (count - before) / span_s if span_s > 0 else 0.0
 
     def attainment(self, slo: Slo, window_s: float) -> float:
-        """Return the share of the requests that left in a window that met all objectives; NaN where none left."""
+        """Return the share of the requests that left in a window that met all objectives; NaN if none left."""
         left = self._recent(window_s)
         return float(meets(slo, left.ttft_s, left.tpot_s, left.e2e_s).mean()) if len(left.at_s) else math.nan
 
     def slo_use(self, slo: Slo, percentile: float, window_s: float) -> float:
-        """Return the percentile over its limit, the largest of the objectives; NaN where nothing was seen.
+        """Return the percentile over its limit, the largest of the objectives; NaN without a request.
 
         TTFT counts from its first token on, the others once a request has left.
         """
@@ -115,7 +115,7 @@ class Recent:
         return _Left(*(column[joined.at_s > since_s] for column in joined))
 
     def _is_own(self, rows: Rows) -> NDArray[np.bool_]:
-        """Tell which requests the pool had, or nobody; of halves that are decoded it has all that are followed."""
+        """Tell which requests the pool had, or no pool; of decoded halves it has all that are followed."""
         if self._is_whole or self._decodes:
             return np.ones(len(rows), bool)
         return np.asarray(self._is_here(rows) | ((self._replica_of[rows] == st.NONE) & self._is_reachable(rows)))
@@ -125,7 +125,7 @@ class Recent:
         return np.asarray((replica >= self._replicas.start) & (replica < self._replicas.stop))
 
     def _newly_decoded(self, now_s: float) -> Rows:
-        """Return what was sent to the pool since the last time: decodes, and requests that stay where they decode."""
+        """Return the requests sent to the pool since the last time: decodes, and requests that stay here to decode."""
         rows = np.concatenate([self._undecided, self._newly_sent()])
         legs = rows + int(self._fleet.num_requests)
         was_sent, stays = self._replica_of[legs] != st.NONE, self._is_here(rows)
@@ -162,7 +162,7 @@ def _percentile(values: Floats, percentile: float) -> float:
 
 
 def _left(requests: Mapping[str, Any], rows: Rows) -> _Left:
-    """Return the times of requests that have left; of those that did not complete, none."""
+    """Return the times of requests that have left; NaN for requests that did not complete."""
     done = requests["state"][rows] == st.COMPLETED
     arrival_s, first_s, gone_s = (requests[name][rows] for name in ("arrival_s", "first_token_s", "finished_s"))
     gaps = requests["num_output_tokens"][rows] - 1.0

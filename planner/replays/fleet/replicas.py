@@ -45,13 +45,13 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
           recording: Recording = NOTHING) -> ReplayResult:
     """Replay a trace on a deployment's replicas, each with its own queue and cache.
 
-    Where requests are dealt in turn or at random and wait for nobody, each replica is replayed by itself; else all are
-    on one clock, ranks of data-parallel attention too, each of which is a replica in what is returned.
+    If requests are dealt in turn or at random and do not depend on each other, each replica is replayed by itself;
+    else all are on one clock, ranks of data-parallel attention too, each of which is a replica in the result.
 
     Parameters
     ----------
     deployment : with its scenario's router.
-    num_replicas : at least 1, where all are equal; None for what the scenario says [1]. With an autoscaler its maximum
+    num_replicas : at least 1, if all are equal; None for the scenario's number [1]. With an autoscaler its maximum
         counts. All ranks of data-parallel attention are one.
     recording : which rows to keep; steps are counted by replica.
 
@@ -59,7 +59,7 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
     -------
     ReplayResult
         All requests in the trace's order, steps replica by replica. Counts and busy time are sums over the replicas,
-        peaks those of the fullest one.
+        peaks are the fullest replica's.
 
     Raises
     ------
@@ -145,15 +145,15 @@ def _scaling(result: ReplayResult, pools: Sequence[Pool], scalers: Mapping[str, 
     return together(str(deployment.scenario.fleet), parts)
 
 
-def _run(trace: Trace, own: Deployment, recording: Recording) -> ReplayRecords:
-    return run(trace, own.policy, own.settings, own.step_time, recording)
+def _run(trace: Trace, engine: Deployment, recording: Recording) -> ReplayRecords:
+    return run(trace, engine.policy, engine.settings, engine.step_time, recording)
 
 
-def _unused(trace: Trace, own: Deployment, recording: Recording) -> ReplayRecords:
+def _unused(trace: Trace, engine: Deployment, recording: Recording) -> ReplayRecords:
     """Return the records of a replica that no request is sent to."""
     one = trace.take(np.zeros(1, np.int64))
-    nobody = RequestMemory(one, [limits_of_requests(own.policy, own.settings)])
-    state = initial_state(one, own.policy, own.settings, own.step_time, recording, nobody.records)
+    nobody = RequestMemory(one, [limits_of_requests(engine.policy, engine.settings)])
+    state = initial_state(one, engine.policy, engine.settings, engine.step_time, recording, nobody.records)
     return Taken(state).records(0.0, nobody.columns())
 
 
@@ -198,25 +198,25 @@ def _disaggregated(trace: Trace, deployment: Deployment, fleet: Fleet, waits: De
 
 
 def _dealt(trace: Trace, deployment: Deployment, fleet: Fleet, recording: Recording) -> ReplayResult:
-    """Replay each replica's requests by themselves, where the router is blind and they wait for nobody."""
+    """Replay each replica's requests by themselves, if the router is blind and they do not depend on each other."""
     replica = _replica_dealt(trace, fleet)
     owners = [pool.deployment for pool in fleet.pools for _ in range(pool.num_replicas)]
     parts = []
     requests = no_requests(trace.num_requests)
     phases: Any = st.records(trace.num_requests if recording.steps else 1, st.PHASES)
-    has_tiers = [own.settings.cpu_tier is not None for own in owners]
+    has_tiers = [engine.settings.cpu_tier is not None for engine in owners]
     fetches: Any = st.records(trace.num_requests if any(has_tiers) else 1, FETCH)
     order = np.argsort(replica, kind="stable")
     starts = np.searchsorted(replica[order], np.arange(len(owners) + 1))
     by_replica = trace.take(order)  # once: to take the rows of each replica would take a fifth of a search
     with stage("replaying replicas", len(owners)) as replaying:
-        for k, own in enumerate(owners):
+        for k, engine in enumerate(owners):
             replaying.move(k)
             rows = order[starts[k]:starts[k + 1]]
             if len(rows) == 0:
-                parts.append(_unused(trace, own, recording))
+                parts.append(_unused(trace, engine, recording))
                 continue
-            part = _run(by_replica.part(int(starts[k]), len(rows)), own, recording)
+            part = _run(by_replica.part(int(starts[k]), len(rows)), engine, recording)
             requests.put(rows, part.requests)
             if recording.steps:
                 phases[rows] = part.phases
@@ -231,7 +231,7 @@ def _dealt(trace: Trace, deployment: Deployment, fleet: Fleet, recording: Record
 
 
 def _replica_dealt(trace: Trace, fleet: Fleet) -> NDArray[np.int32]:
-    """Return the replica that each request is dealt to, among those of its route, shape [num_requests]."""
+    """Return the replica that each request is dealt to, among the replicas of its route, shape [num_requests]."""
     replica = np.empty(trace.num_requests, np.int32)
     draws = None if fleet.router.takes_turns else drawn(fleet.seed, trace.num_requests)
     for r, replicas in enumerate(fleet.routed):

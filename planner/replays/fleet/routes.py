@@ -20,8 +20,8 @@ def routed_replicas(pools: Sequence[Pool], routes: Routes | None) -> list[Replic
     """Return the replicas of each route, by number; one route of all that prefill if there are no routes."""
     routed = [pool for pool in pools if pool.role != "decode"]
     ends = np.cumsum([pool.num_replicas for pool in routed])
-    own = [np.arange(end - pool.num_replicas, end) for pool, end in zip(routed, ends, strict=True)]
-    return [np.concatenate([own[k] for k in numbers])
+    parts = [np.arange(end - pool.num_replicas, end) for pool, end in zip(routed, ends, strict=True)]
+    return [np.concatenate([parts[k] for k in numbers])
             for numbers in ((range(len(routed)),) if routes is None else routes.pools)]
 
 
@@ -32,8 +32,8 @@ def cycle_of(replicas: Replicas, weights: Sequence[int]) -> Replicas:
     ----------
     weights : of all replicas of the fleet.
     """
-    found: Replicas = replicas[turns([weights[k] for k in replicas])]
-    return found
+    cycle: Replicas = replicas[turns([weights[k] for k in replicas])]
+    return cycle
 
 
 def routes_memory(routed: Sequence[Replicas], weights: Sequence[int], routes: Routes | None) -> dict[str, Any]:
@@ -63,8 +63,8 @@ def may_be_sent(memory: fs.FleetState, replica: int, rows: NDArray[np.int64]) ->
     if 0 < memory.fleet.num_prefill <= replica:
         return np.ones(len(rows), bool)
     routes = memory.route_of[rows] if memory.fleet.num_routes > 1 else np.zeros(len(rows), np.int64)
-    found: NDArray[np.bool_] = np.asarray(memory.on_route)[routes * len(memory.replicas) + replica] > 0
-    return found
+    is_open: NDArray[np.bool_] = np.asarray(memory.on_route)[routes * len(memory.replicas) + replica] > 0
+    return is_open
 
 
 def limits_by_route(limits: Sequence[Limits], routes: Routes | None) -> tuple[list[Limits], NDArray[np.int64] | None]:

@@ -22,7 +22,7 @@ from planner.replays.scaling_record import ReplicaSpan, ScaleEvent, Scaling
 
 
 class Scaler:
-    """The state of a pool's autoscaler: which replicas serve, start and drain, and what it has asked for.
+    """The state of a pool's autoscaler: which replicas serve, start and drain, and its recommendations.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class Scaler:
         self._replicas = range(first_replica, first_replica + autoscale.rules.maximum)
         initial = self._replicas[:autoscale.initial]
         self._spans = [ReplicaSpan(k, first_s, first_s, math.nan, math.nan) for k in initial]
-        self._ready = list(range(autoscale.initial))  # places in `_spans`, the latest last; likewise
+        self._ready = list(range(autoscale.initial))  # places in `_spans`, the latest last
         self._starting: list[int] = []
         self._draining: dict[int, NDArray[np.int64]] = {}  # and the requests whose KV they still have
         self._used = {*initial}  # replicas that have served, whose caches are not empty
@@ -46,15 +46,15 @@ class Scaler:
         self._events: list[ScaleEvent] = []
         self._num_evaluations = 0
         self._recent: Recent | None = None
-        self._ahead = {id(each): each.forecast.of_startup(startup_s) for each in autoscale.metrics
-                       if each.forecast is not None}
+        self._ahead = {id(metric): metric.forecast.of_startup(startup_s) for metric in autoscale.metrics
+                       if metric.forecast is not None}
 
     def timers(self) -> list[Timer]:
         """Return the timer that sets it to work."""
         return [Timer(-math.inf, self._begin)]
 
     def scaling(self, end_s: float) -> Scaling:
-        """Return what it did in a replay whose last request left at `end_s`."""
+        """Return the record of its work in a replay whose last request left at `end_s`."""
         spans = [span if not math.isnan(span.end_s) else span._replace(end_s=max(end_s, span.start_s))
                  for span in self._spans]
         rules = self._autoscale.rules
@@ -67,7 +67,7 @@ class Scaler:
         metrics = self._autoscale.metrics
         for k in self._replicas[self._autoscale.initial:]:
             close_replica(running.memory, k)
-        running.memory.fleet.is_watched |= any("kv_cache_usage" in fields_read_by(each.autoscaler) for each in metrics)
+        running.memory.fleet.is_watched |= any("kv_cache_usage" in fields_read_by(one.autoscaler) for one in metrics)
         self._recent = Recent(running.memory, self._replicas, max(metric.window_s for metric in metrics),
                               any(metric.slo is not None for metric in metrics))
         return [self._next_evaluation()]
@@ -76,7 +76,7 @@ class Scaler:
         return Timer(self._first_s + (self._num_evaluations + 1) * self._autoscale.interval_s, self._evaluate)
 
     def _evaluate(self, running: RunningFleet) -> list[Timer]:
-        """Look at the fleet, and change it where its autoscalers ask for that."""
+        """Look at the fleet, and change it if its autoscalers ask for that."""
         now_s, rules = float(running.memory.fleet.now_s), self._rules(running)
         self._num_evaluations += 1
         self._end_drained(running)
@@ -90,14 +90,14 @@ class Scaler:
                            Timed(now_s, recommended.asked)]
             if recommended.num_replicas != count:
                 started = self._change(running, recommended, count, now_s)
-        if _is_stuck(running):  # nothing will ever happen, which the loop tells where no timer is left
+        if _is_stuck(running):  # nothing will ever happen; the loop reports this if no timer is left
             return started
         return [*started, self._next_evaluation()]
 
     def _rules(self, running: RunningFleet) -> Rules:
         """Return the rules that hold now: one replica at least while the gateway has requests that the pool accepts.
 
-        Where prefill and decode are apart, while requests are in flight too: what is prefilled must be decoded.
+        With prefill and decode apart, while requests are in flight too: a prefilled request must be decoded.
         """
         rules, memory = self._autoscale.rules, running.memory
         is_needed = memory.fleet.num_prefill > 0 and memory.fleet.num_in_flight > 0
@@ -106,18 +106,18 @@ class Scaler:
             is_needed |= bool(may_be_sent(memory, self._replicas.start, queued).any())
         return replace(rules, minimum=1) if rules.minimum == 0 and is_needed else rules
 
-    def _change(self, running: RunningFleet, found: Recommendation, count: int, now_s: float) -> list[Timer]:
+    def _change(self, running: RunningFleet, advice: Recommendation, count: int, now_s: float) -> list[Timer]:
         """Start or stop replicas, and note why."""
-        rules, metric = self._autoscale.rules, self._autoscale.metrics[found.place]
+        rules, metric = self._autoscale.rules, self._autoscale.metrics[advice.place]
         kept_s = max(rules.up.cooldown_s, rules.down.cooldown_s, rules.up.step_period_s, rules.down.step_period_s)
-        self._changes = [*_since(self._changes, now_s - kept_s), Timed(now_s, found.num_replicas - count)]
+        self._changes = [*_since(self._changes, now_s - kept_s), Timed(now_s, advice.num_replicas - count)]
         self._events.append(ScaleEvent(
-            at_s=now_s, before=count, after=found.num_replicas, metric=metric.autoscaler.name, value=found.metric,
-            target=None if math.isnan(metric.target) else metric.target, wanted=found.wanted,
-            limited_by=found.limited_by))
-        if found.num_replicas > count:
-            return [self._start(now_s) for _ in range(found.num_replicas - count)]
-        for _ in range(count - found.num_replicas):
+            at_s=now_s, before=count, after=advice.num_replicas, metric=metric.autoscaler.name, value=advice.metric,
+            target=None if math.isnan(metric.target) else metric.target, wanted=advice.wanted,
+            limited_by=advice.limited_by))
+        if advice.num_replicas > count:
+            return [self._start(now_s) for _ in range(advice.num_replicas - count)]
+        for _ in range(count - advice.num_replicas):
             self._stop(running, now_s)
         return []
 
@@ -173,7 +173,7 @@ class Scaler:
                 del self._draining[place]
 
     def _loads(self, running: RunningFleet, now_s: float) -> list[tuple[Metric, FleetLoad]]:
-        """Return what each autoscaler may look at."""
+        """Return the load that each autoscaler reads."""
         assert self._recent is not None
         self._recent.look(now_s)
         ready = [self._spans[place].replica for place in self._ready]
@@ -185,7 +185,7 @@ class Scaler:
         return [(metric, self._over_time(metric, load, self._recent)) for metric in self._autoscale.metrics]
 
     def _over_time(self, metric: Metric, load: FleetLoad, recent: Recent) -> FleetLoad:
-        """Fill in what an autoscaler's own window, objectives and schedule say."""
+        """Fill in the values of an autoscaler's own window, objectives and schedule."""
         load = load._replace(request_rate=recent.request_rate(metric.window_s, self._first_s))
         if metric.slo is not None:
             load = load._replace(attainment=recent.attainment(metric.slo, metric.window_s))
@@ -210,11 +210,11 @@ class Scaler:
 
 
 def _since(timed: Sequence[Timed], instant_s: float) -> list[Timed]:
-    return [each for each in timed if each.at_s > instant_s]
+    return [row for row in timed if row.at_s > instant_s]
 
 
 def _num_running(state: st.State) -> int:
-    """Return the requests that run on an engine now, those that leave at the end of its step among them."""
+    """Return the requests that run on an engine now, with requests that leave at the end of its step."""
     count, i = int(state.engine.num_running), int(state.engine.last_to_leave)
     while i != st.NONE:
         count += not math.isnan(state.requests[i].first_scheduled_s)
@@ -228,7 +228,7 @@ def _kv_cache_usage(state: st.State) -> float:
 
 
 def _is_stuck(running: RunningFleet) -> bool:
-    """Tell whether a replica has requests and no replica has anything to do, nor is a request left to send."""
+    """Tell whether a replica has requests, no replica has anything to do, and no request is left to send."""
     memory = running.memory
     fleet = memory.fleet
     has_more = fleet.next_planned < fleet.num_planned or fleet.num_ready > 0

@@ -1,4 +1,4 @@
-"""The pools of a fleet in a replay: which replicas are whose, and what these came to together."""
+"""The pools of a fleet in a replay: the replicas of each, and their totals."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,38 +51,38 @@ def total_of(engines: Sequence[Any]) -> Any:
 
 
 def shares(result: ReplayResult, duration_s: float) -> list[Share]:
-    """Return the part of each pool in a replay that took so long, in the order of their replicas."""
-    found, first = [], 0
+    """Return the part of each pool in a replay of duration `duration_s`, in the order of their replicas."""
+    parts, first = [], 0
     for pool in pools_of(result.deployment, result.num_replicas):
-        own = result.replicas[first:first + pool.num_replicas]
+        theirs = result.replicas[first:first + pool.num_replicas]
         scaling = result.scaling
         if scaling is not None and scaling.pools:
             scaling = scaling.pools[pool.name]
         mean = pool.num_replicas if scaling is None else scaling.mean_replicas(duration_s)
-        found.append(Share(pool=pool, first_replica=first, mean_replicas=mean, settings=own[0].settings,
-                           engine=total_of([each.engine for each in own]),
-                           links=_links_of([each.links for each in own])))
+        parts.append(Share(pool=pool, first_replica=first, mean_replicas=mean, settings=theirs[0].settings,
+                           engine=total_of([replica.engine for replica in theirs]),
+                           links=_links_of([replica.links for replica in theirs])))
         first += pool.num_replicas
-    return found
+    return parts
 
 
 def _links_of(links: Sequence[Any]) -> Any:
     """Return the totals of several engines' links, entries.LINK."""
     total = links[0].copy()
     for name in ("num_read_blocks", "num_written_blocks", "num_hit_tokens"):
-        total[name] = sum(each[name] for each in links)
+        total[name] = sum(link[name] for link in links)
     return total
 
 
 def busy_fraction(parts: Sequence[Share], duration_s: float) -> float:
-    """Return the share of the time that GPUs were busy, over all GPUs of some pools; 0 where there were none [1]."""
+    """Return the share of the time that GPUs were busy, over all GPUs of some pools; 0 without GPUs [1]."""
     num_gpus = sum(part.num_gpus for part in parts)
     busy_s = sum(float(part.engine.busy_s) * part.pool.deployment.layout.gpus_per_rank for part in parts)
     return min(busy_s / num_gpus / duration_s, 1.0) if duration_s > 0 and num_gpus > 0 else 0.0
 
 
 def same(values: Sequence[Any]) -> Any:
-    """Return what all values are; None where they differ.
+    """Return the common value; None if they differ.
 
     >>> same([2, 2]), same([2, 3])
     (2, None)

@@ -1,4 +1,4 @@
-"""Timers of a fleet: what is done to it from outside its compiled loop, at instants of its own clock.
+"""Timers of a fleet: actions on it from outside its compiled loop, at instants of its own clock.
 
 The loop pauses at the next timer's instant, when all that happens before has happened; then the timer acts on the
 fleet's memory and may name timers that follow. Of equal instants the one that was named first acts first.
@@ -21,10 +21,10 @@ class RunningFleet:
 
     Parameters
     ----------
-    memory : of the fleet's loop; what the router knows of each replica is in `memory.replicas`. All that happens before
-        `memory.fleet.now_s` has happened.
-    states : of the replicas. A replica that nobody looks at may be behind the fleet's clock by some decode steps, and
-        one in a step is ahead of it, up to its end.
+    memory : of the fleet's loop; `memory.replicas` has the router's knowledge of each replica. All that happens
+        before `memory.fleet.now_s` has happened.
+    states : of the replicas. A replica whose state is not read may be behind the fleet's clock by some decode steps,
+        and one in a step is ahead of it, up to its end.
     """
 
     memory: FleetState
@@ -32,7 +32,7 @@ class RunningFleet:
 
 
 class Timer(NamedTuple):
-    """An instant [s], and what is done then: a function of the fleet that returns the timers that follow."""
+    """An instant [s], and its action: a function of the fleet that returns the timers that follow."""
 
     at_s: float
     act: Callable[[RunningFleet], Iterable["Timer"]]
@@ -52,7 +52,7 @@ class Timers:
 
     @property
     def next_s(self) -> float:
-        """When the next one acts [s]; inf where none is left."""
+        """When the next one acts [s]; inf if none is left."""
         return self._heap[0][0] if self._heap else math.inf
 
     def act(self, running: RunningFleet) -> None:
@@ -62,7 +62,7 @@ class Timers:
 
 
 def close_replica(memory: FleetState, k: int) -> None:
-    """Send nothing more to replica `k`, for one reason more; what it has, it goes on with."""
+    """Send nothing more to replica `k`, for one more reason; it finishes its requests."""
     memory.replicas[k].num_closures += 1
     memory.fleet.is_rearranged = 1
 
