@@ -24,7 +24,7 @@ from planner.traces.shaping.forecast import DAY_S
 from planner.traces.shaping.rate_series import read_rate_series
 from planner.traces.synthesis.fields import fill, not_negative, positive, whole
 
-WINDOW_S = 60.0  # that a metric over time looks back, where its table does not say
+WINDOW_S = 60.0  # that a metric over time looks back, if its table does not say
 UP = {"stabilization_window_s": 0.0, "max_step": 4, "max_step_percent": 100.0}  # Kubernetes' defaults
 DOWN = {"stabilization_window_s": 300.0, "max_step": None, "max_step_percent": 100.0}
 STEPS = ("max_step", "max_step_percent")
@@ -32,11 +32,11 @@ STEPS = ("max_step", "max_step_percent")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Startup:
-    """What passes from the decision for a replica until it serves.
+    """The time from the decision for a replica until it serves.
 
     Parameters
     ----------
-    node_s : until there is a node; 0 where one waits [s].
+    node_s : until there is a node; 0 if one waits [s].
     image_s : the engine's container [s].
     weights_s : loading the weights [s]; or
     weights_gb_per_s : of all GPUs of a replica together [GB/s].
@@ -64,7 +64,7 @@ class Startup:
 
         Parameters
         ----------
-        weight_bytes : of a replica; None where nobody knows.
+        weight_bytes : of a replica; None if they are not known.
 
         Raises
         ------
@@ -88,7 +88,7 @@ class Schedule:
     start_s : from when on each number holds, ascending, shape [num_parts] [s].
     num_replicas : shape [num_parts].
     period_s : after which it begins anew; inf for never [s].
-    offset_s : its clock, less the replay's; from the first arrival on where it does not begin anew [s].
+    offset_s : its clock, less the replay's; from the first arrival on if it does not begin anew [s].
     """
 
     start_s: tuple[float, ...]
@@ -111,11 +111,11 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """An autoscaler with what it is told.
+    """An autoscaler with its parameters.
 
     Parameters
     ----------
-    target : of its metric; NaN where it has none.
+    target : of its metric; NaN without one.
     window_s : how far it looks back [s].
     slo, percentile : objectives, and which percentile of each is held against its limit, in (0, 100); None without.
     schedule : None without one.
@@ -165,15 +165,15 @@ def read_autoscale(path: Path) -> Autoscale:
 
 
 def named_files(path: Path) -> list[Path]:
-    """Return the files that an autoscaler's file names, schedules and autoscalers of one's own, those that exist."""
+    """Return the files that an autoscaler's file names, schedules and autoscalers of one's own, if they exist."""
     try:
         metrics = read_toml(path).get("metric")
     except CatalogError:
         return []
-    tables = [each for each in metrics if isinstance(each, Mapping)] if isinstance(metrics, list) else []
-    names = [each.get(key) for each in tables for key in ("name", "schedule", "history")]
+    tables = [file for file in metrics if isinstance(file, Mapping)] if isinstance(metrics, list) else []
+    names = [file.get(key) for file in tables for key in ("name", "schedule", "history")]
     paths = (path.parent / path_of(name) for name in names if isinstance(name, str))
-    return [each for each in paths if each.is_file()]
+    return [file for file in paths if file.is_file()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,20 +235,20 @@ def parse_autoscale(table: Mapping[str, Any], path: Path) -> Autoscale:
     return Autoscale(
         source=str(path), rules=rules, initial=keys.minimum if keys.initial is None else keys.initial,
         interval_s=float(keys.interval_s), startup=fill(Startup, keys.startup, "[startup]"),
-        metrics=tuple(_metric(each, place, path) for place, each in enumerate(keys.metric, 1)))
+        metrics=tuple(_metric(row, place, path) for place, row in enumerate(keys.metric, 1)))
 
 
 def _direction(name: str, table: Any, defaults: Mapping[str, Any], interval_s: float) -> Direction:
     """Read [up] or [down]; one limit of a step that is given takes the place of both."""
-    given = dict(table) if isinstance(table, Mapping) else table
-    if isinstance(given, dict):
+    values = dict(table) if isinstance(table, Mapping) else table
+    if isinstance(values, dict):
         known = {"cooldown_s": 0.0, "step_period_s": interval_s, **defaults}
-        if any(key in given for key in STEPS):
+        if any(key in values for key in STEPS):
             known |= dict.fromkeys(STEPS)
-        given = known | given
-    elif given is None:
-        given = {"cooldown_s": 0.0, "step_period_s": interval_s, **defaults}
-    direction = fill(Direction, given, f"[{name}]")
+        values = known | values
+    elif values is None:
+        values = {"cooldown_s": 0.0, "step_period_s": interval_s, **defaults}
+    direction = fill(Direction, values, f"[{name}]")
     not_negative(f"[{name}] stabilization_window_s", direction.stabilization_window_s)
     not_negative(f"[{name}] cooldown_s", direction.cooldown_s)
     positive(f"[{name}] step_period_s", direction.step_period_s)
@@ -266,10 +266,10 @@ def _metric(table: Any, place: int, path: Path) -> Metric:
     if not isinstance(keys.name, str):
         raise UsageError(f"{where}: name = {keys.name!r}: must be text in quotes")
     beside = path.parent / path_of(keys.name)
-    own = ".py:" in keys.name and beside.is_file()
-    autoscaler = load_autoscaler(str(path.parent / keys.name) if own else keys.name)
-    given = {field.name for field in dataclasses.fields(keys) if getattr(keys, field.name) is not None} - {"name"}
-    missing, more = set(autoscaler.needs) - given, given - {*autoscaler.needs, *autoscaler.uses}
+    is_file = ".py:" in keys.name and beside.is_file()
+    autoscaler = load_autoscaler(str(path.parent / keys.name) if is_file else keys.name)
+    present = {field.name for field in dataclasses.fields(keys) if getattr(keys, field.name) is not None} - {"name"}
+    missing, more = set(autoscaler.needs) - present, present - {*autoscaler.needs, *autoscaler.uses}
     if missing or more:
         wrong = f"lacks {', '.join(sorted(missing))}" if missing else f"has unknown keys {', '.join(sorted(more))}"
         takes = ", ".join([*autoscaler.needs, *autoscaler.uses])
@@ -283,7 +283,7 @@ def _metric(table: Any, place: int, path: Path) -> Metric:
 
 
 def fields_read_by(autoscaler: Autoscaler) -> frozenset[str]:
-    """Return the fields of `FleetLoad` that an autoscaler may read, by its own code: all of them where it is beyond us.
+    """Return the fields of `FleetLoad` that an autoscaler may read, by its own code: all of them if that is unclear.
     """
     functions = (autoscaler.metric, *(() if autoscaler.desired is None else (autoscaler.desired,)))
     return frozenset().union(*(fields_read(function, FleetLoad._fields) for function in functions))
@@ -335,10 +335,10 @@ def _forecast(keys: _Metric, folder: Path) -> Forecast | None:
         raise UsageError(f"history = {keys.history!r}: must be the CSV file of past rates in quotes")
     if keys.season_s is not None:
         positive("season_s", keys.season_s)
-    found = Forecast(history=read_rate_series(folder / keys.history), season_s=float(keys.season_s or DAY_S),
-                     offset_s=_time_of_day(keys.starts_at or "00:00"), lead_s=float(keys.lead_s or 0.0))
-    found.of_startup(0.0)  # so that a bad history is told of with its key
-    return found
+    forecast = Forecast(history=read_rate_series(folder / keys.history), season_s=float(keys.season_s or DAY_S),
+                        offset_s=_time_of_day(keys.starts_at or "00:00"), lead_s=float(keys.lead_s or 0.0))
+    forecast.of_startup(0.0)  # so that a bad history is told of with its key
+    return forecast
 
 
 def _schedule(keys: _Metric, folder: Path) -> Schedule | None:
@@ -366,7 +366,7 @@ def _sized(path: Path, lead_s: float) -> Schedule:
     """Return the schedule in the JSON of `planner size`."""
     try:
         parts = parse_json(path.read_text(encoding="utf-8"))["schedule"]["parts"]
-        starts, counts = [float(each["start_s"]) for each in parts], [each["num_replicas"] for each in parts]
+        starts, counts = [float(row["start_s"]) for row in parts], [row["num_replicas"] for row in parts]
     except OSError as error:
         raise UsageError(f"schedule {path}: cannot be read: {error.strerror or error}") from error
     except (ValueError, KeyError, TypeError) as error:

@@ -99,7 +99,7 @@ def _condition(text: str, left: ast.expr, comparison: ast.cmpop, right: ast.expr
     is_several = sign in ("in", "not in")
     values = tuple(value) if isinstance(value, tuple | list) and is_several else (value,)
     kinds = (int, float) if is_number else (str,)
-    if is_several != isinstance(value, tuple | list) or not all(type(each) in kinds for each in values):
+    if is_several != isinstance(value, tuple | list) or not all(type(item) in kinds for item in values):
         raise UsageError(f"accepts = {text!r}: {name} {sign} {ast.unparse(right)}: must be "
                          f"{'several, each ' * is_several}{'a number' if is_number else 'text in quotes'}")
     return Condition(name, sign, values if is_several else value)
@@ -172,7 +172,7 @@ class Routes:
         return len(self.pools) == 1
 
     def rows(self, route: int, num_requests: int) -> NDArray[np.int64]:
-        """Return the requests of a route, of so many in all, by number."""
+        """Return the requests of a route, of `num_requests` in all, by number."""
         return np.arange(num_requests) if self.is_one else np.flatnonzero(self.of_request == route)
 
 
@@ -200,15 +200,15 @@ def routes_of(accepts: Sequence[Accepts], names: Sequence[str], trace: Trace, wh
     if len(refused):
         raise FleetError(f"{where}: {_refusal(accepts, trace, refused)}")
     route = np.zeros(trace.num_requests, np.int64)
-    for own in meets:
-        _, route = np.unique(2 * route + own, return_inverse=True)
+    for met in meets:
+        _, route = np.unique(2 * route + met, return_inverse=True)
     _, first = np.unique(route, return_index=True)
     pools = tuple(tuple(np.flatnonzero(meets[:, i]).tolist()) for i in first)
     return Routes(pools=pools) if len(pools) == 1 else Routes(pools=pools, of_request=route)
 
 
 def _refusal(accepts: Sequence[Accepts], trace: Trace, refused: NDArray[np.int64]) -> str:
-    """Say which request no pool accepts, by its values, and what to do."""
+    """Say which request no pool accepts, by its values, and the remedy."""
     i, table = int(refused[0]), trace.requests
     named = dict.fromkeys(condition.field for conditions in accepts for condition in conditions)
     values = ", ".join(f"{name} = {table[name][i]!r}" for name in named)

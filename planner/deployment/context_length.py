@@ -23,8 +23,8 @@ def longest_context(scenario: Scenario, policy: Policy, architecture: Architectu
     """Return the context limit [tokens]: the scenario's, or the engine's for the model, or the longest request."""
     if architecture is not None:
         return asked_context(scenario, architecture)
-    if (given := given_length(scenario)) is not None:
-        return given
+    if (asked := given_length(scenario)) is not None:
+        return asked
     if scenario.max_model_len == FITTED_LENGTH:
         raise UsageError(f"max_model_len = {FITTED_LENGTH}: the engine fits the model's context to the KV cache, and "
                          f"no model is given; give --model, or a length")
@@ -42,11 +42,11 @@ def fitted_context(longest: int, *, num_gpu_blocks: int, **rules: Any) -> int:
     ------
     CapacityError : the KV cache does not hold one token.
     """
-    found = longest_fitting(longest, num_gpu_blocks=num_gpu_blocks, **rules)
-    if found < 1:
+    fitted = longest_fitting(longest, num_gpu_blocks=num_gpu_blocks, **rules)
+    if fitted < 1:
         raise CapacityError(f"max_model_len = {FITTED_LENGTH}: the KV cache of {num_gpu_blocks:,} blocks does not hold "
                             f"one token; raise gpu_memory_utilization or tensor_parallel_size")
-    return found
+    return fitted
 
 
 def longest_fitting(longest: int, *, engine: str, version: str | None, num_gpu_blocks: int, block_size: int,

@@ -57,12 +57,12 @@ class Deployment:
     layout: Layout
     memory: MemoryPlan | None
     settings: EngineSettings
-    stack: StepContext | None  # what the step time is made of; None where it is a line
+    stack: StepContext | None  # the terms of the step time; None if it is a line
     step_time: StepTime
     policy: Policy
     draft: Draft | None  # how tokens are drafted
     given: frozenset[str] = frozenset()  # options that the user set to other values than their defaults
-    pools: tuple["Pool", ...] = ()  # of a fleet whose replicas differ; what is not the scenario's is of the first then
+    pools: tuple["Pool", ...] = ()  # of a fleet with different replicas; other fields are then the first's
 
     @property
     def num_gpus(self) -> int:
@@ -83,7 +83,7 @@ class Pool:
     weight : the share of the load that the router gives each replica, against the others' [1].
     num_replicas : at least 1; ranks of data-parallel attention count each.
     deployment : of each replica.
-    autoscale : by which its replicas come and go, at most `num_replicas` of them; None where they stay.
+    autoscale : by which its replicas come and go, at most `num_replicas` of them; None if they stay.
     notes : on how it was read.
     accepts : conditions of the requests that the router may send it; empty for all requests.
     """
@@ -109,7 +109,7 @@ class Pool:
 
 
 def pools_of(deployment: Deployment, num_replicas: int) -> tuple[Pool, ...]:
-    """Return the pools of a fleet, those that prefill before those that decode; equal replicas are one of each role.
+    """Return the pools of a fleet, prefill pools before decode pools; equal replicas are one of each role.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ def resolve_pools(scenario: Scenario, specs: Sequence[PoolSpec], trace: Trace, w
     Parameters
     ----------
     scenario : of all of them: its load and router.
-    specs : those that prefill before those that decode.
+    specs : of the pools, prefill pools before decode pools.
     where : the pools are described, for the errors.
 
     Raises
@@ -169,10 +169,10 @@ def resolve_pools(scenario: Scenario, specs: Sequence[PoolSpec], trace: Trace, w
     """
     pools = []
     for spec in specs:
-        own = spec.scenario
+        of_pool = spec.scenario
         try:
-            deployment = in_role(_resolve(own, trace), spec.role)
-            autoscale = None if own.autoscale is None else read_autoscale(Path(own.autoscale))
+            deployment = in_role(_resolve(of_pool, trace), spec.role)
+            autoscale = None if of_pool.autoscale is None else read_autoscale(Path(of_pool.autoscale))
         except PlannerError as error:
             raise FleetError(f"{where}: pool {spec.name!r}: {error}") from error
         pools.append(Pool(name=spec.name, role=spec.role, weight=spec.weight, deployment=deployment,
@@ -185,23 +185,23 @@ def resolve_pools(scenario: Scenario, specs: Sequence[PoolSpec], trace: Trace, w
 
 def _with_one_context(pools: Sequence[Pool]) -> list[Pool]:
     """Give pools without a model and without the option the largest context limit among them."""
-    if any(each.deployment.architecture or each.deployment.scenario.max_model_len is not None for each in pools):
+    if any(pool.deployment.architecture or pool.deployment.scenario.max_model_len is not None for pool in pools):
         return list(pools)
-    longest = max(each.deployment.settings.max_model_len for each in pools)
-    return [replace(each, deployment=replace(each.deployment, settings=replace(
-        each.deployment.settings, max_model_len=longest))) for each in pools]
+    longest = max(pool.deployment.settings.max_model_len for pool in pools)
+    return [replace(pool, deployment=replace(pool.deployment, settings=replace(
+        pool.deployment.settings, max_model_len=longest))) for pool in pools]
 
 
 def _check_pools(path: str, pools: Sequence[Pool], trace: Trace) -> None:
     """Raise FleetError where a request that one pool takes could not be taken, or gone on with, by another."""
     first = pools[0]
     same: list[tuple[str, Callable[[Deployment], Any], str]] = [
-        ("model", lambda each: each.architecture and each.architecture.profile_name, "a router serves one model"),
+        ("model", lambda part: part.architecture and part.architecture.profile_name, "a router serves one model"),
     ]
     if first.role != "both":
-        same += [("max_model_len", lambda each: each.settings.max_model_len, "a request is prefilled and decoded"),
-                 ("kv_cache_dtype", lambda each: each.scenario.kv_cache_dtype, "KV is sent without conversion"),
-                 ("engine", lambda each: each.scenario.engine, "engines send KV only to the same engine")]
+        same += [("max_model_len", lambda part: part.settings.max_model_len, "a request is prefilled and decoded"),
+                 ("kv_cache_dtype", lambda part: part.scenario.kv_cache_dtype, "KV is sent without conversion"),
+                 ("engine", lambda part: part.scenario.engine, "engines send KV only to the same engine")]
     for pool in pools[1:]:
         for name, value_of, why in same:
             one, other = value_of(first.deployment), value_of(pool.deployment)
@@ -232,12 +232,12 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
     enable_prefix_caching : whether prefixes are reused.
     longest_request : prompt and output of the longest request, the context limit where neither option nor model
         gives one [tokens].
-    layout : in place of the scenario's, where it knows more of it: data-parallel attention.
+    layout : in place of the scenario's, if the caller knows it better: data-parallel attention.
     constants : in place of the engine's, or of the scenario's calibration.
     """
     architecture = loaded_model(scenario)
     gpu = limited(load_gpu(scenario.gpu), scenario.power_limit) if scenario.gpu else None
-    given = frozenset(given_options(scenario)) - ({"max_model_len"} if given_length(scenario) is None else set())
+    asked = frozenset(given_options(scenario)) - ({"max_model_len"} if given_length(scenario) is None else set())
     scenario = replace(scenario, **ENGINES[scenario.engine].options_before(scenario.engine_version, scenario))
     limits = limits_of(scenario, gpu, architecture)
     kv_cache_dtype = kv_cache_type(architecture, scenario.kv_cache_dtype, scenario.engine, gpu,
@@ -291,7 +291,7 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
         **image_settings(stack),
         **draft_settings(draft, ENGINES[scenario.engine].hashes_next_token, layout.data_parallel_size))
     return Deployment(scenario=scenario, architecture=architecture, gpu=gpu, layout=layout, memory=memory,
-                      stack=stack, step_time=step_time, policy=policy, settings=settings, draft=draft, given=given)
+                      stack=stack, step_time=step_time, policy=policy, settings=settings, draft=draft, given=asked)
 
 
 def _context(scenario: Scenario, policy: Policy, architecture: Architecture | None, longest_request: int,
@@ -360,7 +360,7 @@ def _settings(scenario: Scenario, architecture: Architecture | None, gpu: Gpu | 
 
 def _swap(scenario: Scenario, architecture: Architecture | None, gpu: Gpu | None,
           kv_bytes: float, tier: Tier | None) -> tuple[int, float]:
-    """Return the host's KV blocks, and what a token's KV takes over the host link [s]."""
+    """Return the host's KV blocks, and the time of a token's KV on the host link [s]."""
     if tier is not None:
         return tier.num_blocks, tier.s_per_block / scenario.block_size
     if scenario.preemption != "swap":

@@ -18,7 +18,7 @@ from planner.steptime.engine_constants import EngineConstants, constants_of, loa
 
 
 def limits_of(scenario: Scenario, gpu: Gpu | None, architecture: Architecture | None) -> EngineDefaults:
-    """Return the scenario's limits and switches, the engine's where it gives none.
+    """Return the scenario's limits and switches, the engine's if it gives none.
 
     Raises
     ------
@@ -29,8 +29,8 @@ def limits_of(scenario: Scenario, gpu: Gpu | None, architecture: Architecture | 
     most = engine.compressed_max_num_seqs
     if most is not None and architecture is not None and architecture.keeps_recent_entries:
         defaults = replace(defaults, max_num_seqs=max(most // size.num_ranks, 1))
-    given = {f.name: getattr(scenario, f.name) for f in fields(EngineDefaults)}
-    limits = replace(defaults, **{name: value for name, value in given.items() if value is not None})
+    options = {f.name: getattr(scenario, f.name) for f in fields(EngineDefaults)}
+    limits = replace(defaults, **{name: value for name, value in options.items() if value is not None})
     if engine.fits_whole_prompts and scenario.max_num_batched_tokens is None:
         limits = _for_whole_prompts(limits, scenario, architecture)
     if limits.gpu_memory_utilization <= 0 and scenario.gpu_memory_utilization is None:
@@ -43,7 +43,7 @@ def limits_of(scenario: Scenario, gpu: Gpu | None, architecture: Architecture | 
 
 def _for_whole_prompts(limits: EngineDefaults, scenario: Scenario, architecture: Architecture | None
                        ) -> EngineDefaults:
-    """Return vLLM's limits where its steps have their default size: the longest prompt fits if prompts are not cut.
+    """Return vLLM's limits if its steps have their default size: the longest prompt fits if prompts are not cut.
 
     Source: `_set_default_max_num_seqs_and_batched_tokens_args` in vllm/engine/arg_utils.py.
     """
@@ -75,7 +75,7 @@ def size_of(scenario: Scenario, gpu: Gpu | None) -> Size:
 def graph_sizes(scenario: Scenario, gpu: Gpu | None) -> dict[str, int]:
     """Return the largest steps that run as CUDA graphs: of decodes alone, and with prompts, in tokens.
 
-    The size is of tokens in some engines, of which a decode has as many as are checked, and of sequences in others.
+    The size counts tokens in some engines, of which a decode has as many as are checked, and sequences in others.
     """
     engine, tokens_per_decode = ENGINES[scenario.engine], 1 + scenario.num_speculative_tokens
     mode = scenario.cudagraph_mode or engine.cudagraph_mode
@@ -96,7 +96,7 @@ def full_graph_seqs(scenario: Scenario, gpu: Gpu | None) -> int:
 
 
 def scenario_constants(scenario: Scenario) -> EngineConstants:
-    """Return the engine's constants, with those of the scenario's calibration in their place."""
+    """Return the engine's constants, replaced by the constants of the scenario's calibration."""
     if scenario.calibration is None:
         return load_engine(scenario.engine)
     fitted_to = read_table(Path(scenario.calibration), "source").get("engine", scenario.engine)

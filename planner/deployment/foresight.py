@@ -1,4 +1,4 @@
-"""What an autoscaler knows of the rate to come: the shape of past rates, and how far ahead it looks."""
+"""An autoscaler's knowledge of the rate to come: the shape of past rates, and how far ahead it looks."""
 
 import math
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from planner.traces.shaping.rate_series import RateSeries
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """What the rates of the past say about those to come.
+    """The rates of the past, as a forecast of future ones.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ class Forecast:
     lead_s: float
 
     def of_startup(self, startup_s: float) -> "Ahead":
-        """Return the forecast of a fleet whose replicas need so long to start."""
+        """Return the forecast of a fleet whose replicas need `startup_s` to start."""
         horizon_s = startup_s + self.lead_s
         return Ahead(shape=seasonal(self.history, self.season_s, horizon_s), offset_s=self.offset_s,
                      horizon_s=horizon_s)

@@ -24,9 +24,9 @@ WRITE_POLICY = {"write_through": st.WRITE_THROUGH, "write_through_selective": st
 
 def cpu_tier(scenario: Scenario, arch: Architecture | None, gpu: Gpu | None, kv_bytes: float, num_gpu_blocks: int
              ) -> Tier | None:
-    """Return the tier in host memory, or None where there is none.
+    """Return the tier in host memory, or None without one.
 
-    Its size is that of all GPUs of an engine together, as vLLM's `kv_offloading_size`. Each GPU moves its own share of
+    Its size counts all GPUs of an engine together, as vLLM's `kv_offloading_size`. Each GPU moves its own share of
     a block over its own host link, so a block takes bytes per GPU / bandwidth: 16 tokens of Llama-3.1-70B on four
     GPUs, 1.25 MiB each, 20 µs over 64 GB/s.
 
@@ -62,7 +62,7 @@ def cpu_tier(scenario: Scenario, arch: Architecture | None, gpu: Gpu | None, kv_
 
 
 def remote_tier(scenario: Scenario, arch: Architecture | None, kv_bytes: float) -> Tier | None:
-    """Return the remote tier that all replicas share, or None where there is none; raises as `cpu_tier`.
+    """Return the remote tier that all replicas share, or None without one; raises as `cpu_tier`.
 
     A replica has one link to it, over which the KV of all its GPUs goes: 16 tokens of Llama-3.1-70B, 5 MiB, 0.1 ms
     over 50 GB/s.
@@ -77,7 +77,7 @@ def remote_tier(scenario: Scenario, arch: Architecture | None, kv_bytes: float) 
 
 
 def check_tiers(scenario: Scenario, trace: Trace) -> None:
-    """Refuse tiers where a trace says what was cached when it was recorded, and not what prompts share."""
+    """Refuse tiers if a trace has the hits at its recording, and not the content that prompts share."""
     if has_tiers(scenario) and trace.prefix is None and "cached_tokens" in trace.requests.columns:
         raise UsageError(f"{trace.source}: has cached_tokens (hits of the measured cache) without hash_ids, so the "
                          f"content of KV tiers is unknown; give a trace with hash_ids, or leave out cached_tokens")
@@ -90,7 +90,7 @@ def _known(arch: Architecture | None, option: str, size: float) -> Architecture:
 
 
 def _tier(option: str, size: float, block_bytes: float, s_per_block: float, latency_s: float) -> Tier:
-    """Return a tier of so many GiB."""
+    """Return a tier of `size` GiB."""
     if size * GIB < block_bytes:
         raise UsageError(f"{option} {size:g}: a KV block takes {block_bytes / GIB:.3g} GiB; give at least that")
     blocks = math.inf if math.isinf(size) else size * GIB // block_bytes
@@ -99,7 +99,7 @@ def _tier(option: str, size: float, block_bytes: float, s_per_block: float, late
 
 
 def tier_memory(settings: EngineSettings, num_requests: int, num_contents: int) -> dict[str, Any]:
-    """Return the fields of the loop's memory that tiers have; a row of each where there are none.
+    """Return the fields of the loop's memory that tiers have; a row of each without tiers.
 
     Parameters
     ----------

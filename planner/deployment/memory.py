@@ -25,9 +25,9 @@ from planner.model.drafting import Draft
 from planner.model.layout import Layout
 from planner.model.precision import WEIGHT_FORMATS, attention_format, expert_format, linear_format, weight_format
 
-ACTIVATION_BYTES_PER_ELEMENT = 2  # activations are 16-bit between the kernels, whatever the weights are
-CONTEXT_BYTES = 0.5e9  # what CUDA takes of a GPU before an engine does
-# What weights, KV and the sampler leave unexplained in start-up logs of vLLM 0.18 to 0.20 on H200 and B200
+ACTIVATION_BYTES_PER_ELEMENT = 2  # activations are 16-bit between the kernels, for any format of the weights
+CONTEXT_BYTES = 0.5e9  # CUDA's memory on a GPU before an engine starts
+# Memory that weights, KV and the sampler leave unexplained in start-up logs of vLLM 0.18 to 0.20 on H200 and B200
 # (`benchmarks/accuracy/kv_capacity.csv`): on one GPU, and more where TP or PP > 1.
 RUNTIME_BYTES = 0.43e9  # kernel workspaces outside PyTorch's pool
 COMMUNICATION_BYTES = 1.3e9  # buffers of NCCL and of all-reduces; SGLang's log has 1.2e9
@@ -41,14 +41,14 @@ class MemoryPlan:
 
     Parameters
     ----------
-    capacity_bytes : what the runtime reports as total.
-    usable_bytes : gpu_memory_utilization times that. What is beyond it holds the CUDA context (about 0.5e9) and,
+    capacity_bytes : total that the runtime reports.
+    usable_bytes : gpu_memory_utilization times that. The rest holds the CUDA context (about 0.5e9) and,
         in vLLM before 0.21, the CUDA graphs (0.2e9 to 0.7e9); later versions charge the graphs to the usable part.
     weight_bytes, activation_bytes, communication_bytes, runtime_bytes : see the functions and constants here.
-    state_bytes : what sequences keep besides blocks: linear attention's states.
-    state_blocks : KV blocks that a sequence takes for its states, where the engine keeps them there; see `pages`.
-    max_num_seqs : sequences that can run; fewer than asked for where SGLang has no room for the states of more.
-    kv_bytes : what is left for the KV cache.
+    state_bytes : states of sequences outside the blocks: linear attention's.
+    state_blocks : KV blocks that a sequence takes for its states, if the engine keeps them there; see `pages`.
+    max_num_seqs : sequences that can run; fewer than asked for if SGLang has no room for the states of more.
+    kv_bytes : memory left for the KV cache.
     kv_bytes_per_token : on this GPU.
     block_size : tokens of a block.
     num_gpu_blocks : KV blocks that fit.
@@ -76,7 +76,7 @@ class MemoryPlan:
 
     @property
     def num_kv_tokens(self) -> int:
-        """Tokens that the KV blocks hold where no state is in them: N = (M - W) / k, rounded down to whole blocks."""
+        """Tokens that the KV blocks hold if no state is in them: N = (M - W) / k, rounded down to whole blocks."""
         return self.num_gpu_blocks * self.block_size
 
     def __str__(self) -> str:
@@ -108,18 +108,18 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
     max_num_batched_tokens, max_num_seqs, block_size : largest step [tokens], [1]; KV block, over all GPUs that share
         contexts [tokens].
     adapters_bytes : room for LoRA adapters, counted as weights [bytes].
-    draft : how tokens are drafted: its weights, and the KV of its layers in the same blocks; None where they are not.
+    draft : drafting method: its weights, and the KV of its layers in the same blocks; None without one.
     states_per_seq : of SGLang and linear attention, see `states_per_sequence` [1].
     state_memory_ratio : of SGLang and linear attention, states over KV; None for the engine's default [1].
     window_rules : of sliding layers; None for the newest release's.
     moe_backend : kernels of routed experts.
     graph_seqs : largest batch of decodes that runs as one full CUDA graph; 0 without such graphs [1].
-    kv_cache_memory_bytes : memory for KV and states in place of what `gpu_memory_utilization` leaves [bytes].
+    kv_cache_memory_bytes : memory for KV and states in place of the rest under `gpu_memory_utilization` [bytes].
 
     Raises
     ------
     CapacityError, UsageError
-        Where no KV block fits, with the parts and the remedy; where an argument is out of range.
+        If no KV block fits, with the parts and the remedy; if an argument is out of range.
 
     Notes
     -----
@@ -216,9 +216,9 @@ def pages(arch: Architecture, engine: str, block_size: int, kv_bytes_per_element
 def weight_bytes(arch: Architecture, quantization: str | None, layout: Layout) -> float:
     """Weights on the GPU that holds most of them [bytes].
 
-    Attention (KV heads replicated where there are more ranks than heads; MLA's down-projections and the indexer
+    Attention (KV heads replicated if there are more ranks than heads; MLA's down-projections and the indexer
     and CSA's always), MLP and LM head are split over tensor-parallel ranks, layers over stages, rounded up and with MoE
-    layers first. Embedding, LM head, router and compressors stay 16-bit in every format; so does attention in
+    layers first. Embedding, LM head, router and compressors stay 16-bit in every format, as does attention in
     checkpoints that say so (gpt-oss).
 
     Parameters
@@ -258,7 +258,7 @@ def layers_bytes(arch: Architecture, quantization: str | None, layout: Layout) -
 
 
 def _mean_dense_bytes(arch: Architecture, num_layers: int, element: float) -> float:
-    """Weights of so many dense MLPs on all GPUs, of the mean width [bytes]."""
+    """Weights of `num_layers` dense MLPs on all GPUs, of the mean width [bytes]."""
     groups = list(arch.mlps_of(Dense))
     if not groups:
         return 0.0
@@ -299,10 +299,10 @@ def vision_weight_bytes(arch: Architecture, layout: Layout) -> float:
 
 
 def draft_weight_bytes(draft: Draft | None, layout: Layout) -> float:
-    """Weights of what drafts on one GPU, of a pipeline's last stage; 0 where nothing does [bytes].
+    """Weights of the draft on one GPU, of a pipeline's last stage; 0 without a draft [bytes].
 
-    Embedding and LM head count where they are not the target's: a draft model's, EAGLE-3's head, and each of Medusa's
-    heads, which has a block of hidden_size² besides. DSpark's second head has an embedding and a projection.
+    Embedding and LM head count if they are not the target's: a draft model's, EAGLE-3's head, and each of Medusa's
+    heads, which also has a block of hidden_size². DSpark's second head has an embedding and a projection.
     """
     if draft is None or draft.arch is None:
         return 0.0
@@ -328,10 +328,10 @@ def bytes_per_element(arch: Architecture, quantization: str | None) -> tuple[flo
 
 def activation_bytes(arch: Architecture, max_num_batched_tokens: int, max_num_seqs: int,
                      tensor_parallel_size: int, engine: str = "vllm", version: str | None = None) -> float:
-    """Peak of the largest step's activations on one GPU, with what an engine keeps to sample from them [bytes].
+    """Peak of the largest step's activations on one GPU, with an engine's buffers to sample from them [bytes].
 
     Two 16-bit copies of the residual stream for T tokens, plus the largest of: attention's query, key, value and
-    output (and gate); those of linear attention, before and after its convolution; a dense MLP's gate, up and product;
+    output (and gate); linear attention's, before and after its convolution; a dense MLP's gate, up and product;
     an MoE layer's k copies of its input and output, and its experts' gate, up and product; and in vLLM the sampler's
     work on S·V logits, which every rank has in full. That last is usually the largest, and grows with max_num_seqs. In
     TensorRT-LLM it comes on top, since its decoder holds buffers for max_num_seqs from the start. SGLang sets nothing
@@ -378,7 +378,7 @@ def _check_room(arch: Architecture, gpu: Gpu, usable: float, kv_cache_memory_byt
 
 
 def _checked(plan: MemoryPlan, arch: Architecture, gpu: Gpu, gpu_memory_utilization: float, seats: int) -> MemoryPlan:
-    """The plan, or an error that says what is needed, what there is, and the remedy."""
+    """The plan, or an error that says the need, the room, and the remedy."""
     if arch.num_linear_layers and plan.state_blocks and 1 <= plan.num_gpu_blocks < seats:
         raise CapacityError(
             f"max_num_seqs = {plan.max_num_seqs:,} exceeds the {plan.num_gpu_blocks:,} KV blocks of {arch.name} on "

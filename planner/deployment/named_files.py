@@ -18,7 +18,7 @@ def trace_beside(folder: Path, trace: str) -> str:
 
 
 def beside(folder: Path, option: str, value: Any) -> Any:
-    """Return an option's value, the path as from `folder` where it is a file there: `config.json`, `mine.py:policy`."""
+    """Return an option's value, the path as from `folder` if it is a file there: `config.json`, `mine.py:policy`."""
     if option not in (*FILES, LAUNCH) or not isinstance(value, str):
         return value
     return str(folder / value) if os.path.exists(folder / path_of(value)) else value  # of any name

@@ -18,10 +18,10 @@ from planner.settings.scenario import Scenario, given_options, names_in, parse_s
 
 Role = Literal["both", "prefill", "decode"]
 ROLES: tuple[Role, ...] = get_args(Role)
-OWN_KEYS = ("name", "role", "weight", "accepts", "from_command")  # besides options of `Scenario`
+OWN_KEYS = ("name", "role", "weight", "accepts", "from_command")  # beside options of `Scenario`
 PANELS = ("Deployment", "Cache tiers", "Scheduling", "Step time")  # whose options a pool may have its own of
 RANKS = ("data_parallel_size", "data_parallel_attention")  # and these of the panel "Fleet"
-OF_ALL = ("interval", "kv_remote_size")  # of these, what is of the whole answer, and of a store that all share
+OF_ALL = ("interval", "kv_remote_size")  # of these, options of the whole answer, and of a store that all share
 MOST_WEIGHT = 1000
 
 
@@ -32,7 +32,7 @@ class PoolSpec:
     Parameters
     ----------
     name : its own, or else its place in the file, "pool 1".
-    role : what its replicas do.
+    role : the phases that its replicas serve.
     weight : the share of the load that the router gives each, against the others' [1].
     num_replicas : its replicas, ranks of data-parallel attention each by itself, unless it has an autoscaler [1].
     scenario : of the pool, with its autoscaler's file.
@@ -54,12 +54,12 @@ def read_fleet(path: Path, scenario: Scenario) -> tuple[PoolSpec, ...]:
 
     Parameters
     ----------
-    scenario : what a pool does not say.
+    scenario : values of options that a pool leaves out.
 
     Returns
     -------
     tuple of PoolSpec
-        In the file's order, those that prefill before those that decode.
+        In the file's order, prefill pools before decode pools.
 
     Raises
     ------
@@ -71,7 +71,7 @@ def read_fleet(path: Path, scenario: Scenario) -> tuple[PoolSpec, ...]:
         raise FleetError(f"{path}: unknown key {min(unknown)!r}; keys of a pool are in [[pool]], options of all pools "
                          f"outside the fleet's file")
     tables = table.get("pool")
-    if not isinstance(tables, list) or not tables or not all(isinstance(each, dict) for each in tables):
+    if not isinstance(tables, list) or not tables or not all(isinstance(row, dict) for row in tables):
         raise FleetError(f"{path}: has no [[pool]] with its replicas, as in replicas = 2")
     pools = []
     for number, values in enumerate(tables, 1):
@@ -111,8 +111,8 @@ def _pool(name: str, values: Mapping[str, Any], folder: Path, scenario: Scenario
             raise UsageError(f"from_command = {launch!r}: must be text in quotes")
         launch = beside(folder, "from_command", launch)
         stated = options if scenario.gpu is None else {"gpu": scenario.gpu, **options}
-        found, notes = launch_options(launch, model=parse_scenario(options).model, role=role, beside=stated)
-        options = found | options
+        launched, notes = launch_options(launch, model=parse_scenario(options).model, role=role, beside=stated)
+        options = launched | options
     if "replicas" in values:
         if "autoscale" in values:
             raise UsageError(f"replicas = {values['replicas']} with autoscale = {values['autoscale']!r}: its file "
@@ -129,18 +129,18 @@ def _pool(name: str, values: Mapping[str, Any], folder: Path, scenario: Scenario
         num_replicas = num_replicas if counts else parsed.data_parallel_size
         options, parsed = options | {"data_parallel_size": num_replicas}, replace(
             parsed, data_parallel_size=num_replicas)
-    allowed = {*RANKS, "autoscale", *(each for panel in PANELS for each in names_in(panel))} - set(OF_ALL)
+    allowed = {*RANKS, "autoscale", *(option for panel in PANELS for option in names_in(panel))} - set(OF_ALL)
     if other := sorted(set(options) - allowed):
         raise UsageError(f"{other[0]}: is an option of the whole fleet; give it outside the fleet's file")
     return PoolSpec(name=name, role=role, weight=weight, notes=tuple(notes), num_replicas=num_replicas,
                     accepts=accepts,
-                    scenario=replace(scenario, **{each: getattr(parsed, each) for each in options}))
+                    scenario=replace(scenario, **{option: getattr(parsed, option) for option in options}))
 
 
 def turns(weights: Sequence[int]) -> NDArray[np.int64]:
-    """Return whose turn it is, each replica as often as it weighs and as evenly spread as can be; then it begins again.
+    """Return the turns of replicas, each as often as it weighs and as evenly spread as can be; then they begin again.
 
-    Smooth weighted round robin: each turn all gain their weight, and who has most has the turn and pays the sum of all.
+    Smooth weighted round robin: each turn all gain their weight, and the richest has the turn and pays the sum of all.
     Source: nginx, `ngx_http_upstream_round_robin.c`.
 
     Parameters
@@ -153,10 +153,10 @@ def turns(weights: Sequence[int]) -> NDArray[np.int64]:
     gains = np.asarray(weights, np.int64) // math.gcd(*weights)
     if (gains == 1).all():
         return np.arange(len(gains))
-    total, have, found = int(gains.sum()), np.zeros(len(gains), np.int64), []
+    total, have, order = int(gains.sum()), np.zeros(len(gains), np.int64), []
     for _ in range(total):
         have += gains
         k = int(have.argmax())
         have[k] -= total
-        found.append(k)
-    return np.array(found)
+        order.append(k)
+    return np.array(order)

@@ -1,6 +1,6 @@
-"""How many replicas a fleet is to have: what its autoscalers ask for, within bounds, steadied, and in steps.
+"""How many replicas a fleet is to have: its autoscalers' demands, within bounds, steadied, and in steps.
 
-The rules are those of Kubernetes' HorizontalPodAutoscaler (autoscaling/v2, `behavior`), with cool-downs besides.
+The rules follow Kubernetes' HorizontalPodAutoscaler (autoscaling/v2, `behavior`), with cool-downs.
 """
 
 import math
@@ -31,7 +31,7 @@ class Direction:
     Parameters
     ----------
     stabilization_window_s : the least change that was recommended within it counts [s].
-    cooldown_s : none within so long of the last change: of growing the last growth, of shrinking either [s].
+    cooldown_s : no change within this time of the last change: of growing the last growth, of shrinking either [s].
     max_step, max_step_percent : changes within `step_period_s` at most, in replicas and in per cent of those at its
         begin, the larger of the two; without both there is no limit.
     step_period_s : see there [s].
@@ -46,11 +46,11 @@ class Direction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What holds whatever autoscalers ask for.
+    """The limits on every autoscaler's demand.
 
     Parameters
     ----------
-    minimum, maximum : of replicas that serve, start or drain; those that drain are beyond the minimum [1].
+    minimum, maximum : of replicas that serve, start or drain; draining ones are beyond the minimum [1].
     tolerance : of a metric against its target within which nothing changes [1].
     up, down : how fast the fleet grows and shrinks.
     """
@@ -69,19 +69,19 @@ class Recommendation(NamedTuple):
     asked: int  # within the bounds, before it was steadied
     place: int  # of the autoscaler that asked for the most
     metric: float  # its metric
-    wanted: int  # what it asked for
-    limited_by: str  # what stood against that: minimum, maximum, stabilization, step, cooldown, draining; else ""
+    wanted: int  # the number that it asked for
+    limited_by: str  # the reason against that: minimum, maximum, stabilization, step, cooldown, draining; else ""
 
 
 def recommend(wanted: Sequence[tuple[float, int | None]], count: int, num_draining: int, now_s: float,
               asked: Sequence[Timed], changes: Sequence[Timed], rules: Rules) -> Recommendation | None:
-    """Return how many replicas a fleet is to have that has `count` which serve or start; None where nobody can tell.
+    """Return the number of replicas for a fleet in which `count` serve or start; None if no autoscaler asks for one.
 
     Parameters
     ----------
-    wanted : of each autoscaler its metric and what it asks for, as `wanted_by`; the most counts.
+    wanted : of each autoscaler its metric and its demand, as `wanted_by`; the most counts.
     num_draining : replicas that drain, each of which holds a place of the maximum.
-    asked : earlier recommendations, by what was asked for.
+    asked : earlier recommendations, by the demand.
     changes : earlier changes of the number.
     """
     if count == 0:
@@ -104,8 +104,8 @@ def recommend(wanted: Sequence[tuple[float, int | None]], count: int, num_draini
 def _from_none(wanted: Sequence[tuple[float, int | None]], rules: Rules) -> Recommendation:
     """Return how many replicas a fleet of none is to have: it grows at once, as KEDA and Knative activate theirs.
 
-    Nothing can be said of it but what it asks for, and that of a mean over no replicas a request that waits asks for
-    one; the rules of growth are shares of what there is.
+    Only the autoscalers' demand counts. A mean over no replicas asks for one replica if a request waits; the rules
+    of growth are shares of the present number.
     """
     most, place = max((number or 0, -place) for place, (_, number) in enumerate(wanted))
     bounded = min(max(most, rules.minimum), rules.maximum)
@@ -114,12 +114,12 @@ def _from_none(wanted: Sequence[tuple[float, int | None]], rules: Rules) -> Reco
 
 
 def wanted_by(autoscaler: Autoscaler, load: FleetLoad, target: float, tolerance: float) -> tuple[float, int | None]:
-    """Return an autoscaler's metric, and how many replicas it asks for; None where it has nothing to say.
+    """Return an autoscaler's metric, and how many replicas it asks for; None if it asks for nothing.
 
     Without a rule of its own it asks for ⌈replicas · metric / target⌉, and for no change while the metric is within the
     tolerance of its target (kubernetes/pkg/controller/podautoscaler/replica_calculator.go).
 
-    A fleet of none has no mean: it is asked only by what says a number itself.
+    A fleet of none has no mean: only autoscalers with their own number are asked.
 
     >>> from planner.policies.builtin_autoscalers import AUTOSCALERS
     >>> load = FleetLoad(0.0, 2, 2, 30, 2, 0.0, 0.0, math.nan, math.nan, math.nan)
@@ -158,8 +158,8 @@ def stabilized(wanted: int, count: int, now_s: float, asked: Sequence[Timed], up
     ----------
     asked : earlier recommendations.
     """
-    grown = min([wanted, *(each.num_replicas for each in asked if each.at_s > now_s - up.stabilization_window_s)])
-    shrunk = max([wanted, *(each.num_replicas for each in asked if each.at_s > now_s - down.stabilization_window_s)])
+    grown = min([wanted, *(past.num_replicas for past in asked if past.at_s > now_s - up.stabilization_window_s)])
+    shrunk = max([wanted, *(past.num_replicas for past in asked if past.at_s > now_s - down.stabilization_window_s)])
     return min(max(count, grown), shrunk)
 
 
@@ -173,7 +173,7 @@ def within_step(wanted: int, count: int, now_s: float, changes: Sequence[Timed],
     way = up if wanted > count else down
     if wanted == count or (way.max_step is None and way.max_step_percent is None):
         return wanted
-    recent = (each.num_replicas for each in changes if each.at_s > now_s - way.step_period_s)
+    recent = (past.num_replicas for past in changes if past.at_s > now_s - way.step_period_s)
     begin = count - sum(recent)
     percent = (way.max_step_percent or 0.0) / 100.0
     if wanted > count:
@@ -186,5 +186,5 @@ def within_step(wanted: int, count: int, now_s: float, changes: Sequence[Timed],
 def is_cooling(wanted: int, count: int, now_s: float, changes: Sequence[Timed], up: Direction, down: Direction) -> bool:
     """Tell whether a change has to wait: a growth for the growth before it, a shrinking for any change."""
     if wanted > count:
-        return any(now_s - each.at_s < up.cooldown_s for each in changes if each.num_replicas > 0)
-    return wanted < count and any(now_s - each.at_s < down.cooldown_s for each in changes)
+        return any(now_s - past.at_s < up.cooldown_s for past in changes if past.num_replicas > 0)
+    return wanted < count and any(now_s - past.at_s < down.cooldown_s for past in changes)

@@ -35,11 +35,11 @@ def model_flops(arch: Architecture, *, prompt_tokens: Any, decodes: Any, pairs: 
     """
     seen = np.minimum(context, decodes * window_tokens(arch))
     attention = sum(
-        each.attention.flops_per_pair(is_decode=False)
-        * (each.context * pairs + each.window * window_pairs + each.recent * prompt_tokens)
-        + each.attention.flops_per_pair(is_decode=True)
-        * (each.context * context + each.window * seen + each.recent * decodes)
-        for each in readings(arch))
+        kind.attention.flops_per_pair(is_decode=False)
+        * (kind.context * pairs + kind.window * window_pairs + kind.recent * prompt_tokens)
+        + kind.attention.flops_per_pair(is_decode=True)
+        * (kind.context * context + kind.window * seen + kind.recent * decodes)
+        for kind in readings(arch))
     head = arch.vocab_size * arch.hidden_size
     layers = (num_active_parameters(arch) - head) * (prompt_tokens + decodes)
     return 2.0 * (layers + head * sampled) + attention

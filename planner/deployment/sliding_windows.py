@@ -12,14 +12,14 @@ from planner.model.layout import Layout
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Windows:
-    """What sliding layers take of the KV cache, on one GPU.
+    """The part of the KV cache for sliding layers, on one GPU.
 
     Parameters
     ----------
     block_size : tokens of a block of the layers that see all of the context.
     bytes_per_token : of the context, in blocks.
-    window_tokens : that a running request keeps in sliding layers; 0 where blocks hold all of their KV.
-    window_chunk : tokens of its prompt that it keeps besides, until the prompt is computed.
+    window_tokens : that a running request keeps in sliding layers; 0 if blocks hold all of their KV.
+    window_chunk : more tokens of its prompt that it keeps until the prompt is computed.
     window_page_size, window_page_bytes : tokens of a page of sliding layers, and its bytes over all of them.
     """
 
@@ -31,7 +31,7 @@ class Windows:
     window_page_bytes: int = 0
 
     def __str__(self) -> str:
-        """What is to be added to the number of blocks."""
+        """The text to add to the number of blocks."""
         if self.window_tokens == 0:
             return ""
         most, long = self.window_tokens + self.window_chunk + self.window_page_size, self.window_chunk
@@ -44,7 +44,7 @@ class Windows:
         return math.ceil(self.block_size * self.bytes_per_token)
 
     def window_blocks(self, length: int, new_tokens: int) -> int:
-        """Return the blocks that a request of a length takes for its windows while so many tokens are computed [1]."""
+        """Return the blocks of windows of a request of a length while `new_tokens` tokens are computed [1]."""
         return window_pages.window_blocks(self, length, new_tokens)
 
     def logged_tokens(self, num_gpu_blocks: int, longest: int, *, of_pool: bool) -> int:
@@ -65,7 +65,7 @@ class Windows:
 
 
 def window_settings(windows: Windows | None) -> dict[str, int]:
-    """Return what the loop charges requests for windows; nothing where blocks hold all KV, as those that are given."""
+    """Return the loop's charges for windows; nothing if blocks hold all KV, as given blocks do."""
     if windows is None or windows.window_tokens == 0:
         return {}
     names = ("window_tokens", "window_chunk", "window_page_size", "window_page_bytes", "block_bytes")
@@ -74,14 +74,14 @@ def window_settings(windows: Windows | None) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowRules:
-    """What decides how sliding layers keep their KV, beside model and engine.
+    """The rules by which sliding layers keep their KV, beside model and engine.
 
     Parameters
     ----------
     version : release of the engine, None for the newest.
     longest : context of a request at most [tokens].
     max_num_batched_tokens, num_batches : of a step; steps in flight [1].
-    pool_ratio : tokens in a pool of sliding layers over those in the others'; None for the engine's default [1].
+    pool_ratio : tokens in a pool of sliding layers over the others' tokens; None for the engine's default [1].
     keeps_all : whether sliding layers keep all of the context, as the engine was told.
     """
 

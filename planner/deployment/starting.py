@@ -56,18 +56,18 @@ def refusals(deployment: Deployment) -> list[Refusal]:
     Memory that does not hold the weights, the states or one KV block is an error before: `plan_memory` raises it.
     """
     if deployment.pools:
-        return [replace(found, reason=f"pool {pool.name}: {found.reason}")
-                for pool in deployment.pools for found in refusals(pool.deployment)]
+        return [replace(refusal, reason=f"pool {pool.name}: {refusal.reason}")
+                for pool in deployment.pools for refusal in refusals(pool.deployment)]
     if deployment.architecture is None:
         return []
     checks = (_whole_context(deployment), _whole_prompts(deployment), _decodes(deployment))
-    return [found for found in checks if found is not None]
+    return [refusal for refusal in checks if refusal is not None]
 
 
 def would_not_start(deployment: Deployment) -> str | None:
     """Return in a sentence why the engine of a deployment does not start, with the remedy; None if it starts."""
-    found = refusals(deployment)
-    return _sentence(found) if found else None
+    reasons = refusals(deployment)
+    return _sentence(reasons) if reasons else None
 
 
 def startable(scenario: Scenario, trace: Trace) -> Startable:
@@ -92,9 +92,9 @@ def startable(scenario: Scenario, trace: Trace) -> Startable:
 def _lowered(scenario: Scenario, trace: Trace, asked: int, first: Sequence[Refusal]) -> Startable:
     """Return a scenario with a lower context limit than `asked`, with which its engine starts; as of `startable`."""
     lengths = trace.requests["input_tokens"] + trace.requests["output_tokens"]
-    needed, found = int(lengths.clip(upper_bound=asked).to_numpy().max()), first
+    needed, left = int(lengths.clip(upper_bound=asked).to_numpy().max()), first
     for _ in range(MOST_TRIES):
-        holds = min(0 if each.longest is None else each.longest for each in found)
+        holds = min(0 if part.longest is None else part.longest for part in left)
         if holds == 0:
             break
         limit = max(int((1 - HELD_BACK) * holds) // ROUND_TOKENS * ROUND_TOKENS, min(needed, holds))
@@ -105,18 +105,18 @@ def _lowered(scenario: Scenario, trace: Trace, asked: int, first: Sequence[Refus
                                 f"of {trace.num_requests:,} requests")
         lowered = replace(scenario, max_model_len=limit)
         deployment = resolve(lowered, trace)
-        found = refusals(deployment)
-        if not found:
+        left = refusals(deployment)
+        if not left:
             served = f"no request is longer than {needed:,} tokens" if longer == 0 else (
                 f"{longer:,} of {trace.num_requests:,} requests are longer than the model's context")
             return Startable(scenario=lowered, deployment=deployment, lowered=(
                 f"--max-model-len {limit} lowers the context limit so that the engine starts: {first[0].reason}; "
                 f"{served}"))
-    raise CapacityError(_sentence(found))
+    raise CapacityError(_sentence(left))
 
 
-def _sentence(found: Sequence[Refusal]) -> str:
-    return f"{AS_LAUNCHED}: " + "; ".join(f"{each.reason}; {each.remedy}" for each in found)
+def _sentence(parts: Sequence[Refusal]) -> str:
+    return f"{AS_LAUNCHED}: " + "; ".join(f"{part.reason}; {part.remedy}" for part in parts)
 
 
 def _whole_context(deployment: Deployment) -> Refusal | None:
