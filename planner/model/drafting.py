@@ -165,15 +165,15 @@ def _acceptance(scenario: Scenario, method: str, target: Architecture | None) ->
     ------
     UsageError : measured values are asked for, and there are none.
     """
-    stated, tokens = scenario.speculative_acceptance, scenario.num_speculative_tokens
-    if stated is not None and stated not in MEASURED:
-        return cumulative_acceptance(stated, tokens), ""
-    mode, name = stated or MEASURED[0], "no model" if target is None else target.profile_name
+    asked, tokens = scenario.speculative_acceptance, scenario.num_speculative_tokens
+    if asked is not None and asked not in MEASURED:
+        return cumulative_acceptance(asked, tokens), ""
+    mode, name = asked or MEASURED[0], "no model" if target is None else target.profile_name
     lengths = measured_lengths(name, method, mode)
     if lengths is not None:
         return acceptance_of_lengths(lengths, tokens), f"measured on SPEED-Bench coding, {mode}"
-    if stated is not None:
-        raise UsageError(f"--speculative-acceptance {stated}: nobody measured {name} with {method}; known are "
+    if asked is not None:
+        raise UsageError(f"--speculative-acceptance {asked}: nobody measured {name} with {method}; known are "
                          f"{', '.join(measured_names(mode))}; give a number")
     return cumulative_acceptance(DEFAULT_ACCEPTANCE, tokens), (
         f"{DEFAULT_ACCEPTANCE} a token is assumed; --speculative-acceptance takes your server's")

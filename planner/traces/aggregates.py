@@ -125,7 +125,7 @@ def _is_of_days(reader: Reader) -> bool:
 
 
 def _meaning(source: str, table: pl.DataFrame, reader: Reader, head: Head) -> Meaning:
-    """Return what token counts beside a count are, by the values if only one meaning is possible, else by names."""
+    """Return the meaning of token counts beside a count, by the values if only one is possible, else by names."""
     if reader.counts in ("sums", "lengths"):
         return reader.counts
     rows = table.filter(pl.col("num_requests") > 0)
@@ -172,7 +172,7 @@ def _check_means(source: str, place: str, table: pl.DataFrame, reader: Reader) -
 def refuse_sums(source: str, table: pl.DataFrame, reader: Reader, zero_at_s: float | None, head: Head) -> list[str]:
     """Return notes on rows that may be sums, and raise a TraceError if they are, and no column has their number.
 
-    Rows of a day or of equal windows are sums, and so are long prompts at whole minutes, and prompts longer than any
+    Rows of a day or of equal windows are sums, as are long prompts at whole minutes, and prompts longer than any
     model reads.
 
     Parameters

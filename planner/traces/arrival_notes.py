@@ -43,7 +43,7 @@ def closed_loop_of(table: pl.DataFrame) -> int | None:
 
     Parameters
     ----------
-    table : sorted by arrival, with `e2e_s` where it was measured.
+    table : sorted by arrival, with `e2e_s` if it was measured.
     """
     if "e2e_s" not in table.columns:
         return None

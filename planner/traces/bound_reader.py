@@ -20,17 +20,17 @@ def bind(source: str, head: Head, reader: Reader) -> Reader:
     """
     if reader.rows is not None:
         return reader
-    found = {}
+    paths = {}
     for name, wanted in reader.columns.items():
         path = next((path for path in (wanted, *reader.also.get(name, ())) if head.has(path)), None)
         if path is not None:
-            found[name] = path
+            paths[name] = path
         elif name in REQUIRED_TRACE_COLUMNS and not (name == "arrival_s" and reader.arrivals == "optional"):
             raise missing_column(source, head, wanted)
-    for path in found.values():
+    for path in paths.values():
         if head.columns.count(path) > 1:
             raise TraceError(f"trace {source} line {head.line}: column {path} appears twice; must appear once")
-    reader = with_cached_parts(head, dataclasses.replace(reader, columns=found, also={}))
+    reader = with_cached_parts(head, dataclasses.replace(reader, columns=paths, also={}))
     return with_counts(head, reader) if reader.name.split(",")[0] in OF_REQUESTS else reader
 
 
@@ -39,9 +39,9 @@ def missing_column(source: str, head: Head, wanted: str) -> TraceError:
     close = difflib.get_close_matches(wanted, head.columns, n=1, cutoff=0.4)
     hint = f"; did you mean {close[0]!r}?" if close else ""
     hint = ("; ".join(offers(head)) if wanted in REQUIRED_TRACE_COLUMNS else "") or hint.removeprefix("; ")
-    what, found = ("JSON: ", "its keys") if head.layout in OBJECTS else ("", "found")
+    what, label = ("JSON: ", "its keys") if head.layout in OBJECTS else ("", "found")
     return TraceError(
-        f"trace {source} line {head.line}: {what}column {wanted} is missing; {found}: {', '.join(head.columns)}"
+        f"trace {source} line {head.line}: {what}column {wanted} is missing; {label}: {', '.join(head.columns)}"
         f"{hint and '; '}{hint} (--format forces a format; --column names a column, as in "
         f"--column input_tokens=prompt_tokens)"
     )

@@ -1,4 +1,4 @@
-"""The rules that every row keeps, whatever its format: presence, number, bounds, and ids that fit the prompt."""
+"""The rules that every row of any format keeps: presence, number, bounds, and ids that fit the prompt."""
 
 import re
 from collections import Counter
@@ -30,12 +30,12 @@ _OLDER = re.compile(r"^\d{1,2}/\d{1,2}/\d{4}")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Checked:
-    """The good rows of one block, typed, and what was wrong with the others.
+    """The good rows of one block, typed, and the faults of the others.
 
     Parameters
     ----------
-    table : columns with a value somewhere in the block, `request_id` always, `line`, and `sent_at_s` where the file
-        says when requests were sent besides when they were due.
+    table : columns with a value somewhere in the block, `request_id` always, `line`, and `sent_at_s` if the file
+        has the sending of requests as well as their due times.
     own_ids : the file names its requests; otherwise `request_id` is the row's number, an integer.
     id_lengths : prefix ids of each row; None where the block has none.
     ids : the flat list of prefix ids, as in the file; None where the block has none.
@@ -57,7 +57,7 @@ class Checked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rule:
-    """What is wrong where `broken` holds: the reason to count it under, and what the value must be."""
+    """The fault of rows for which `broken` holds: the reason to count it under, and the required value."""
 
     broken: pl.Expr
     reason: str
@@ -108,7 +108,7 @@ def check_rows(source: str, rows: Rows, reader: Reader) -> Checked:
 
 def _cells(rows: Rows, table: pl.DataFrame, reader: Reader) -> tuple[
         Rows, dict[str, tuple[pl.Series, pl.Series]], list[_Problem]]:
-    """Return rows with a table's cells, each column's text and values, and what is wrong with them."""
+    """Return rows with a table's cells, each column's text and values, and their faults."""
     rows = replace(rows, table=_with_parts(table))
     values = in_our_units(rows.table, reader)
     cells = {
@@ -136,7 +136,7 @@ def _with_parts(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _without_arrivals(rows: Rows, reader: Reader) -> Rows:
-    """Leave out arrivals that a format need not have, where no row of a block has one; carry them along sessions."""
+    """Leave out arrivals that a format need not have, if no row of a block has one; carry them along sessions."""
     table = rows.table
     if reader.arrivals == "recorded" or "arrival_s" not in table.columns:
         return rows
@@ -192,7 +192,7 @@ def _problems(name: str, text: pl.Series, value: pl.Series, reader: Reader) -> I
 
 
 def _remedy(text: pl.Series, row: int) -> str | None:
-    """Return what to do about a cell that is no number: None if it is no number of another form either."""
+    """Return the remedy for a cell that is no number: None if it is no number of another form either."""
     cell = "" if text[row] is None else str(text[row])
     if _OLDER.match(cell):
         return "day and month cannot be told apart; write dates as 2026-11-30"
@@ -209,7 +209,7 @@ def _cell_text(text: pl.Series, label: str, wanted: str, row: int) -> str:
 
 
 def _rules(name: str, dtype: pl.DataType, *, stands_for_many: bool) -> Iterator[_Rule]:
-    """List what may be wrong with a column's cells, by its declaration in the schema.
+    """List the possible faults of a column's cells, by its declaration in the schema.
 
     Parameters
     ----------
@@ -254,13 +254,13 @@ def _block_tokens(source: str, rows: Rows) -> int:
             else pl.Series([None] * rows.table.height, dtype=pl.String))
     value = numbers(text)
 
-    given = text.is_not_null().arg_true()
-    if given.is_empty():
+    filled = text.is_not_null().arg_true()
+    if filled.is_empty():
         raise error(
             int(rows.table["hash_ids"].is_not_null().arg_true()[0]),
             "hash_ids without hash_block_tokens; must say how many tokens one id stands for (add the key to every row)",
         )
-    first = int(given[0])
+    first = int(filled[0])
     tokens = value[first]
     if tokens is None or not 1 <= tokens <= MAX_TOKENS or tokens != int(tokens):
         raise error(first, f"hash_block_tokens = {text[first]}; must be a whole number >= 1")
@@ -319,9 +319,9 @@ def _judge(rows: Rows, problems: list[_Problem]) -> tuple[NDArray[np.bool_], Cou
 def _table(values: Mapping[str, pl.Series], rows: Rows, keep: pl.Series) -> pl.DataFrame:
     """Put the good rows' columns together, with their lines, and number the requests that have no id."""
     ids = pl.Series(rows.numbers).cast(pl.UInt32)
-    given = values.get("request_id")
-    if given is not None and given.null_count() < given.len():
-        ids = given.zip_with(given.is_not_null(), ids.cast(pl.String))
+    names = values.get("request_id")
+    if names is not None and names.null_count() < names.len():
+        ids = names.zip_with(names.is_not_null(), ids.cast(pl.String))
     kept = {name: value for name, value in values.items() if name not in (FIRST_TOKEN, ENDED)}
     columns = {name: value for name, value in kept.items() if value.null_count() < value.len()}
     columns |= {"request_id": ids, "line": pl.Series(rows.lines).cast(pl.UInt32)}

@@ -39,14 +39,14 @@ def with_columns(reader: Reader, columns: Mapping[str, str], where: Mapping[str,
         return reader
     if reader.rows is not None:
         raise UsageError(f"format {reader.name!r} finds its own columns; leave --column and --where out")
-    found, also, units, block_tokens = dict(reader.columns), dict(reader.also), dict(reader.units), reader.block_tokens
+    paths, also, units, block_tokens = dict(reader.columns), dict(reader.also), dict(reader.units), reader.block_tokens
     counts = reader.counts
     for name, text in columns.items():
         if name == "num_requests" and text == "1":
             counts = "no"
             continue
         path, unit = _unit_of(name, text)
-        found[name] = path
+        paths[name] = path
         also.pop(name, None)
         units.pop(path, None)
         if name == "hash_ids" and unit:
@@ -58,10 +58,10 @@ def with_columns(reader: Reader, columns: Mapping[str, str], where: Mapping[str,
     skips = list(reader.skips)
     for k, (path, value) in enumerate(where.items()):
         _check_name(path)
-        found[f"where {k}"] = path
+        paths[f"where {k}"] = path
         skips.append(Skip(reason=f"{path} is not {value}",
                           where=pl.col(f"where {k}").ne_missing(pl.lit(value))))
-    return dataclasses.replace(reader, columns=found, also=also, units=units, block_tokens=block_tokens,
+    return dataclasses.replace(reader, columns=paths, also=also, units=units, block_tokens=block_tokens,
                                skips=tuple(skips), counts=counts)
 
 

@@ -3,7 +3,7 @@
 import polars as pl
 
 NS = 1_000_000_000
-# Forms besides ISO 8601, tried in turn on a whole column; a comma before the fraction is a point already.
+# Forms other than ISO 8601, tried in turn on a whole column; a comma before the fraction is a point already.
 FORMS = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%Y-%m-%d", "%Y-%m-%d %I:%M:%S%.f %p", "%d/%b/%Y:%H:%M:%S",
          "%a, %d %b %Y %H:%M:%S", "%d %b %Y %H:%M:%S", "%b %d, %Y, %I:%M:%S %p", "%b %d, %Y %H:%M:%S",
          "%b %d, %Y, %H:%M:%S", "%b %d %Y %H:%M:%S", "%a %b %d %H:%M:%S %Y", "%Y%m%d %H%M%S", "%d.%m.%Y %H:%M:%S%.f",
@@ -17,7 +17,7 @@ _OFFSET = r"\d:\d{2}(?:\.\d+)?\s*([+-]\d{2}(?::?\d{2})?)$"
 def dates(text: pl.Series) -> pl.Series:
     """Parse dates and times, UTC unless they name an offset, to nanoseconds; null if a cell is none.
 
-    Years that do not fit 64 bits are null, too, and so are dates whose day and month cannot be told apart.
+    Years that do not fit 64 bits are null, too, as are dates whose day and month cannot be told apart.
     """
     instant = _parsed(text, FORMS[0])
     if instant.null_count() == text.null_count():

@@ -6,11 +6,11 @@ from typing import Any
 Record = Mapping[str, Any]
 
 DEEPEST = 4  # envelopes in envelopes
-SOURCE = "_source"  # what Elasticsearch and OpenSearch keep a document under
+SOURCE = "_source"  # the key of a document in Elasticsearch and OpenSearch
 
 
 def levels(objects: Sequence[Record]) -> Iterator[Sequence[Record]]:
-    """Yield what may be a file's rows: its objects, then what is in their envelopes, and so on inwards.
+    """Yield the candidates for a file's rows: its objects, then the content of their envelopes, and so on inwards.
 
     An envelope holds one list of objects. The rows of each list come in its place in the object around it, too, so
     that a path from the file's top names them.
@@ -22,20 +22,20 @@ def levels(objects: Sequence[Record]) -> Iterator[Sequence[Record]]:
         yield objects
         paths = _list_paths(objects)
         for path in paths:
-            yield [row for each in objects for row in _in_place(each, path)]
+            yield [row for outer in objects for row in _in_place(outer, path)]
         if len(paths) != 1:
             return
-        objects = [row for each in objects for row in _rows_at(each, paths[0])]
+        objects = [row for outer in objects for row in _rows_at(outer, paths[0])]
         if all(isinstance(row.get(SOURCE), Mapping) for row in objects):
             yield objects
             objects = [row[SOURCE] for row in objects]
 
 
 def _list_paths(objects: Sequence[Record]) -> list[tuple[str, ...]]:
-    """Return where the objects have lists of objects, of those that are least deep."""
+    """Return the paths of the objects' lists of objects, at the least depth."""
     paths: dict[tuple[str, ...], None] = {}
-    for each in objects:
-        paths.update(dict.fromkeys(_paths(each)))
+    for row in objects:
+        paths.update(dict.fromkeys(_paths(row)))
     least = min(map(len, paths), default=0)
     return [path for path in paths if len(path) == least]
 

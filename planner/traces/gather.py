@@ -1,4 +1,4 @@
-"""Blocks of checked rows gathered into one trace: in order of arrival, with prefix ids, times and what was noticed."""
+"""Blocks of checked rows gathered into one trace: in order of arrival, with prefix ids, times and notes."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ _TIMES = {column.name for column in TRACE_COLUMNS if column.unit == "s"}
 
 @dataclass(slots=True, kw_only=True)
 class Gathered:
-    """What has been read so far."""
+    """The content of the rows read until now."""
 
     tables: list[pl.DataFrame] = field(default_factory=list)
     ids: list[pl.Series] = field(default_factory=list)
@@ -70,7 +70,7 @@ def gather(source: str, batches: Iterator[Rows], reader: Reader, on_bad_rows: Ba
 
 
 def _row_error(source: str, rows: Rows, checked: Checked, reader: Reader) -> TraceError:
-    """Return the error of a block's first fault; to drop rows is no remedy where all rows have the fault."""
+    """Return the error of a block's first fault; to drop rows is no remedy if all rows have the fault."""
     fault = checked.first_fault
     assert fault is not None
     remedy = fault.remedy or DROP
@@ -155,7 +155,7 @@ def assemble(
 
 
 def _joined(source: str, gathered: Gathered) -> tuple[pl.DataFrame, Arrivals]:
-    """Join the blocks' rows; where none has an arrival, all come at 0 s."""
+    """Join the blocks' rows; if none has an arrival, all come at 0 s."""
     clocks = {table["arrival_s"].dtype if "arrival_s" in table.columns else None
               for table in gathered.tables if table.height}
     if len(clocks) > 1:
@@ -210,7 +210,7 @@ def _from_earliest(source: str, table: pl.DataFrame, place: str) -> pl.DataFrame
 def _unique_rows(
     source: str, table: pl.DataFrame, gathered: Gathered, on_bad_rows: BadRows
 ) -> NDArray[np.int64] | None:
-    """Rows to keep where a request_id comes twice (the first of each); None where all are different."""
+    """Rows to keep if a request_id comes twice (the first of each); None if all are different."""
     ids = table["request_id"]
     if ids.n_unique() == ids.len():
         return None

@@ -1,4 +1,4 @@
-"""A file's head: whether it is CSV, JSON lines or one JSON document, and what its columns are called."""
+"""A file's head: whether it is CSV, JSON lines or one JSON document, and the names of its columns."""
 
 import csv
 import re
@@ -16,7 +16,7 @@ _YAML_KEY = re.compile(r"([\w.'\"-]+):(?:\s|$)")
 
 
 def read_head(source: str, block: bytes) -> Head | None:
-    """Read the header or the first objects from a file's first block; None where it begins a JSON document.
+    """Read the header or the first objects from a file's first block; None if it begins a JSON document.
 
     Raises
     ------
@@ -32,7 +32,7 @@ def read_head(source: str, block: bytes) -> Head | None:
         raise TraceError(f"trace {source}: is YAML with the keys {', '.join(keys)}; a trace must be CSV, JSON or "
                          f"Parquet (a benchmark's report in YAML goes to planner validate)")
     if line.startswith(("{", "[")):
-        objects = [found for later in lines[at:] if (found := _object(later)) is not None]
+        objects = [row for later in lines[at:] if (row := _object(later)) is not None]
         return None if _object(lines[at]) is None else objects_head("jsonl", objects, at + 1)
     return _csv_head(source, line, at + 1)
 
@@ -40,8 +40,8 @@ def read_head(source: str, block: bytes) -> Head | None:
 def objects_head(layout: Any, objects: Sequence[Mapping[str, Any]], line: int = 1) -> Head:
     """Return the head of a file that holds these objects first."""
     keys: dict[str, None] = {}
-    for each in objects:
-        keys.update(dict.fromkeys(each))
+    for row in objects:
+        keys.update(dict.fromkeys(row))
     return Head(layout=layout, columns=tuple(keys), objects=tuple(objects), line=line)
 
 

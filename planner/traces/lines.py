@@ -23,7 +23,7 @@ _QUOTED = re.compile(rb'"[^"]*"')
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Why a row cannot be used: its line or number, the reason (for counting), what to tell the user, and a remedy."""
+    """Why a row cannot be used: its line or number, the reason (for counting), the text for the user, and a remedy."""
 
     line: int
     reason: str
@@ -43,7 +43,7 @@ class Rows:
     faults : lines that could not be split into cells.
     num_rows : rows of the block, faulty ones included.
     skipped : rows that are no served requests by the format's own word, by reason; none of them is in the table.
-    place : what `lines` counts.
+    place : unit of `lines`.
     """
 
     table: pl.DataFrame
@@ -58,7 +58,7 @@ class Rows:
 def parse_rows(
     source: str, block: bytes, head: Head, reader: Reader, first_line: int, first_row: int, limit: int | None
 ) -> Rows:
-    """Split a block into rows: all at once where it is clean, line by line where it is not.
+    """Split a block into rows: all at once if it is clean, else line by line.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def _csv_table(block: bytes, head: Head, reader: Reader) -> pl.DataFrame | None:
 
 
 def cell_of(path: str, head: Head, name_of: Callable[[int], str]) -> pl.Expr:
-    """Return a column of a table by its path: a column, or what the JSON text in a column has under keys.
+    """Return a column of a table by its path: a column, or the value under keys of the JSON text in a column.
 
     Parameters
     ----------
@@ -131,10 +131,10 @@ def cell_of(path: str, head: Head, name_of: Callable[[int], str]) -> pl.Expr:
     """
     if path in head.columns:
         return pl.col(name_of(head.columns.index(path)))
-    found = [pl.col(name_of(head.columns.index(path[:at]))).str.json_path_match(f"${keys}")
+    cells = [pl.col(name_of(head.columns.index(path[:at]))).str.json_path_match(f"${keys}")
              for at, sign in enumerate(path) if sign == "." and path[:at] in head.columns
              for keys in _json_paths(path[at + 1:].split("."))]
-    return pl.coalesce(found)
+    return pl.coalesce(cells)
 
 
 def _json_paths(parts: Sequence[str]) -> list[str]:

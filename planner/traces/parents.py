@@ -10,7 +10,7 @@ def named_parents(requests: pl.DataFrame) -> pl.DataFrame:
 
     Parameters
     ----------
-    requests : with a column `parent_id`, several separated by ";"; null or empty where a request waits for nobody.
+    requests : with a column `parent_id`, several separated by ";"; null or empty without a parent.
 
     >>> named_parents(pl.DataFrame({"parent_id": [None, "a", "a; b"]})).rows()
     [(1, 'a'), (2, 'a'), (2, 'b')]
@@ -22,7 +22,7 @@ def named_parents(requests: pl.DataFrame) -> pl.DataFrame:
 
 
 def joined_parents(named: pl.DataFrame, num_requests: int) -> pl.Series:
-    """Return the column `parent_id` of the parents that requests name, null where one names none.
+    """Return the column `parent_id` of the parents that requests name, null without a parent.
 
     Parameters
     ----------

@@ -47,7 +47,7 @@ def intern_ids(ids: Sequence[pl.Series], lengths: NDArray[np.int64], block_token
 
 
 def _dense(flat: pl.Series) -> NDArray[np.int64]:
-    """Number values by first appearance: through a table of all values between them where they lie close, or ranks."""
+    """Number values by first appearance: through a table of all values between them if they lie close, or ranks."""
     if not len(flat):
         return np.empty(0, np.int64)
     places = _close(flat) if flat.dtype == pl.Int64 else None
@@ -73,7 +73,7 @@ def within_groups(prefix: PrefixIds, groups: pl.Series) -> PrefixIds:
 
     Parameters
     ----------
-    groups : name of each request's group; requests without one are of one group together [num_requests].
+    groups : name of each request's group; requests without one form one group [num_requests].
     """
     codes = groups.rank("dense").fill_null(0).to_numpy().astype(np.int64)
     num_ids = int(prefix.values.max(initial=0)) + 1

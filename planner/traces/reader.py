@@ -1,4 +1,4 @@
-"""A reader: what a trace format is called, how its head is known, and how its columns become ours."""
+"""A reader: a trace format's name, the head by which it is known, and how its columns become ours."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -34,10 +34,10 @@ class Head:
 
     Parameters
     ----------
-    layout : "csv"; "jsonl" where each line is an object; "document" where all of it is one JSON value; "table" where
+    layout : "csv"; "jsonl" if each line is an object; "document" if all of it is one JSON value; "table" if
         it is Parquet or comes from a database.
     columns : names in the header, or keys of the first hundred objects.
-    objects : these objects, or a table's first rows; none where the layout is "csv".
+    objects : these objects, or a table's first rows; empty if the layout is "csv".
     line : number of the line that holds the header or the first object, from 1.
     separator : between the cells of CSV.
     """
@@ -50,15 +50,15 @@ class Head:
 
     @property
     def first(self) -> Mapping[str, Any]:
-        """The first object; empty where there is none."""
+        """The first object; empty without one."""
         return self.objects[0] if self.objects else {}
 
     @property
     def paths(self) -> tuple[str, ...]:
         """The columns, and for nested objects the paths of all values in them."""
         paths: dict[str, None] = dict.fromkeys(self.columns if not self.objects else ())
-        for each in self.objects:
-            paths.update(dict.fromkeys(_paths(each)))
+        for row in self.objects:
+            paths.update(dict.fromkeys(_paths(row)))
         return tuple(paths)
 
     def has(self, path: str) -> bool:
@@ -66,13 +66,13 @@ class Head:
         if path in self.columns:
             return True
         if self.layout in OBJECTS:
-            return any(value_at(each, path) is not None for each in self.objects)
+            return any(value_at(row, path) is not None for row in self.objects)
         return any(path[:at] in self.columns for at, sign in enumerate(path) if sign == ".")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Skip:
-    """Rows that are no served requests by the format's own word: left out and counted, whatever `on_bad_rows` says.
+    """Rows that are no served requests by the format's own word: left out and counted, for any `on_bad_rows`.
 
     Parameters
     ----------
@@ -94,15 +94,15 @@ class Reader:
     meaning : one line for the help text.
     layouts : how files of the format are laid out.
     columns : our column -> the file's column, for each column of the format; in JSON, keys with dots between. Names
-        that are none of ours are what `skips` look at, and the instants SENT, FIRST_TOKEN and ENDED.
+        that are none of ours serve `skips`, and the instants SENT, FIRST_TOKEN and ENDED.
     time : the unit and the zero of its times, in words.
-    tokens : who counted its tokens, in words.
+    tokens : the program that counted its tokens, in words.
     matches : whether a file with this head is in this format.
     also : other names that versions of the format have for a column, tried in turn.
     units : the file's column -> its unit: "s", "ms", "us", "ns", or "date" for a wall clock's text; durations and
         instants that are not named here are in seconds.
     clock : "trace": arrivals count from the trace's start, and stay as they are; "other": they count from the
-        earliest row; "either": from the earliest where they are later than any trace lasts, as seconds since 1970 are.
+        earliest row; "either": from the earliest if they are later than any trace lasts, as seconds since 1970 are.
     arrivals : "recorded" in every row; "optional": in every row or in none; "absent".
     carries_arrivals : a row without an arrival has that of the row before it in its session.
     rows : the requests of one JSON value of the file (a line's, or the document's) as flat mappings; None where the
@@ -115,11 +115,11 @@ class Reader:
         prompt may go on beyond its ids, unshared.
     id_scope : "file": equal ids mean equal content; "session": only within a session.
     fills_times : measured times that follow from others are filled in; the planner's own files stay as they are.
-    counts : what a row with `num_requests` holds: "sums" over its requests, or "lengths" of each; "auto": found from
+    counts : meaning of a row with `num_requests`: "sums" over its requests, or "lengths" of each; "auto": found from
         the names and values; "no": every row is one request.
     unsure_time : the column of arrivals, if only its name says so: it must hold dates, or count from 1970.
-    finish : what is done with the whole table, sorted by arrival.
-    notes : what a user of the file should know, whatever is in it.
+    finish : function of the whole table, sorted by arrival.
+    notes : facts that a user of any such file should know.
     """
 
     name: str
@@ -166,7 +166,7 @@ def _paths(record: Mapping[str, Any], depth: int = DEEPEST) -> Iterator[str]:
 
 
 def value_at(record: Any, path: str) -> Any:
-    """Return what an object has under a name, or under keys with dots between; None where it has nothing there.
+    """Return the value of an object under a name, or under keys with dots between; None without one.
 
     Keys may have dots in them, at every level. An object may be inside a string, as databases export them, or be a list
     of keys and values, as attributes of spans are.
@@ -180,7 +180,7 @@ def value_at(record: Any, path: str) -> Any:
     if isinstance(record, str) and record.startswith("{"):
         record = _parsed(record)
     if isinstance(record, list):
-        record = {str(each.get("key")): each.get("value") for each in record if isinstance(each, Mapping)}
+        record = {str(pair.get("key")): pair.get("value") for pair in record if isinstance(pair, Mapping)}
     if not isinstance(record, Mapping):
         return None
     if path in record:
@@ -190,7 +190,7 @@ def value_at(record: Any, path: str) -> Any:
 
 
 def first_at(record: Any, paths: Iterable[str]) -> Any:
-    """Return what an object has under the first of several paths where it has something; None where it has nothing."""
+    """Return the value of an object under the first of several paths that has one; None if none has."""
     return next((value for path in paths if (value := value_at(record, path)) is not None), None)
 
 
@@ -207,7 +207,7 @@ def total(*values: Any) -> Any:
 
 
 def between(begin: Any, end: Any) -> Any:
-    """Subtract one JSON value from another; None where one of them is no number.
+    """Subtract one JSON value from another; None if one of them is no number.
 
     >>> between(0.5, 2), between(None, 2)
     (1.5, None)

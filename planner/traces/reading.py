@@ -46,7 +46,7 @@ def read_trace(
     Returns
     -------
     Trace
-        sorted by arrival, rows with equal arrivals in file order. Arrivals are those of the file, in seconds; where
+        sorted by arrival, rows with equal arrivals in file order. Arrivals are the file's, in seconds; if
         the file has dates, they count from its earliest.
 
     Raises
@@ -60,7 +60,7 @@ def read_trace(
 
 
 def _read(source: str, format: str | None, on_bad_rows: BadRows, limit: int | None) -> Trace:
-    """Read a trace; the parameters are those of `read_trace`."""
+    """Read a trace; the parameters are the same as of `read_trace`."""
     if format is None and source.replace("-", "").isalnum() and source in _sample_names():
         return _sample(source, limit)
     if is_tabular(source):
@@ -83,7 +83,7 @@ def _read(source: str, format: str | None, on_bad_rows: BadRows, limit: int | No
     reader = find_reader(source, head, format)
     batches = _batches(source, _after_header(first, head, blocks), head, reader, limit)
     gathered = gather(source, batches, reader, on_bad_rows)
-    for _ in raw:  # hash what a limit left unread
+    for _ in raw:  # hash the bytes that a limit left unread
         pass
     separated = [f"columns are separated by {head.separator!r}"] if head.separator != "," else []
     reader = replace(reader, notes=(*reader.notes, *separated, *recoded))
@@ -92,12 +92,12 @@ def _read(source: str, format: str | None, on_bad_rows: BadRows, limit: int | No
 
 def _of_server(source: str, text: bytes, sha256: str, on_bad_rows: BadRows, limit: int | None) -> Trace:
     """Read a server's text as a trace, if its lines have times and lengths."""
-    found = read_server_text(text.decode(errors="replace").splitlines())
-    assert found is not None
-    if not found.has_lengths:
-        raise instead_of(source, found)
-    trace = trace_of(source, found.requests, sha256=sha256, on_bad_rows=on_bad_rows, limit=limit)
-    account = replace(trace.account, format=f"{found.kind}-log", notes=(*found.notes, *trace.account.notes))
+    server = read_server_text(text.decode(errors="replace").splitlines())
+    assert server is not None
+    if not server.has_lengths:
+        raise instead_of(source, server)
+    trace = trace_of(source, server.requests, sha256=sha256, on_bad_rows=on_bad_rows, limit=limit)
+    account = replace(trace.account, format=f"{server.kind}-log", notes=(*server.notes, *trace.account.notes))
     return replace(trace, format=account.format, account=account)
 
 
@@ -107,7 +107,7 @@ def _is_enveloped(head: Head, format: str | None) -> bool:
 
 
 def _rows_of(objects: Sequence[Mapping[str, Any]], format: str | None) -> Sequence[Mapping[str, Any]] | None:
-    """Return the rows of a document: its objects, or those in an envelope; None where neither is of a known format."""
+    """Return the rows of a document: its objects, or an envelope's; None if neither has a known format."""
     return next((rows for by_names in (False, True) for rows in levels(objects)
                  if knows(objects_head("document", rows[:HEAD_OBJECTS]), format, by_names=by_names)), None)
 

@@ -1,4 +1,4 @@
-"""Rows out of JSON values: whole documents, and lines whose objects hold what is asked for deeper down."""
+"""Rows out of JSON values: whole documents, and lines whose objects hold the columns deeper down."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -43,11 +43,11 @@ def objects_of_lines(source: str, text: bytes) -> list[Any]:
     ------
     TraceError : a line is no JSON object.
     """
-    found = [(line, parse_object(line, part)) for line, part in split_lines(text, 1, "jsonl")]
-    for line, value in found:
+    numbered = [(line, parse_object(line, part)) for line, part in split_lines(text, 1, "jsonl")]
+    for line, value in numbered:
         if isinstance(value, Fault):
             raise TraceError(f"trace {source} line {line}: {value.text}")
-    return [value for _, value in found]
+    return [value for _, value in numbered]
 
 
 def objects_of(source: str, document: Any) -> list[Record]:
@@ -58,7 +58,7 @@ def objects_of(source: str, document: Any) -> list[Record]:
     TraceError : it is, or holds, something else.
     """
     rows = document if isinstance(document, list) else [document]
-    wrong = next((k for k, each in enumerate(rows) if not isinstance(each, dict)), None)
+    wrong = next((k for k, row in enumerate(rows) if not isinstance(row, dict)), None)
     if wrong is not None or not rows:
         what = "is empty" if not rows else f"entry {wrong} is {json.dumps(rows[wrong or 0])[:40]}"
         raise TraceError(f"trace {source}: {what}; must be a JSON object, or a list of objects")
@@ -139,9 +139,9 @@ def table_of(records: Sequence[Record], reader: Reader) -> pl.DataFrame:
             columns[name] = _lists(values)
         else:
             columns[name] = pl.Series(name, [_cell(value) for value in values], dtype=pl.String)
-    given = {name: column for name, column in columns.items()
-             if name in REQUIRED_TRACE_COLUMNS or column.null_count() < len(column)}
-    return pl.DataFrame(given)
+    filled = {name: column for name, column in columns.items()
+              if name in REQUIRED_TRACE_COLUMNS or column.null_count() < len(column)}
+    return pl.DataFrame(filled)
 
 
 def _cell(value: Any) -> str | None:
@@ -160,7 +160,7 @@ def _cell(value: Any) -> str | None:
 
 
 def _lists(values: Sequence[Any]) -> pl.Series:
-    """Return lists of ids, as integers where all are; what is no list of ids becomes a list with a null in it."""
+    """Return lists of ids, as integers if all are; a value that is no list of ids becomes a list with a null in it."""
     lists = [value if value is None or _is_ids(value) else [None] for value in values]
     if all(ids is None or set(map(type, ids)) <= {int} for ids in lists):
         try:
@@ -168,10 +168,10 @@ def _lists(values: Sequence[Any]) -> pl.Series:
         except OverflowError:
             pass
         else:
-            found = pl.Series("hash_ids", arrays, dtype=pl.List(pl.Int64)).cast(pl.List(pl.Int64))  # Array where even
+            whole = pl.Series("hash_ids", arrays, dtype=pl.List(pl.Int64)).cast(pl.List(pl.Int64))  # Array where even
             absent = pl.Series([ids is None for ids in lists], dtype=pl.Boolean)
-            return found.zip_with(~absent, pl.Series([None], dtype=pl.List(pl.Int64)))
-    texts = [None if ids is None else [None if each is None else _cell(each) for each in ids] for ids in lists]
+            return whole.zip_with(~absent, pl.Series([None], dtype=pl.List(pl.Int64)))
+    texts = [None if ids is None else [None if one is None else _cell(one) for one in ids] for ids in lists]
     return pl.Series("hash_ids", texts, dtype=pl.List(pl.String))
 
 

@@ -39,7 +39,7 @@ class ServerText:
     Parameters
     ----------
     kind : "vllm", "sglang", "access" or "scrape".
-    requests : with arrival_s as a date's text; with lengths where they are known.
+    requests : with arrival_s as a date's text; with lengths if they are known.
     tokens_per_s : vLLM's statistics: time, prompt and output tokens a second, running requests.
     notes : how requests were made of lines.
     """
@@ -56,7 +56,7 @@ class ServerText:
 
 
 def kind_of(lines: Sequence[str]) -> str | None:
-    """Return what a text is by its first lines; None if it is no server's."""
+    """Return the kind of a text by its first lines; None if it is no server's."""
     kept = [line for line in lines[:LOOKED_AT] if line.strip()]
     if not kept or kept[0].lstrip().startswith(("{", "[{")):
         return None
@@ -69,7 +69,7 @@ def kind_of(lines: Sequence[str]) -> str | None:
 
 
 def read_server_text(lines: Sequence[str]) -> ServerText | None:
-    """Return what a server's text has of requests; None if it is no server's."""
+    """Return the requests in a server's text; None if it is no server's."""
     kind = kind_of(lines)
     if kind is None or kind == "scrape":
         return None if kind is None else ServerText("scrape", ())
@@ -77,7 +77,7 @@ def read_server_text(lines: Sequence[str]) -> ServerText | None:
 
 
 def instead_of(source: str, text: ServerText) -> TraceError:
-    """Return the error of a server's text that is no trace: what it has, and how to use it."""
+    """Return the error of a server's text that is no trace: its content, and how to use it."""
     count = len(text.requests)
     lengths = (f"planner trace convert {source} trace.csv --lengths metrics.prom takes lengths from a scrape of "
                f"/metrics; planner size --rate-series {source} takes its rates")

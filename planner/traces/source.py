@@ -28,13 +28,13 @@ NOT_TEXT = {
 
 
 class Digest(Protocol):
-    """What hashing needs of a ``hashlib`` object."""
+    """The methods of a ``hashlib`` object that hashing needs."""
 
     def update(self, data: bytes, /) -> None: ...
 
 
 def raw_blocks(source: str, digest: Digest, samples: Callable[[], list[str]]) -> Iterator[bytes]:
-    """Yield a file's bytes as stored, or those of stdin for "-", and hash them on the way.
+    """Yield a file's bytes as stored, or stdin's for "-", and hash them on the way.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def decompressed(source: str, blocks: Iterator[bytes]) -> Iterator[bytes]:
 
     Raises
     ------
-    TraceError : the compressed data is damaged or ends early, or the bytes are those of a binary format.
+    TraceError : the compressed data is damaged or ends early, or the bytes have a binary format.
     """
     first = next(blocks, b"")
     for magic, what in NOT_TEXT.items():
@@ -161,7 +161,7 @@ def as_utf8(blocks: Iterator[bytes], notes: list[str]) -> Iterator[bytes]:
 
 
 def _cut(text: bytes, quoted: bool) -> int:
-    """Length of the longest beginning of `text` that holds whole lines; 0 where there is none."""
+    """Length of the longest beginning of `text` that holds whole lines; 0 without one."""
     end = text.rfind(b"\n") + 1
     if quoted and text.count(b'"', 0, end) % 2:
         opened_at = text.rfind(b'"', 0, end)

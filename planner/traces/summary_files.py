@@ -1,4 +1,4 @@
-"""Files that are no traces: benchmarks' summaries and the like, known by their heads, and what to give instead."""
+"""Files that are no traces: benchmarks' summaries and the like, known by their heads, and the remedies."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from planner.traces.reader import Head, has_columns, has_statistics
 
 
 class NoTrace(NamedTuple):
-    """What a file is, and what to do."""
+    """A kind of file that is no trace, and the remedy."""
 
     matches: Callable[[Head], bool]
     what: str
@@ -64,5 +64,5 @@ KNOWN = (
 
 
 def what_it_is(head: Head) -> NoTrace | None:
-    """Return what a file is that is no trace; None where it is unknown."""
+    """Return the kind of a file that is no trace; None if it is unknown."""
     return next((known for known in KNOWN if known.matches(head)), None)

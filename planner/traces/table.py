@@ -1,4 +1,4 @@
-"""A trace in memory: the request table, its prefix ids, where it came from and how reading it went."""
+"""A trace in memory: the request table, its prefix ids, its source and how reading it went."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,19 +15,19 @@ Arrivals = Literal["recorded", "absent"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadAccount:
-    """What became of a file's rows; ``str()`` gives the account in one line.
+    """The account of a file's rows; ``str()`` gives it in one line.
 
     Parameters
     ----------
     source : the trace as the user named it.
     format : name of the reader.
-    rows_read, rows_kept : data rows in the file, and those in the table.
+    rows_read, rows_kept : data rows in the file, and rows in the table.
     dropped : rows dropped, by reason.
     ignored_columns : columns of the file that the planner does not use.
     first_arrival_s, last_arrival_s : span of the kept rows [s].
     input_tokens_p50, input_tokens_p99, output_tokens_p50, output_tokens_p99 : percentiles, linear between order
         statistics [tokens].
-    notes : what a user of the trace should know, a sentence each.
+    notes : facts that a user of the trace should know, a sentence each.
     """
 
     source: str
@@ -74,8 +74,8 @@ class Trace:
     prefix : prefix ids, rows aligned with `requests`; None means that sharing is unknown, not that there is none.
     source : the trace as the user named it.
     format : name of the reader.
-    sha256 : of the file's bytes as stored (compressed, where it is).
-    account : what became of the file's rows.
+    sha256 : of the file's bytes as stored (compressed, if they are).
+    account : the account of the file's rows.
     arrivals : "absent" where the file does not say when requests were sent; all are at 0 s then.
     spec : format or map of columns that the user gave to read it; None if it was detected.
     zero_at_s : instant of 0 s, from 1970 in UTC, if the file has dates and arrivals keep their distances [s].
@@ -98,7 +98,7 @@ class Trace:
 
     @property
     def request_id(self) -> pl.Series:
-        """What each request is called, as text."""
+        """The name of each request, as text."""
         return self.requests["request_id"].cast(pl.String)
 
     def take(self, rows: NDArray[np.int64]) -> "Trace":

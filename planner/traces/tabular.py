@@ -36,7 +36,7 @@ def is_tabular(source: str) -> bool:
         with Path(source).open("rb") as file:
             return Path(source).is_file() and file.read(4) == b"PAR1"
     except OSError:
-        return False  # whoever reads it says so
+        return False  # the reader of the file reports it
 
 
 def open_table(source: str) -> tuple[str, pl.DataFrame, str]:
@@ -44,7 +44,7 @@ def open_table(source: str) -> tuple[str, pl.DataFrame, str]:
 
     Raises
     ------
-    TraceError : it cannot be read; of a database, with what the database says.
+    TraceError : it cannot be read; for a database, with its message.
     UsageError : a database's URI names no table.
     """
     if not _URI.match(source):
@@ -70,7 +70,7 @@ def _checked(name: str, table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _look_for(name: str, uri: str) -> None:
-    """Raise TraceError where no database is at its address: connectors go on trying for half a minute."""
+    """Raise TraceError if no database is at its address: connectors go on trying for half a minute."""
     parts = urlsplit(uri)
     file, port = Path(unquote(parts.netloc + parts.path)), PORTS.get(parts.scheme)
     try:
@@ -89,8 +89,8 @@ def _query(name: str, uri: str, what: str) -> pl.DataFrame:
     query = what if re.match(r"(?i)(select|with)\s", what) else f'SELECT * FROM "{table}"'
     for connector in CONNECTORS:
         try:
-            found: pl.DataFrame = pl.read_database_uri(query, uri, engine=connector)
-            return found
+            rows: pl.DataFrame = pl.read_database_uri(query, uri, engine=connector)
+            return rows
         except ImportError:
             continue
         except BaseException as error:  # connectors raise errors and panics of their own kinds
@@ -115,7 +115,7 @@ def table_head(table: pl.DataFrame) -> Head:
 
 
 def table_rows(table: pl.DataFrame, head: Head, reader: Reader, limit: int | None) -> Iterator[Rows]:
-    """Yield a table's rows, counted from 1, under our column names; cells are strings, but for columns of numbers."""
+    """Yield a table's rows, counted from 1, under our column names; cells are strings, except in numeric columns."""
     wanted = {name: cell_of(path, head, lambda at: head.columns[at]) for name, path in reader.columns.items()
               if head.has(path)}
     table = table if limit is None else table.head(limit)

@@ -13,10 +13,10 @@ def fill_times(table: pl.DataFrame) -> pl.DataFrame:
     >>> fill_times(pl.DataFrame({"output_tokens": [5], "ttft_s": [1.0], "e2e_s": [3.0]}))["tpot_s"][0]
     0.5
     """
-    given = [name for name in TIMES if name in table.columns]
-    if not given:
+    known = [name for name in TIMES if name in table.columns]
+    if not known:
         return table
-    table = table.with_columns(pl.lit(None, pl.Float64).alias(name) for name in TIMES if name not in given)
+    table = table.with_columns(pl.lit(None, pl.Float64).alias(name) for name in TIMES if name not in known)
     gaps = pl.col("output_tokens") - 1
     after = pl.when(gaps > 0).then(gaps)
     table = table.with_columns(pl.col("tpot_s").fill_null((pl.col("e2e_s") - pl.col("ttft_s")) / after))

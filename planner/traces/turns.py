@@ -4,7 +4,7 @@ import polars as pl
 
 from planner.traces.reader import SENT
 
-SLACK_S = 0.002  # by which an end may seem later than what waited for it: clocks of 1 ms
+SLACK_S = 0.002  # by which an end may seem later than the request that waited for it: clocks of 1 ms
 
 
 def with_turns(table: pl.DataFrame) -> pl.DataFrame:
@@ -30,9 +30,9 @@ def with_turns(table: pl.DataFrame) -> pl.DataFrame:
         .join_asof(ends, left_on="by_s", right_on="ended_s", by="session_id", check_sortedness=False)
         .sort("row")
     )
-    think_s = (pl.col("arrival_s") - pl.col("ended_s")).clip(lower_bound=0.0)  # what the slack let through
-    found = joined.with_columns(think_time_s=think_s).drop("row", "by_s", "ended_s")
-    return found if found["parent_id"].null_count() < found.height else found.drop("parent_id", "think_time_s")
+    think_s = (pl.col("arrival_s") - pl.col("ended_s")).clip(lower_bound=0.0)  # the slack lets negative pauses pass
+    turns = joined.with_columns(think_time_s=think_s).drop("row", "by_s", "ended_s")
+    return turns if turns["parent_id"].null_count() < turns.height else turns.drop("parent_id", "think_time_s")
 
 
 def with_sequence(table: pl.DataFrame) -> pl.DataFrame:

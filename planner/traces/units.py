@@ -18,9 +18,9 @@ _EPOCHS = ((1e17, "ns"), (1e14, "us"), (1e11, "ms"))  # instants since 1970 are 
 def in_our_units(raw: pl.DataFrame, reader: Reader) -> pl.DataFrame:
     """Convert the cells of a block, strings under our column names.
 
-    Durations become seconds. Instants become seconds where arrivals count from the trace's start, and nanoseconds as
-    Datetime where they count from the earliest row. The measured times that follow from two instants are added. What
-    is in our units already is left as it is.
+    Durations become seconds. Instants become seconds if arrivals count from the trace's start, and nanoseconds as
+    Datetime if they count from the earliest row. The measured times that follow from two instants are added. Cells
+    in our units are left as they are.
     """
     table = raw
     for name in raw.columns:
@@ -123,7 +123,7 @@ def _instants(text: pl.Series, unit: str, is_one_form: bool) -> pl.Series:
 
 
 def _as_datetime(seconds: pl.Series) -> pl.Series:
-    """Return instants in seconds as Datetime; null where they do not fit."""
+    """Return instants in seconds as Datetime; null if they do not fit."""
     if seconds.dtype.is_temporal():
         return seconds
     whole = seconds.floor()

@@ -43,10 +43,10 @@ IN_CODE = {  # for docstrings and comments, with the numbers of docs/style.md's 
     "2: a number has a name": r"\bso (?:many|much|few|long)\b",
     "3: a verb that says something": r"\b(?:is of|are of|comes? to)\b",
     "5: conditions with if or when": r"\bwhere (?:its?|there|no(?:|ne|body|thing|t)|somebody|they|all|any|one|both)\b",
-    "1: subject, verb, object": r"\b(?:so|nor|neither) (?:is|are|do|does|has|have)\b|\blikewise\b",
+    "1: subject, verb, object": r"\b(?:so|nor) (?:is|are|do|does|has|have)\b|\blikewise\b",
 }
-MAX_SENTENCES = 1403  # both numbers may only fall
-MAX_NAMES = 790
+MAX_SENTENCES = 753  # both numbers may only fall
+MAX_NAMES = 524
 NAMES = {"found", "each", "own", "given"}
 SENTENCE = re.compile(r"(?<=[.:;])\s+")
 

@@ -1,4 +1,4 @@
-"""A trace without anything that could name somebody: timing, lengths and sharing alone, ids salted and hashed."""
+"""A trace without anything that could name a person: timing, lengths and sharing alone, ids salted and hashed."""
 
 import dataclasses
 import hashlib
@@ -30,7 +30,7 @@ def anonymize(trace: Trace, salt: str) -> Trace:
     """Return a trace with the same timing, lengths and sharing, and nothing else.
 
     Names of requests, sessions and tenants become the first 16 hexadecimal digits of their HMAC-SHA256 under the salt,
-    so that who knows neither salt nor names cannot tell them, and files with one salt agree. Prefix ids are numbered in
+    so that a reader without salt and names cannot tell them, and files with one salt agree. Prefix ids are numbered in
     order of appearance, priorities by rank. Arrivals count from the first.
 
     Parameters
@@ -72,8 +72,8 @@ def check_anonymous(files: Mapping[str, bytes], written: Trace, original: Trace)
 
     Parameters
     ----------
-    files : what was written, by what is added to the path.
-    written, original : the trace that was written, and what it was made of.
+    files : the written bytes, by the ending that is added to the path.
+    written, original : the trace that was written, and its original.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""A trace written in another format: what it cannot hold is counted, and refused where the meaning would be lost."""
+"""A trace written in another format: the losses are counted, and refused if the meaning would be lost."""
 
 import secrets
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ IDS = "prefix ids"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """What became of a trace; ``str()`` says in one line what was written.
+    """The outcome of writing a trace; ``str()`` says it in one line.
 
     Parameters
     ----------
@@ -30,8 +30,8 @@ class Account:
     format : name of the target format.
     num_requests : rows written.
     lost : columns that the format cannot hold, with how many requests had a value.
-    names_checked : different names looked for in an anonymous file; None where it is not one.
-    notes : what a user must know to read the file as it is meant.
+    names_checked : different names looked for in an anonymous file; None for other files.
+    notes : facts that a user needs to read the file as it is meant.
     """
 
     paths: tuple[Path, ...]
@@ -43,7 +43,7 @@ class Account:
 
     @property
     def warnings(self) -> list[str]:
-        """What was left out, and the notes."""
+        """The columns left out, and the notes."""
         lost = ", ".join(f"{name} of {count_text(count, 'request')}" for name, count in self.lost.items())
         return [*([f"left out because {self.format} cannot store it: {lost}"] if lost else []), *self.notes]
 
@@ -62,13 +62,13 @@ def convert(trace: Trace, path: Path, *, to: str | None = None, anonymous: bool 
     ----------
     to : a name of `TARGETS`; None for the planner's own format by the path's ending.
     anonymous : keep timing, lengths and sharing alone, with hashed names, and prove it of the written bytes.
-    salt : of the hashes; None for one that nobody knows, so that two files do not agree.
+    salt : of the hashes; None for a secret one, so that two files do not agree.
     lossy : write though prefix ids or the order of turns are lost.
 
     Raises
     ------
     UnknownNameError : there is no such format.
-    UsageError : the format would say something else of the trace, or lose what a replay depends on.
+    UsageError : the format would change the trace's meaning, or lose columns on which a replay depends.
     OutputError : the file cannot be written.
     """
     target = find_target(to, path)
@@ -88,8 +88,8 @@ def convert(trace: Trace, path: Path, *, to: str | None = None, anonymous: bool 
         raise UsageError(f"--to {target.name} writes {len(files)} files, and stdout takes one; give a name, not -")
     checked = check_anonymous(files, written, trace) if anonymous else None
     paths = {path.with_name(path.name + ending): content for ending, content in files.items()}
-    for each, content in paths.items():
-        _write(each, content)
+    for file, content in paths.items():
+        _write(file, content)
     return Account(paths=tuple(paths), format=target.name, num_requests=trace.num_requests, lost=lost,
                    names_checked=checked, notes=(*orphans, *target.notes(trace)))
 
@@ -122,11 +122,11 @@ def _with_known_parents(trace: Trace) -> tuple[Trace, list[str]]:
 
 
 def _lost(trace: Trace, target: Target) -> dict[str, int]:
-    """Return what the format cannot hold of a trace, with how many requests have it; plain row numbers are nothing."""
+    """Return the columns that the format cannot hold, with how many requests have them; row numbers do not count."""
     table = trace.requests
-    found = {name: table.height - table[name].null_count() for name in table.columns if name not in target.columns}
-    if "request_id" in found and set(table["request_id"]) == set(map(str, range(table.height))):
-        del found["request_id"]
+    lost = {name: table.height - table[name].null_count() for name in table.columns if name not in target.columns}
+    if "request_id" in lost and set(table["request_id"]) == set(map(str, range(table.height))):
+        del lost["request_id"]
     if trace.prefix is not None and not target.holds_ids:
-        found[IDS] = int((trace.prefix.offsets[1:] > trace.prefix.offsets[:-1]).sum())
-    return found
+        lost[IDS] = int((trace.prefix.offsets[1:] > trace.prefix.offsets[:-1]).sum())
+    return lost

@@ -1,4 +1,4 @@
-"""A target format: what it is called, what it can hold, and how a trace becomes its text."""
+"""A target format: its name, its columns, and how a trace becomes its text."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ class Target:
     ----------
     name : the name that ``--to`` takes.
     meaning : one line for the help text.
-    suffix : ending of a file by which the format is known where no name is given; "" where none is its own.
+    suffix : ending of a file by which the format is known if no name is given; "" for none.
     columns : of the trace that it can hold.
     holds_ids : whether it can hold prefix ids.
-    write : turns a trace into the files' bytes, by what is added to the path's name: "" for the file itself.
-    check : raises UsageError where the format would say something else of this trace.
-    notes : what a user must know to read the file as it is meant.
+    write : turns a trace into the files' bytes, by the ending added to the path's name: "" for the file itself.
+    check : raises UsageError if the format would change this trace's meaning.
+    notes : facts that a user needs to read the file as it is meant.
     """
 
     name: str
@@ -48,7 +48,7 @@ def no_notes(trace: Trace) -> list[str]:
 
 
 def id_lists(trace: Trace) -> pl.Series:
-    """Return the prefix ids as a list a request; those that lie beyond the prompt are left out."""
+    """Return the prefix ids as a list a request, without ids beyond the prompt."""
     assert trace.prefix is not None
     tokens = trace.requests["input_tokens"].to_numpy()
     used = np.minimum(np.diff(trace.prefix.offsets), -(-tokens // trace.prefix.block_tokens))
@@ -71,15 +71,15 @@ def jsonl_bytes(table: pl.DataFrame) -> bytes:
 
 
 def milliseconds(seconds: pl.Series) -> pl.Series:
-    """Return milliseconds, as whole numbers where all are, which the reader's division turns into the seconds again.
+    """Return milliseconds that the reader's division turns into the seconds again, as whole numbers if all are.
 
-    Where the product does not, a whole number or a neighbour among the floating-point numbers may; a few numbers have
+    If the product does not, a whole number or a neighbour among the floating-point numbers may; a few numbers have
     none, and come back with another last bit.
     """
     product = seconds * 1000.0
-    found = product
+    whole = product
     values = product.to_numpy()
     for candidate in (np.nextafter(values, -np.inf), np.nextafter(values, np.inf), np.rint(values)):
         tried = pl.Series(seconds.name, candidate)
-        found = tried.zip_with(pl.Series(candidate / 1000) == seconds, found)
-    return found.cast(pl.Int64) if bool((found == found.floor()).all()) else found
+        whole = tried.zip_with(pl.Series(candidate / 1000) == seconds, whole)
+    return whole.cast(pl.Int64) if bool((whole == whole.floor()).all()) else whole

@@ -44,7 +44,7 @@ def _blis(trace: Trace) -> Mapping[str, bytes]:
         return table[name].fill_null(otherwise)
 
     def after(name: str) -> pl.Series:
-        """Return when a duration that began at arrival ends; 0 where it is not known."""
+        """Return when a duration that began at arrival ends; 0 if it is not known."""
         if name not in table.columns:
             return pl.Series([0]).extend_constant(0, n - 1)
         return (arrival + _microseconds(table[name])).fill_null(0)

@@ -10,7 +10,7 @@ from planner.traces import Trace
 from planner.traces.export.export_format import Target, id_lists, jsonl_bytes, milliseconds, no_notes
 
 MOONCAKE_BLOCK_TOKENS = 512
-TIMED_BLOCK_TOKENS = 16  # what `vllm bench serve --timed-trace-chunk-hash-size` starts with
+TIMED_BLOCK_TOKENS = 16  # default of `vllm bench serve --timed-trace-chunk-hash-size`
 
 REQUIRED = ("arrival_s", "input_tokens", "output_tokens")
 
@@ -20,7 +20,7 @@ def _lengths(trace: Trace) -> dict[str, pl.Series]:
 
 
 def _check_mooncake(trace: Trace) -> None:
-    """Refuse what Mooncake's fixed block of 512 tokens would turn into other prompts."""
+    """Refuse traces whose prompts Mooncake's fixed block of 512 tokens would change."""
     if trace.prefix is None:
         raise UsageError(f"{trace.source}: has no hash_ids, and mooncake needs them; write --to aiperf, where ids may "
                          f"be left out, or --to vidur")
@@ -70,9 +70,9 @@ def _ids_of_their_own(trace: Trace) -> pl.Series:
 
 def _timed_notes(trace: Trace) -> list[str]:
     size = TIMED_BLOCK_TOKENS if trace.prefix is None else trace.prefix.block_tokens
-    own = ["the trace has no hash_ids: each prompt is written with its own content"] if trace.prefix is None else []
-    return [*own, f"vllm bench serve --dataset-name timed_trace --timed-trace-chunk-hash-size {size}; it makes prompts "
-                  f"of whole ids, so they are up to {size - 1} tokens longer than recorded"]
+    lead = ["the trace has no hash_ids: each prompt is written with its own content"] if trace.prefix is None else []
+    return [*lead, f"vllm bench serve --dataset-name timed_trace --timed-trace-chunk-hash-size {size}; it makes "
+                   f"prompts of whole ids, so they are up to {size - 1} tokens longer than recorded"]
 
 
 def _check_aiperf(trace: Trace) -> None:

@@ -66,12 +66,12 @@ def fit_arrivals(arrival_s: Floats, duration_s: float, tick_s: float,
     names = list(PROCESSES) if process == "auto" and len(arrival_s) >= FEWEST_REQUESTS else [process]
     if process == "auto" and len(names) == 1:
         names = ["poisson"]
-    fitted = [found for name in names for found in _FITS[name](apart_s, duration_s)]
-    own, tolerance = _burstiness(apart_s, apart_s, duration_s), _tolerance(apart_s, duration_s)
-    candidates = [Candidate(found, _deviation(found, own, tolerance, apart_s, duration_s)) for found in fitted]
-    close = [each for each in candidates if each.deviation <= CLOSE]
-    chosen = min(close, key=lambda each: (each.process.num_numbers, each.deviation)) if close else min(
-        candidates, key=lambda each: each.deviation)
+    fitted = [law for name in names for law in _FITS[name](apart_s, duration_s)]
+    measures, tolerance = _burstiness(apart_s, apart_s, duration_s), _tolerance(apart_s, duration_s)
+    candidates = [Candidate(law, _deviation(law, measures, tolerance, apart_s, duration_s)) for law in fitted]
+    close = [candidate for candidate in candidates if candidate.deviation <= CLOSE]
+    chosen = min(close, key=lambda candidate: (candidate.process.num_numbers, candidate.deviation)) if close else min(
+        candidates, key=lambda candidate: candidate.deviation)
     return replace(chosen.process, tick_s=tick_s), candidates
 
 
@@ -79,21 +79,21 @@ def _tolerance(arrival_s: Floats, duration_s: float) -> Floats:
     """Return how far off each measure of burstiness may be, as the logarithm of a ratio."""
     steady = Process(process="poisson", rate_per_s=_rate(arrival_s, duration_s))
     drawn = [draw_arrivals(steady, duration_s, np.random.default_rng(seed)) for seed in range(NOISE_DRAWS)]
-    measures = [_burstiness(each, arrival_s, duration_s) for each in drawn if len(each) > 2]
+    measures = [_burstiness(draw, arrival_s, duration_s) for draw in drawn if len(draw) > 2]
     return np.asarray(np.hypot(TOLERANCE, np.log(measures).std(axis=0) if measures else 1.0))
 
 
-def _deviation(process: Process, own: Floats, tolerance: Floats, arrival_s: Floats, duration_s: float) -> float:
+def _deviation(process: Process, recorded: Floats, tolerance: Floats, arrival_s: Floats, duration_s: float) -> float:
     errors = []
     for seed in range(DRAWS):
         drawn = draw_arrivals(process, duration_s, np.random.default_rng(seed))
-        found = _burstiness(drawn, arrival_s, duration_s) if len(drawn) > 2 else own * 1e-3
-        errors.append(np.log(found / own) / tolerance)
+        measures = _burstiness(drawn, arrival_s, duration_s) if len(drawn) > 2 else recorded * 1e-3
+        errors.append(np.log(measures / recorded) / tolerance)
     return float(np.sqrt(np.mean(np.concatenate(errors) ** 2)))
 
 
 def _burstiness(arrival_s: Floats, recorded_s: Floats, duration_s: float) -> Floats:
-    """Return what is compared, one number each, above 0."""
+    """Return the statistics to compare, one number each, above 0."""
     windows = [window for window in WINDOWS_S if recorded_s[-1] >= FEWEST_WINDOWS * window
                and window * len(recorded_s) >= duration_s / 100]
     counts, _ = np.histogram(arrival_s, np.linspace(0.0, duration_s, PARTS + 1))
@@ -169,7 +169,7 @@ def _expected(counts: Floats, means: Floats, stay: Floats) -> tuple[Floats, Floa
 
 
 def _sweep(seen: Any, steps: Any, forward: Any, backward: Any) -> None:
-    """Fill in how likely each state is by what came up to a cell, and by what came after it."""
+    """Fill in how likely each state is by the arrivals up to a cell, and by the arrivals after it."""
     low, high = steps[1, 0], steps[0, 1]
     for k in range(len(seen)):
         low, high = low * seen[k, 0], high * seen[k, 1]

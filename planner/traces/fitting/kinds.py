@@ -30,10 +30,10 @@ class Described(NamedTuple):
 
 
 def describe_requests(trace: Trace) -> Described:
-    """Tell what every request shares with earlier ones.
+    """Describe the beginning that every request shares with earlier ones.
 
     It continues the request before it in its session, or the latest one with the same beginning where fewer than
-    POPULAR_FROM have that beginning; it begins as is popular where so many do. A beginning is as long as all its
+    POPULAR_FROM have that beginning; it begins as is popular if at least as many do. A beginning is as long as all its
     prefix ids were seen before.
     """
     n = trace.num_requests
@@ -41,9 +41,9 @@ def describe_requests(trace: Trace) -> Described:
     arrival_s, input_tokens = (table[name].to_numpy() for name in ("arrival_s", "input_tokens"))
     kinds, parents, shared = np.full(n, ALONE), np.full(n, -1), np.zeros(n, np.int64)
     if trace.prefix is not None:
-        found = sharing(trace.prefix, input_tokens)
-        shared, parents = found.shared_blocks, found.parents
-        kinds = np.where(shared == 0, ALONE, np.where(found.visits >= POPULAR_FROM, POPULAR, CONTINUES))
+        shares = sharing(trace.prefix, input_tokens)
+        shared, parents = shares.shared_blocks, shares.parents
+        kinds = np.where(shared == 0, ALONE, np.where(shares.visits >= POPULAR_FROM, POPULAR, CONTINUES))
     if "session_id" in table.columns:
         earlier = _turns_before(table)
         kinds = np.where(earlier >= 0, CONTINUES, np.where(kinds == CONTINUES, POPULAR, kinds))
@@ -69,8 +69,8 @@ def fit_kinds(described: Described, rows: Ints) -> tuple[Kind, ...]:
         mine = rows[described.kinds[rows] == code]
         if len(mine):
             values = [described.variables[variable][mine] for variable in KINDS[name]]
-            laws = {variable: fit_quantiles(each, floor=FLOORS[variable])
-                    for variable, each in zip(KINDS[name], values, strict=True)}
+            laws = {variable: fit_quantiles(sample, floor=FLOORS[variable])
+                    for variable, sample in zip(KINDS[name], values, strict=True)}
             kinds.append(Kind(kind=name, share=float(f"{len(mine) / len(rows):.6g}"), variables=laws,
                               correlation=_correlation(values)))
     return tuple(kinds)
@@ -80,10 +80,10 @@ def _correlation(values: list[Floats]) -> tuple[tuple[float, ...], ...]:
     """Return the correlation of the normal scores; equal values are ranked at random, a constant goes with nothing."""
     rng = np.random.default_rng(0)
     scores = []
-    for each in values:
-        ranks = np.empty(len(each))
-        ranks[np.lexsort((rng.random(len(each)), each))] = np.arange(len(each))
-        scores.append(norm.ppf((ranks + 0.5) / len(each)))
+    for sample in values:
+        ranks = np.empty(len(sample))
+        ranks[np.lexsort((rng.random(len(sample)), sample))] = np.arange(len(sample))
+        scores.append(norm.ppf((ranks + 0.5) / len(sample)))
     size = len(values)
     correlation = np.corrcoef(scores) if len(values[0]) > 2 else np.eye(size)
     return tuple(tuple(round(float(correlation[i, j]), 4) if i != j else 1.0 for j in range(size)) for i in range(size))

@@ -15,7 +15,7 @@ MOST_MIX_CELLS = 400
 def rate_windows(arrival_s: Floats, duration_s: float) -> Ints:
     """Return the arrivals at which the rate changes, the first and the end included.
 
-    The windows are those of the piecewise steady Poisson process with the smallest Bayesian information criterion;
+    The windows form the piecewise steady Poisson process with the smallest Bayesian information criterion;
     each costs its two numbers (Scargle et al. 2013, Astrophysical Journal 764, with that penalty). Candidates that can
     never come back are dropped (Killick et al. 2012, JASA 107), so that steady stretches stay cheap.
 
@@ -36,15 +36,15 @@ def rate_windows(arrival_s: Floats, duration_s: float) -> Ints:
 
 
 def edges_of(arrival_s: Floats, duration_s: float) -> Floats:
-    """Return what lies between arrivals, with 0 and the end: each arrival's own stretch of time [n + 1]."""
+    """Return the edges between arrivals, with 0 and the end: each arrival's own stretch of time [n + 1]."""
     return np.concatenate(([0.0], (arrival_s[1:] + arrival_s[:-1]) / 2, [duration_s]))
 
 
 def mix_windows(classes: Ints) -> Ints:
     """Return the requests at which the mix changes, the first and the end included.
 
-    Every request is of one class in each of several ways of sorting them (by prompt length, by output length, by
-    kind); a stretch is described by the shares of all classes, and costs so many numbers.
+    Every request has one class in each of several ways of sorting them (by prompt length, by output length, by
+    kind); a stretch is described by the shares of all classes, and costs one number for each.
 
     Parameters
     ----------
@@ -60,9 +60,9 @@ def mix_windows(classes: Ints) -> Ints:
     summed = np.concatenate((np.zeros((1, counts.shape[1])), np.cumsum(counts, axis=0)))
 
     def fit_of(first: Ints, last: int) -> Floats:
-        found = summed[last] - summed[first]
+        counted = summed[last] - summed[first]
         total = (cells[last] - cells[first]).astype(float)
-        return np.asarray((found * np.log(np.maximum(found, 1.0))).sum(axis=1) - ways * total * np.log(total))
+        return np.asarray((counted * np.log(np.maximum(counted, 1.0))).sum(axis=1) - ways * total * np.log(total))
 
     return cells[_divide(len(cells) - 1, fit_of, 0.5 * (int(sizes.sum()) - ways + 1) * np.log(n))]
 

@@ -1,4 +1,4 @@
-"""A trace described by a workload model: tenant by tenant its arrivals, and where its mix of requests changes."""
+"""A trace described by a workload model: tenant by tenant its arrivals, and the changes of its mix of requests."""
 
 import hashlib
 from dataclasses import replace
@@ -66,12 +66,12 @@ def fit_workload(trace: Trace, *, process: str = "auto", seed: int = 0) -> Fit:
         source=_source(trace), seed=seed,
         duration_s=duration_s, block_tokens=0 if trace.prefix is None else trace.prefix.block_tokens,
         has_sessions="session_id" in trace.requests.columns, has_tenants="tenant" in trace.requests.columns,
-        maximum_input_tokens=int(_top(trace.requests["input_tokens"])), tenants=tuple(each for each, _ in tenants))
+        maximum_input_tokens=int(_top(trace.requests["input_tokens"])), tenants=tuple(tenant for tenant, _ in tenants))
     return Fit(marked(model), candidates)
 
 
 def _source(trace: Trace) -> str:
-    """Return what the model is of, without the folder."""
+    """Return the model's source, without the folder."""
     name = Path(trace.source).name
     return f"{name} (sha256 {trace.sha256})" if trace.sha256 else name
 
@@ -86,15 +86,15 @@ def _top(tokens: pl.Series) -> Any:
 
 
 def _by_tenant(table: pl.DataFrame) -> list[tuple[str, Ints]]:
-    """Return the tenants' rows, the largest first; those that are too many or too small come together as others."""
+    """Return the tenants' rows, the largest first; further or small tenants are put together as others."""
     if "tenant" not in table.columns:
         return [("all", np.arange(table.height))]
     names = table["tenant"].fill_null("")
     sizes = names.value_counts(sort=True)
     enough = sizes.filter(pl.col("count") >= max(FEWEST_REQUESTS, 10)).head(MOST_TENANTS)["tenant"].to_list()
-    found = [(name or "(none)", names.eq(name).arg_true().cast(pl.Int64).to_numpy()) for name in enough]
+    named = [(name or "(none)", names.eq(name).arg_true().cast(pl.Int64).to_numpy()) for name in enough]
     rest = (~names.is_in(enough)).arg_true().cast(pl.Int64).to_numpy()
-    return [*found, (OTHERS, rest)] if len(rest) else found
+    return [*named, (OTHERS, rest)] if len(rest) else named
 
 
 def _fit_tenant(name: str, arrival_s: Floats, duration_s: float, tick_s: float, described: Described, rows: Ints,

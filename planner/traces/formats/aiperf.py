@@ -42,7 +42,7 @@ def _requests(line: Mapping[str, Any], folder: Path) -> Iterator[dict[str, Any]]
 
 
 def _seconds(metrics: Any, name: str) -> Any:
-    """Return a time in seconds; as it is where its unit is unknown, so that the check says so."""
+    """Return a time in seconds; unchanged if its unit is unknown, so that the check reports it."""
     value, unit = value_at(metrics, f"{name}.value"), value_at(metrics, f"{name}.unit")
     per_second = PER_SECOND.get({"sec": "s", "seconds": "s"}.get(str(unit), str(unit)))
     if per_second is None:

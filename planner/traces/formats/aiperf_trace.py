@@ -7,7 +7,7 @@ from planner.traces.turns import with_sequence
 
 def _matches(head: Head) -> bool:
     keys = set(head.columns)
-    is_timed = all(each.get("timestamp") is not None for each in head.objects)
+    is_timed = all(row.get("timestamp") is not None for row in head.objects)
     return {"input_length", "session_id"} <= keys and "chat_id" not in keys and ("delay" in keys or not is_timed)
 
 

@@ -29,7 +29,7 @@ def _event(line: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _matches(head: Head) -> bool:
-    return any(str(_event(each).get("schema", "")).startswith("dynamo.request.trace") for each in head.objects[:1])
+    return any(str(_event(row).get("schema", "")).startswith("dynamo.request.trace") for row in head.objects[:1])
 
 
 def _requests(line: Mapping[str, Any], folder: Path) -> Iterator[dict[str, Any]]:

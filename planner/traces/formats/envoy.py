@@ -4,7 +4,7 @@ import polars as pl
 
 from planner.traces.reader import ANY, Reader, Skip, has_columns
 
-_NONE = ["-", ""]  # what Envoy writes for nothing
+_NONE = ["-", ""]  # Envoy's text for nothing
 
 ENVOY = Reader(
     name="envoy-ai-gateway",

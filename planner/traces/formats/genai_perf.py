@@ -12,14 +12,14 @@ _COLUMNS = ("arrival_s", FIRST_TOKEN, ENDED, "input_tokens", "output_tokens")
 
 def _matches(head: Head) -> bool:
     experiments = head.first.get("experiments")
-    return isinstance(experiments, list) and all(isinstance(value_at(each, "requests"), list) for each in experiments)
+    return isinstance(experiments, list) and all(isinstance(value_at(one, "requests"), list) for one in experiments)
 
 
 def _requests(export: Mapping[str, Any], folder: Path) -> Iterator[dict[str, Any]]:
     experiments = export.get("experiments")
     for experiment in experiments if isinstance(experiments, list) else ():
-        found = value_at(experiment, "requests")
-        for request in found if isinstance(found, list) else ():
+        requests = value_at(experiment, "requests")
+        for request in requests if isinstance(requests, list) else ():
             yield _request(request)
 
 
@@ -34,16 +34,16 @@ def _request(request: Any) -> dict[str, Any]:
 
 
 def _usage(outputs: Any) -> Mapping[str, Any]:
-    """Return the usage that one of the response's chunks carries, the last first; empty where none does."""
+    """Return the usage that one of the response's chunks carries, the last first; empty if none does."""
     for output in reversed(outputs if isinstance(outputs, list) else []):
         text = value_at(output, "response")
         for line in reversed(text.splitlines() if isinstance(text, str) else []):
             try:
-                found = value_at(parse_json(line.removeprefix("data:")), "usage")
+                usage = value_at(parse_json(line.removeprefix("data:")), "usage")
             except ValueError:
                 continue
-            if isinstance(found, Mapping):
-                return found
+            if isinstance(usage, Mapping):
+                return usage
     return {}
 
 

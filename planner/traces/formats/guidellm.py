@@ -38,14 +38,14 @@ def _requests(report: Mapping[str, Any], folder: Path) -> Iterator[dict[str, Any
     """
     listed = report.get("benchmarks")
     benchmarks = listed if isinstance(listed, list) else []
-    if benchmarks and not any(value_at(each, f"requests.{ending}") for each in benchmarks for ending in _ENDINGS):
+    if benchmarks and not any(value_at(one, f"requests.{ending}") for one in benchmarks for ending in _ENDINGS):
         raise TraceError("is GuideLLM's summary, without requests; give it to planner validate or calibrate, or save "
                          "the requests (guidellm benchmark --sample-requests N, or leave the option out)")
     for benchmark in benchmarks:
         by_ending = value_at(benchmark, "requests")
         for ending in _ENDINGS:
-            found = value_at(by_ending, ending)
-            for row in found if isinstance(found, list) else ():
+            rows = value_at(by_ending, ending)
+            for row in rows if isinstance(rows, list) else ():
                 yield _request(row, ending)
 
 

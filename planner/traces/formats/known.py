@@ -65,7 +65,7 @@ def check_format(spec: str | None) -> None:
 
 
 def knows(head: Head, spec: str | None, *, by_names: bool = True) -> bool:
-    """Tell whether a head is of a known format, or has all that `spec` names.
+    """Tell whether a head has a known format, or has all columns that `spec` names.
 
     Parameters
     ----------
@@ -107,9 +107,9 @@ def find_reader(source: str, head: Head, spec: str | None) -> Reader:
         )
     is_guessed = reader.name.startswith(f"{COLUMNS.name},")
     reader = with_columns(reader, columns, where)
-    if (columns or where) and not is_guessed:  # whose results differ from those of the format's own columns
+    if (columns or where) and not is_guessed:  # its results differ from the results of the format's own columns
         reader = dataclasses.replace(reader, name=spec or reader.name)
-    for asked in (*columns, *(f"where {k}" for k in range(len(where)))):  # what was asked for by name must be there
+    for asked in (*columns, *(f"where {k}" for k in range(len(where)))):  # columns asked for by name must be there
         if asked in reader.columns and not head.has(reader.columns[asked]):
             raise missing_column(source, head, reader.columns[asked])
     lacks_lengths = not all(head.has(reader.columns[name]) for name in ("input_tokens", "output_tokens"))

@@ -43,11 +43,11 @@ def prefix_ids(tokens: Sequence[Any]) -> list[str]:
     >>> [each == prefix_ids([7] * 16)[0] for each in prefix_ids([7] * 20)]
     [True, False]
     """
-    digest, found = hashlib.blake2b(digest_size=8), []
+    digest, ids = hashlib.blake2b(digest_size=8), []
     for first in range(0, len(tokens), BLOCK_TOKENS):
         digest.update(repr(tokens[first : first + BLOCK_TOKENS]).encode())
-        found.append(digest.hexdigest())
-    return found
+        ids.append(digest.hexdigest())
+    return ids
 
 
 def _session(line: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -57,11 +57,11 @@ def _session(line: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for k, turn in enumerate(turns if isinstance(turns, list) else ()):
         if not isinstance(turn, Mapping):
             continue
-        own = f"{name}/{k}"
-        yield {"request_id": own, "session_id": name, "parent_id": parent, "think_time_s": think_s,
+        request_id = f"{name}/{k}"
+        yield {"request_id": request_id, "session_id": name, "parent_id": parent, "think_time_s": think_s,
                "arrival_s": _seconds(line.get("arrival_time_ns")), "input_tokens": turn.get("input_toks"),
                "output_tokens": turn.get("output_toks")}
-        parent, think_s = own, _seconds(turn.get("tool_duration_ns") or 0)
+        parent, think_s = request_id, _seconds(turn.get("tool_duration_ns") or 0)
 
 
 def _seconds(nanoseconds: Any) -> Any:

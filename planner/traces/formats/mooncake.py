@@ -15,9 +15,9 @@ COLUMNS = {
 
 
 def blocks_of(head: Head) -> int | None:
-    """Return how many ids the first row's prompt has more than 512-token blocks would need; None where it has none.
+    """Return how many ids the first row's prompt has more than 512-token blocks would need; None without ids.
 
-    The same keys are those of Qwen-Bailian, which has chat_id, and of RAGPulse, whose ids are no list.
+    Qwen-Bailian, which has chat_id, and RAGPulse, whose ids are no list, have the same keys.
     """
     tokens, ids = head.first.get("input_length"), head.first.get("hash_ids")
     if not head.has("timestamp") or "chat_id" in head.columns or not isinstance(ids, list):

@@ -5,7 +5,7 @@ import polars as pl
 from planner.schema import REQUIRED_TRACE_COLUMNS, TRACE_COLUMNS
 from planner.traces.reader import Reader, Skip, has_columns
 
-ENDINGS = ("rejected", "unfinished", "cancelled", "failed", "error")  # of requests that a replay's table has besides
+ENDINGS = ("rejected", "unfinished", "cancelled", "failed", "error")  # of the other requests in a replay's table
 COLUMNS = {column.name: column.name for column in TRACE_COLUMNS} | {"status": "status"}
 ALSO = {"ttft_s": ("ttft_ms",), "tpot_s": ("tpot_ms",), "e2e_s": ("e2e_ms", "e2el_ms")}
 UNITS = {"ttft_ms": "ms", "tpot_ms": "ms", "e2e_ms": "ms", "e2el_ms": "ms"}

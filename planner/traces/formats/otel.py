@@ -59,15 +59,15 @@ def _spans(value: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], Any]]:
 
 
 def _mappings(values: Any) -> Sequence[Mapping[str, Any]]:
-    return [each for each in values if isinstance(each, Mapping)] if isinstance(values, list) else ()
+    return [value for value in values if isinstance(value, Mapping)] if isinstance(values, list) else ()
 
 
-def _attributes(found: Any) -> dict[str, Any]:
+def _attributes(values: Any) -> dict[str, Any]:
     """Return attributes by name, from a mapping or OTLP's list of keys and typed values."""
-    if isinstance(found, Mapping):
-        return dict(found)
-    return {str(each.get("key")): next(iter(value.values()), None)
-            for each in _mappings(found) if isinstance(value := each.get("value"), Mapping)}
+    if isinstance(values, Mapping):
+        return dict(values)
+    return {str(one.get("key")): next(iter(value.values()), None)
+            for one in _mappings(values) if isinstance(value := one.get("value"), Mapping)}
 
 
 def _is_call(attributes: Mapping[str, Any]) -> bool:
@@ -91,7 +91,7 @@ def _request(span: Mapping[str, Any], attributes: Mapping[str, Any], resource: M
 
 
 def _instant(span: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
-    """Return an instant as a date's text, or as it is where it is no count of nanoseconds."""
+    """Return an instant as a date's text, or unchanged if it is no count of nanoseconds."""
     key = next((key for key in keys if span.get(key) is not None), None)
     if key is None or not key.lower().replace("_", "").endswith("unixnano"):
         return None if key is None else span[key]

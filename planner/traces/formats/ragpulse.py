@@ -12,7 +12,7 @@ from planner.traces.reader import OBJECTS, Head, Reader, value_at
 
 BLOCK_TOKENS = 16
 PARTS = ("sys_prompt", "passages_ids", "history", "web_search", "user_input")
-# Files beside the trace: a table of chunk_id and token_length, or those of the dataset itself.
+# Files beside the trace: a table of chunk_id and token_length, or the dataset's own files.
 LENGTHS = ("ragpulse_chunk_token_lengths.csv", "ragpulse_chunk_token_lengths.csv.gz")
 OWN = ("1_sys_prompt.jsonl", "2_passages.jsonl", "3_history.jsonl", "4_user_input.jsonl", "5_web_search.jsonl")
 
@@ -40,21 +40,21 @@ def _list(value: Any) -> list[Any]:
 def _blocks(chunks: list[str], lengths: Mapping[str, int]) -> list[str]:
     """Return ids of equal blocks for a prompt of chunks: each names the chunks up to the one in which it ends.
 
-    Equal ids in equal positions then mean equal chunks up to there. What follows a chunk of unknown length has none.
+    Equal ids in equal positions then mean equal chunks up to there. After a chunk of unknown length there are none.
     """
-    found: list[str] = []
+    ids: list[str] = []
     path, end = "", 0
     for chunk in chunks:
         if chunk not in lengths:
             break
         path = hashlib.blake2b(f"{path}/{chunk}".encode(), digest_size=10).hexdigest()
         end += lengths[chunk]
-        found += [f"{path}.{k}" for k in range(len(found), end // BLOCK_TOKENS)]
-    return found
+        ids += [f"{path}.{k}" for k in range(len(ids), end // BLOCK_TOKENS)]
+    return ids
 
 
 def _lengths(folder: Path) -> Mapping[str, int]:
-    """Return the length of each chunk in tokens; empty where no file beside the trace has them."""
+    """Return the length of each chunk in tokens; empty if no file beside the trace has them."""
     paths = [path for name in (*LENGTHS, *OWN) if (path := folder / name).is_file()]
     return _read(tuple((path, path.stat().st_mtime_ns) for path in paths))
 

@@ -26,7 +26,7 @@ def _requests(capture: Mapping[str, Any], folder: Path) -> Iterator[dict[str, An
 
 
 def _body(end: Any) -> Any:
-    """Return a captured body as an object; None where it is none."""
+    """Return a captured body as an object; None if it is none."""
     text, encoding = value_at(end, "data"), value_at(end, "encoding")
     if not isinstance(text, str):
         return None

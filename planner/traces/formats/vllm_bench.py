@@ -30,7 +30,7 @@ def is_sglang(head: Head) -> bool:
 
 
 def requests_of(run: Mapping[str, Any], folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield the requests of a run, those that failed included.
+    """Yield the requests of a run, failed ones included.
 
     Raises
     ------

@@ -18,7 +18,7 @@ def _matches(head: Head) -> bool:
     first = head.first
     requests = first.get("requests")
     return {"id", "block_size"} <= set(first) and isinstance(requests, list) and all(
-        isinstance(each, Mapping) and ("in" in each or "requests" in each) for each in requests[:1])
+        isinstance(row, Mapping) and ("in" in row or "requests" in row) for row in requests[:1])
 
 
 def _requests(conversation: Mapping[str, Any], folder: Path) -> Iterator[dict[str, Any]]:
@@ -29,15 +29,15 @@ def _requests(conversation: Mapping[str, Any], folder: Path) -> Iterator[dict[st
 
 def _turns(turns: Any, path: str, parent: str | None, begin_s: float, common: Mapping[str, Any]
            ) -> Iterator[dict[str, Any]]:
-    """Yield the requests of an agent in turn. What follows a sub-agent waits for its last request, too."""
+    """Yield the requests of an agent in turn. A request after a sub-agent waits for its last request, too."""
     before_end_s, joined, joined_end_s = begin_s, "", 0.0
     for k, turn in enumerate(turns if isinstance(turns, list) else ()):
         if not isinstance(turn, Mapping):
             continue
-        own = f"{path}/{k}"
+        name = f"{path}/{k}"
         at_s = total(begin_s, turn.get("t"))
         if "requests" in turn:
-            for row in _turns(turn["requests"], own, parent, _begin_of(turn, at_s, before_end_s), common):
+            for row in _turns(turn["requests"], name, parent, _begin_of(turn, at_s, before_end_s), common):
                 joined, joined_end_s = row["request_id"], _end_of(row)
                 yield row
             continue
@@ -45,13 +45,13 @@ def _turns(turns: Any, path: str, parent: str | None, begin_s: float, common: Ma
         if joined and is_number(at_s):  # recorded from the end of the request before the sub-agent
             think_s = max(at_s - max(joined_end_s, before_end_s), 0.0)
         row = {
-            **common, "request_id": own, "parent_id": PARENT_SEPARATOR.join(filter(None, (parent, joined))) or None,
+            **common, "request_id": name, "parent_id": PARENT_SEPARATOR.join(filter(None, (parent, joined))) or None,
             "arrival_s": at_s, "think_time_s": think_s, "input_tokens": turn.get("in"),
             "output_tokens": turn.get("out"), "tenant": turn.get("model"), "ttft_s": turn.get("ttft"),
             "e2e_s": turn.get("api_time"), "hash_ids": turn.get("hash_ids"),
         }
         yield row
-        parent, before_end_s, joined = own, _end_of(row), ""
+        parent, before_end_s, joined = name, _end_of(row), ""
 
 
 def _begin_of(agent: Mapping[str, Any], ended_s: Any, before_end_s: float) -> float:

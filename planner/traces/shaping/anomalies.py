@@ -11,8 +11,8 @@ from planner.traces.shaping.burstiness import gap_cv, tick_of
 
 Floats = NDArray[np.float64]
 
-CAP_AT, CAP_NEARBY = 0.995, 0.9  # of the longest: where a cap is looked for, and what it must stand out from
-CAP_FEWEST, CAP_TIMES = 5, 5.0  # requests there, and how many times those of a length nearby
+CAP_AT, CAP_NEARBY = 0.995, 0.9  # of the longest: lengths that may be a cap, and lengths to compare with
+CAP_FEWEST, CAP_TIMES = 5, 5.0  # requests there, and their multiple of a nearby length's requests
 COMMON_FROM = 0.02  # share of requests with one length
 REPEATED_FROM = 0.01  # share of requests that agree with another in arrival and lengths
 REGULAR_BELOW = 0.5  # coefficient of variation of the gaps; a Poisson process has 1
@@ -23,7 +23,7 @@ IDLE_FROM_S = 60.0
 
 
 def find_anomalies(trace: Trace) -> list[dict[str, Any]]:
-    """Return what is odd, each with `kind`, `text` for people, and its numbers."""
+    """Return the oddities, each with `kind`, `text` for people, and its numbers."""
     arrival_s = trace.requests["arrival_s"].to_numpy()
     anomalies = [*_clock(arrival_s), *_idle(arrival_s), *_loop(trace.requests, arrival_s)]
     for name, what in (("input_tokens", "prompts"), ("output_tokens", "outputs")):
@@ -82,7 +82,7 @@ def _loop(table: pl.DataFrame, arrival_s: Floats) -> list[dict[str, Any]]:
 
 
 def _follows(arrival_s: Floats, ends_s: Floats, within_s: float) -> tuple[float, float]:
-    """Return the share of arrivals just after an end, and what share would be there by chance."""
+    """Return the share of arrivals just after an end, and the share to expect by chance."""
     if not len(ends_s):
         return 0.0, 0.0
     before = np.searchsorted(ends_s, arrival_s, side="right") - 1
@@ -115,7 +115,7 @@ def _lengths(tokens: pl.Series, what: str) -> list[dict[str, Any]]:
 
 
 def _cap(tokens: pl.Series) -> tuple[int, int]:
-    """Return the length that stands out among the longest ones, and how many have it; (0, 0) where none does."""
+    """Return the length that stands out among the longest ones, and how many have it; (0, 0) without one."""
     values = tokens.to_numpy()
     top = values.max()
     lengths, counts = np.unique(values[values >= CAP_AT * top], return_counts=True)

@@ -56,18 +56,18 @@ def _counts(arrival_s: Floats, window_s: float) -> NDArray[np.int64] | None:
 
 def dispersions(arrival_s: Floats, windows_s: Sequence[float] = WINDOWS_S) -> dict[float, float]:
     """Return the index of dispersion by window [s], for the windows that the record has enough of."""
-    found = {window_s: dispersion(arrival_s, window_s) for window_s in windows_s}
-    return {window_s: value for window_s, value in found.items() if value is not None}
+    by_window = {window_s: dispersion(arrival_s, window_s) for window_s in windows_s}
+    return {window_s: value for window_s, value in by_window.items() if value is not None}
 
 
 def peaks(arrival_s: Floats, windows_s: Sequence[float] = WINDOWS_S) -> dict[float, float]:
     """Return the highest rate in windows over the mean rate, by window [s]."""
     counts = {window_s: _counts(arrival_s, window_s) for window_s in windows_s}
-    return {window_s: float(each.max() / each.mean()) for window_s, each in counts.items() if each is not None}
+    return {window_s: float(num.max() / num.mean()) for window_s, num in counts.items() if num is not None}
 
 
 def tick_of(arrival_s: Floats) -> float:
-    """Return the step of the clock that arrivals were logged by, where it is coarse against the gaps; else 0 [s].
+    """Return the step of the clock that arrivals were logged by, if it is coarse against the gaps; else 0 [s].
 
     Coarse is a clock by which a fifth of the requests or more come at the same instant as the one before, and whose
     instants lie at multiples of a step, to within 2 % of it.

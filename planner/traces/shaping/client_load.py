@@ -14,7 +14,7 @@ from planner.traces.reading import BadRows, read_trace
 from planner.traces.table import Trace, account_of
 
 NAME = "random"
-# What `vllm bench serve --dataset-name random` starts with (vllm/benchmarks/datasets, vllm/benchmarks/serve.py).
+# Defaults of `vllm bench serve --dataset-name random` (vllm/benchmarks/datasets, vllm/benchmarks/serve.py).
 DEFAULTS = {"num_prompts": 1000, "random_input_len": 1024, "random_output_len": 128, "random_range_ratio": 0.0}
 OPTIONS = (*DEFAULTS, "num_warmups", "seed")
 # Options for which the seed draws something of any trace.
@@ -45,8 +45,8 @@ def client_load(scenario: Scenario) -> Trace:
     """
     if (scenario.num_warmups or 0) < 0:
         raise UsageError(f"--num-warmups {scenario.num_warmups}; must be at least 0")
-    given = {name: getattr(scenario, name) for name in DEFAULTS}
-    chosen = {name: DEFAULTS[name] if value is None else value for name, value in given.items()}
+    options = {name: getattr(scenario, name) for name in DEFAULTS}
+    chosen = {name: DEFAULTS[name] if value is None else value for name, value in options.items()}
     return random_load(
         num_prompts=int(chosen["num_prompts"]), input_tokens=int(chosen["random_input_len"]),
         output_tokens=int(chosen["random_output_len"]), range_ratio=chosen["random_range_ratio"],
@@ -55,9 +55,9 @@ def client_load(scenario: Scenario) -> Trace:
 
 def refuse_client_options(scenario: Scenario, source: str) -> None:
     """Raise UsageError where options of the random load are given with a recorded trace."""
-    given = given_options(scenario).keys()
+    names = given_options(scenario).keys()
     for name in OPTIONS:
-        if name in given and not (name == "seed" and given & ALSO_DRAW):
+        if name in names and not (name == "seed" and names & ALSO_DRAW):
             option = f"--{name.replace('_', '-')}"
             instead = "; --limit keeps the first requests" if name == "num_prompts" else ""
             raise UsageError(f"{option} {getattr(scenario, name)}: describes the TRACE `random`, and {source} is "
@@ -90,12 +90,12 @@ def lower_range_lengths(tokens: int, range_ratio: float, num_prompts: int, rng: 
 
 
 def burst(input_tokens: Ints, output_tokens: Ints, source: str) -> Trace:
-    """Return requests that are all there at 0 s: the load of a client that only limits what is in flight.
+    """Return requests that are all there at 0 s: the load of a client that only limits the requests in flight.
 
     Parameters
     ----------
     input_tokens, output_tokens : shape [num_prompts].
-    source : what the trace is called.
+    source : name of the trace.
     """
     table = pl.DataFrame({
         "arrival_s": np.zeros(len(input_tokens)),

@@ -43,7 +43,7 @@ def at_once(trace: Trace) -> Trace:
 
 
 def load_of(turns: Trace, of: str, users: int, think_time_s: float | None) -> Trace:
-    """Return the requests of so many users.
+    """Return the requests of a number of users.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def pausing(trace: Trace, factor: float) -> Trace:
 
 
 def taking_turns(trace: Trace, users: int, pause_s: float) -> Trace:
-    """Return requests in turn as those of so many users, each of whom pauses after an answer; they begin one by one."""
+    """Return requests in turn as requests of `users` users; each pauses after an answer, and they begin one by one."""
     place = np.arange(trace.num_requests)
     table = trace.requests.drop(SINCE_START).with_columns(
         arrival_s=pl.Series(pause_s * np.minimum(place, users) / users),

@@ -29,7 +29,7 @@ def describe(trace: Trace, *, cache_tokens: float | None = None) -> dict[str, An
 
     Parameters
     ----------
-    cache_tokens : size of a cache whose hit rate is asked for besides; None for the curve alone [tokens].
+    cache_tokens : size of a cache whose hit rate is added; None for the curve alone [tokens].
 
     Returns
     -------
@@ -93,7 +93,7 @@ def _distribution(values: Any) -> dict[str, float]:
 
 
 def describe_shape(arrival_s: Floats) -> dict[str, Any]:
-    """Return the rate over time: by hour of the trace's day where it has a day or more, else in equal parts.
+    """Return the rate over time: by hour of the trace's day if it has a day or more, else in equal parts.
 
     Returns
     -------
@@ -113,16 +113,16 @@ def describe_shape(arrival_s: Floats) -> dict[str, Any]:
             "peak_over_mean": float(rates.max() / rates.mean())}
 
 
-def describe_sharing(found: Sharing, cache_tokens: float | None = None) -> dict[str, Any]:
+def describe_sharing(shares: Sharing, cache_tokens: float | None = None) -> dict[str, Any]:
     """Return hit rates of caches of several sizes, and the sizes that have a share of all hits."""
-    largest = found.cache_tokens(1.0)
-    sizes = [largest / 2**k for k in range(CACHE_SIZES - 1, -1, -1) if largest / 2**k >= found.block_tokens]
-    asked = {} if cache_tokens is None else {"cache_tokens": cache_tokens, "hit_rate": found.hit_rate(cache_tokens)}
-    return {"block_tokens": found.block_tokens, "num_blocks": found.num_blocks,
-            "requests_with_a_hit": float(np.mean(found.shared_blocks > 0)),
-            "infinite_hit_rate": found.infinite_hit_rate,
-            "working_set_tokens": {f"{share:.0%}": found.cache_tokens(share) for share in WORKING_SETS},
-            "curve": [{"cache_tokens": int(size), "hit_rate": found.hit_rate(size)} for size in sizes], **asked}
+    largest = shares.cache_tokens(1.0)
+    sizes = [largest / 2**k for k in range(CACHE_SIZES - 1, -1, -1) if largest / 2**k >= shares.block_tokens]
+    asked = {} if cache_tokens is None else {"cache_tokens": cache_tokens, "hit_rate": shares.hit_rate(cache_tokens)}
+    return {"block_tokens": shares.block_tokens, "num_blocks": shares.num_blocks,
+            "requests_with_a_hit": float(np.mean(shares.shared_blocks > 0)),
+            "infinite_hit_rate": shares.infinite_hit_rate,
+            "working_set_tokens": {f"{share:.0%}": shares.cache_tokens(share) for share in WORKING_SETS},
+            "curve": [{"cache_tokens": int(size), "hit_rate": shares.hit_rate(size)} for size in sizes], **asked}
 
 
 def _sessions(table: pl.DataFrame) -> dict[str, Any]:

@@ -25,11 +25,11 @@ _CELL = re.compile(r"^\s*([-+\d.,eE]+)\s*([A-Za-z/].*)?$")
 
 
 class Rates(NamedTuple):
-    """A table of windows' starts and rates, and what was read how.
+    """A table of windows' starts and rates, and how it was read.
 
     Parameters
     ----------
-    table : `start` [s] and `rate` [1/s], in the file's order; null where there is none.
+    table : `start` [s] and `rate` [1/s], in the file's order; null without one.
     names : of both in the file.
     notes : sentences for the user.
     """

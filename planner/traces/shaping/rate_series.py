@@ -1,4 +1,4 @@
-"""A series of request rates over time: what a trace's traffic grows and shrinks to, window by window."""
+"""A series of request rates over time: the growth and fall of a trace's traffic, window by window."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ class RateSeries:
 
     Parameters
     ----------
-    source : where it is from.
+    source : file or option with the series.
     start_s, duration_s, rate_rps : of each window, shape [num_windows] [s, s, 1/s]; the last is as long as the one
         before it if the series has no end.
     notes : how the file was read, a sentence each.

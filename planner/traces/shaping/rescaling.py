@@ -41,7 +41,7 @@ def rate_of(trace: Trace) -> float:
 
 
 def _period_s(trace: Trace) -> float:
-    """Return after how long a trace begins again where it follows itself: its span, and a mean gap [s]."""
+    """Return after how long a trace begins again if it follows itself: its span, and a mean gap [s]."""
     return float(trace.requests["arrival_s"][-1] - trace.requests["arrival_s"][0]) + 1 / rate_of(trace)
 
 
@@ -77,7 +77,7 @@ def thinned(trace: Trace, rate_per_s: float, seed: int) -> Trace:
             first, end = np.searchsorted(offsets, (from_s - late_s, until_s - late_s))
             rows = np.arange(first, end) if drawn is None else drawn[(first <= drawn) & (drawn < end)]
             parts.append((rows, offsets[rows] + late_s, np.full(len(rows), 2 * copy + (part > 0))))
-    return _arranged(trace, *(np.concatenate(each) for each in zip(*parts, strict=True)))
+    return _arranged(trace, *(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
 def busiest_part(trace: Trace, rate_per_s: float) -> tuple[float, float] | None:
@@ -117,7 +117,7 @@ def part_words(trace: Trace, rate_per_s: float, scaling: str) -> str | None:
 
 
 def _smoothed(shares: Floats, span: float) -> Floats:
-    """Return what copies that begin at any time within a span have in each bin of a cycle.
+    """Return the share of each bin of a cycle in copies that begin at any time within a span.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def _smoothed(shares: Floats, span: float) -> Floats:
 
 
 def _sums_of(shares: Floats, count: int) -> Floats:
-    """Return the sum of so many bins of a cycle from each bin on, shape [num_bins].
+    """Return the sum of `count` bins of a cycle from each bin on, shape [num_bins].
 
     >>> _sums_of(np.array([1.0, 2.0, 4.0]), 2).tolist()
     [3.0, 6.0, 5.0]
@@ -199,12 +199,12 @@ def at_rate(trace: Trace, rate_per_s: float, scaling: str, seed: int) -> Trace:
 
 
 def lasting(trace: Trace, rate_per_s: float, duration_s: float, scaling: str = "compress", seed: int = 0) -> Trace:
-    """Return the trace's traffic at a rate for so long at least, or as long as MOST_REQUESTS last."""
+    """Return the trace's traffic at a rate for at least `duration_s`, or as long as MOST_REQUESTS last."""
     return at_rate(repeated(trace, copies_lasting(trace, rate_per_s, duration_s, scaling)), rate_per_s, scaling, seed)
 
 
 def copies_lasting(trace: Trace, rate_per_s: float, duration_s: float, scaling: str) -> int:
-    """Return the copies of a trace that last so long at a rate, or as long as MOST_REQUESTS last."""
+    """Return the copies of a trace that last `duration_s` at a rate, or as long as MOST_REQUESTS last."""
     asked = min(rate_per_s * duration_s, MOST_REQUESTS)
     return max(math.ceil(asked / num_requests_at(trace, rate_per_s, scaling)), 1)
 
@@ -258,7 +258,7 @@ def _users(trace: Trace) -> Rows:
 
 
 def _drawn(users: Rows, share: float, rng: np.random.Generator) -> Rows:
-    """Return the requests of users that are drawn until they have the share; those of a smaller share are among them.
+    """Return the requests of users drawn until they have the share; a smaller share's requests are among them.
 
     Parameters
     ----------
@@ -276,7 +276,7 @@ def _arranged(trace: Trace, rows: Rows, arrivals_s: Floats, copy: Rows | None = 
 
     Parameters
     ----------
-    copy : which copy each is of, so that those of a session stay together; None to count a row's copies in time.
+    copy : number of each row's copy, so that a session's requests stay together; None to count copies in time.
     """
     if len(rows) < 2:
         raise UsageError(f"{trace.source}: at that rate {len(rows)} of its requests are left; must be 2 or more")
@@ -292,7 +292,7 @@ def _arranged(trace: Trace, rows: Rows, arrivals_s: Floats, copy: Rows | None = 
 
 
 def _suffixes(copy: Rows) -> pl.Series:
-    """Return what is added to the names of copies.
+    """Return the endings of the names of copies.
 
     >>> _suffixes(np.array([0, 1])).to_list()
     ['', '#2']
@@ -308,9 +308,9 @@ def own_sessions(table: pl.DataFrame, suffix: pl.Series) -> pl.DataFrame:
     if "parent_id" not in table.columns:
         return table
     named = named_parents(table)
-    own = named.with_columns(pl.col("parent") + suffix.gather(named["row"]))
-    own = own.filter(pl.col("parent").is_in(table["request_id"].implode()))
-    return table.with_columns(joined_parents(own, table.height))
+    kept = named.with_columns(pl.col("parent") + suffix.gather(named["row"]))
+    kept = kept.filter(pl.col("parent").is_in(table["request_id"].implode()))
+    return table.with_columns(joined_parents(kept, table.height))
 
 
 def _copy_numbers(rows: Rows) -> Rows:

@@ -49,9 +49,9 @@ def parse_fractions(text: str) -> tuple[float, float]:
     ------
     UsageError : it is not two numbers in [0, 1], the smaller one first.
     """
-    found = re.fullmatch(r"\s*([\d.]+)\s*,\s*([\d.]+)\s*", text)
+    match = re.fullmatch(r"\s*([\d.]+)\s*,\s*([\d.]+)\s*", text)
     try:
-        low, high = (float(part) for part in found.groups()) if found else (math.nan, math.nan)
+        low, high = (float(part) for part in match.groups()) if match else (math.nan, math.nan)
     except ValueError:
         low = high = math.nan
     if not 0 <= low <= high <= 1:

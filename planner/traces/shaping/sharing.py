@@ -1,4 +1,4 @@
-"""How much of the prompts was seen before: prefix hits by the size of a cache that drops what was used longest ago."""
+"""How much of the prompts was seen before: prefix hits by the size of a cache that drops the least recently used."""
 
 import functools
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ Ints = NDArray[np.int64]
 
 
 class Sharing(NamedTuple):
-    """What a trace's prompts have in common with earlier ones.
+    """The parts of a trace's prompts that earlier ones have.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class Sharing(NamedTuple):
         return float(self.hit_tokens.sum() / self.total_tokens)
 
     def hit_rate(self, cache_tokens: float) -> float:
-        """Return the share of the prompt tokens that a cache of so many tokens serves."""
+        """Return the share of the prompt tokens that a cache of `cache_tokens` tokens serves."""
         upto = int(np.searchsorted(self.needed_blocks, cache_tokens / self.block_tokens, side="right"))
         return float(self.hit_tokens[:upto].sum() / self.total_tokens)
 
@@ -61,7 +61,7 @@ def sharing(prefix: PrefixIds, input_tokens: Ints) -> Sharing:
 
     The cache is one of the least recently used blocks: a prompt is looked up from its beginning, up to the first id
     that is not there, and all its ids are used then, the last one first, as vLLM's block pool frees them; so a prefix
-    is never dropped before what follows it. The smallest cache that hits an id is then the number of different ids
+    is never dropped before its continuations. The smallest cache that hits an id is then the number of different ids
     used since its last use, itself included (Mattson et al. 1970, IBM Systems Journal 9). Requests are taken one after
     the other: blocks that running requests hold are not kept from being dropped.
 
@@ -110,9 +110,9 @@ def chains(prefix: PrefixIds, input_tokens: Ints) -> tuple[Ints, Ints]:
         rows = rows[lengths[rows] > depth]
         at = offsets[rows] + depth
         keys = values[at] + (num_ids * (nodes[at - 1] + 1) if depth else 0)
-        found, place = np.unique(keys, return_inverse=True)
+        distinct, place = np.unique(keys, return_inverse=True)
         nodes[at] = num_nodes + place
-        num_nodes += len(found)
+        num_nodes += len(distinct)
     return nodes, offsets
 
 

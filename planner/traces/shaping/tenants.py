@@ -30,12 +30,12 @@ class Quota:
     ----------
     weight : in fair shares, of the tokens that it is served.
     requests_per_second : at which its bucket of requests fills [1/s]; infinite for no limit.
-    burst_requests : what the bucket holds; None for a second's worth, one at least.
+    burst_requests : size of the bucket; None for a second's worth, one at least.
     tokens_per_minute : at which its bucket of tokens fills, prompt and output [1/min]; infinite for no limit.
-    burst_tokens : what the bucket holds; None for a minute's worth.
+    burst_tokens : size of the bucket; None for a minute's worth.
     excess : a request over the quota is turned away ("reject"), or waits at the gateway ("delay").
-    slo : the tenant's own objectives, in place of those of all requests, as `parse_objectives` reads them.
-    attainment : share of its requests that must meet them; None where no share is asked for [1].
+    slo : the tenant's own objectives, in place of the objectives of all requests, as `parse_objectives` reads them.
+    attainment : share of its requests that must meet them; None if no share is asked for [1].
 
     Raises
     ------
@@ -71,7 +71,7 @@ class Quota:
 
     @property
     def objectives(self) -> Objectives | None:
-        """The tenant's own objectives; None where those of all requests hold."""
+        """The tenant's own objectives; None if the objectives of all requests hold."""
         return given_objectives(self.slo, self.attainment)
 
 
@@ -146,14 +146,14 @@ def tenant_records(trace: Trace, tenants: Tenants | None) -> tuple[Any, NDArray[
 
 
 def tenant_names(trace: Trace) -> pl.Series:
-    """Return the tenant of each request, "" where it has none, shape [num_requests]."""
+    """Return the tenant of each request, "" without one, shape [num_requests]."""
     return trace.requests["tenant"].cast(pl.String).fill_null("")
 
 
 def own_limits_s(trace: Trace, tenants: Tenants | None) -> dict[str, NDArray[np.float64]]:
     """Return the limits that single requests have of their own, by metric, shape [num_requests] each [s].
 
-    A request's deadline limits its end-to-end latency, its tenant's objectives stand in place of those of all requests:
+    A request's deadline limits its end-to-end latency, its tenant's objectives replace the objectives of all requests:
     infinite for a metric that they do not limit, NaN where a request's tenant has none.
     """
     limits_s = {}
@@ -164,9 +164,9 @@ def own_limits_s(trace: Trace, tenants: Tenants | None) -> dict[str, NDArray[np.
     names = (tenant_names(trace) if "tenant" in trace.requests.columns
              else pl.repeat("", trace.num_requests, dtype=pl.String, eager=True))
     objectives = {name: tenants.of(name).objectives for name in names.unique()}
-    limits = {name: each.slo.limits_s for name, each in objectives.items() if each is not None}
+    limits = {name: objective.slo.limits_s for name, objective in objectives.items() if objective is not None}
     for metric in METRICS if limits else ():
-        by_name = {name: own.get(metric, math.inf) for name, own in limits.items()}
+        by_name = {name: tenants_s.get(metric, math.inf) for name, tenants_s in limits.items()}
         limits_s[metric] = names.replace_strict(by_name, default=math.nan, return_dtype=pl.Float64).to_numpy()
     return limits_s
 

@@ -1,4 +1,4 @@
-"""Reshaping a trace: which part of it is replayed, and at what rate. Compose in the order window, limit, rate."""
+"""Reshaping a trace: the part that is replayed, and its rate. Compose in the order window, limit, rate."""
 
 import dataclasses
 import math
@@ -69,7 +69,7 @@ def scale_rate(trace: Trace, factor: float) -> Trace:
 
     Raises
     ------
-    UsageError : `factor` is not finite and above 0, or stretches the trace beyond what a trace may last.
+    UsageError : `factor` is not finite and above 0, or makes the trace longer than a trace may be.
     """
     if not (math.isfinite(factor) and factor > 0):
         raise UsageError(f"rate scale = {factor}; must be finite and > 0 (1 keeps the trace's own rate)")

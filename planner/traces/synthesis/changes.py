@@ -27,7 +27,7 @@ def at_rate(model: Model, rate_per_s: float) -> Model:
 
 
 def lasting(model: Model, duration_s: float) -> Model:
-    """Return a model whose traces last so long; a series of rates and the epochs begin again where they end [s]."""
+    """Return a model whose traces last `duration_s`; a series of rates and the epochs begin again at their end [s]."""
     if not 0 < duration_s < math.inf:
         raise UsageError(f"--duration {duration_s}; must be finite and > 0 seconds")
     kept = tuple(replace(tenant, period_s=tenant.epochs_last_s(model.duration_s)) for tenant in model.tenants)
@@ -39,7 +39,7 @@ def mixed(model: Model, factors: Mapping[str, float]) -> Model:
 
     Raises
     ------
-    UnknownNameError, UsageError : a tenant is unknown, a factor is no number from 0 on, or nobody is left.
+    UnknownNameError, UsageError : a tenant is unknown, a factor is no number from 0 on, or no tenant is left.
     """
     names = [tenant.name for tenant in model.tenants]
     for name in factors:
@@ -53,7 +53,7 @@ def mixed(model: Model, factors: Mapping[str, float]) -> Model:
 
 
 def with_tenant(model: Model, name: str, other: Model, rate_per_s: float | None) -> Model:
-    """Return the traffic with that of another model besides, as a tenant of a name.
+    """Return the traffic with another model's traffic added, as a tenant of a name.
 
     Its prompts share nothing with the others'. Its own tenants come as one each, named after it.
 
@@ -83,7 +83,7 @@ def with_tenant(model: Model, name: str, other: Model, rate_per_s: float | None)
 
 
 def with_lengths(model: Model, *, input_factor: float = 1.0, output_factor: float = 1.0) -> Model:
-    """Return the traffic with prompts and outputs so many times as long, shared parts and context limit included."""
+    """Return the traffic with prompts and outputs times a factor, shared parts and context limit included."""
     for option, factor in (("--scale-input", input_factor), ("--scale-output", output_factor)):
         if not 0 < factor < math.inf:
             raise UsageError(f"{option} {factor}; must be finite and > 0")
@@ -100,7 +100,7 @@ def _with_lengths(kind: Kind, input_factor: float, output_factor: float) -> Kind
 
 
 def with_flash(model: Model, *, at_s: float, lasts_s: float, times: float) -> Model:
-    """Return the traffic with a flash crowd: rates so many times as high for a while; every tenant's, once.
+    """Return the traffic with a flash crowd: rates `times` times as high for a while; every tenant's, once.
 
     Arrivals of other processes than a series become one with the same mean rate, of Poisson gaps.
 
@@ -127,12 +127,12 @@ def _flashed(process: Process, duration_s: float, at_s: float, until_s: float, t
     cut = np.unique(np.concatenate((edges[edges < duration_s], [at_s, until_s, duration_s])))
     cut = cut[np.concatenate(([True], np.diff(cut) > FEWEST_WINDOW_S))]
     middle = (cut[1:] + cut[:-1]) / 2
-    found = np.tile(rates, rounds)[np.searchsorted(edges, middle, side="right") - 1]
-    found = found * np.where((middle > at_s) & (middle < until_s), times, 1.0)
+    high = np.tile(rates, rounds)[np.searchsorted(edges, middle, side="right") - 1]
+    high = high * np.where((middle > at_s) & (middle < until_s), times, 1.0)
     widths = np.diff(cut)
-    return replace(process, process="series", rate_per_s=float((found * widths).sum() / widths.sum()), gap_shape=1.0,
+    return replace(process, process="series", rate_per_s=float((high * widths).sum() / widths.sum()), gap_shape=1.0,
                    state_mean_s=(), state_rates_per_s=(), window_s=tuple(widths.tolist()),
-                   window_rates_per_s=tuple(found.tolist()))
+                   window_rates_per_s=tuple(high.tolist()))
 
 
 def _faster(tenant: Tenant, factor: float, option: str) -> Tenant:

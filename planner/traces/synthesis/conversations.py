@@ -16,7 +16,7 @@ Ints = NDArray[np.int64]
 
 
 def draw_spec(spec: Spec, rng: Generator) -> tuple[pl.DataFrame, PrefixIds | None]:
-    """Draw a hand-written workload's requests in order of arrival, and their prefix ids where they converse."""
+    """Draw a hand-written workload's requests in order of arrival, and their prefix ids if they converse."""
     return _independent(spec, rng) if spec.sessions is None else _conversations(spec, spec.sessions, rng)
 
 
@@ -93,7 +93,7 @@ def _before(values: Any, first: Ints) -> Any:
 
 
 def _prefixes(sessions: Sessions, num: int, rng: Generator) -> tuple[Ints, Ints, Ints, Ints]:
-    """Choose each conversation's system prompt and document (-1: none): who they are, and where each ends [tokens]."""
+    """Choose each conversation's system prompt and document (-1: none): their numbers, and the end of each [tokens]."""
     system_tokens = _draw(sessions.system_tokens, sessions.num_systems, rng)
     document_tokens = _draw(sessions.document_tokens, sessions.num_documents, rng)
     owner = _zipf(sessions.num_systems, sessions.popularity, sessions.num_documents, rng)
@@ -112,7 +112,7 @@ def _zipf(num_choices: int, exponent: float, num: int, rng: Generator) -> Ints:
 
 
 def _block_ids(input_tokens: Ints, owners: Ints, ends: Ints, block_tokens: int) -> PrefixIds:
-    """Name every block of every prompt by who owns its content: the system prompt, the document or the conversation.
+    """Name every block of every prompt by the owner of its content: system prompt, document or conversation.
 
     A block that the prompt fills only in part has content that no other prompt has at that place, so its name is the
     row's own; the next turn, which fills it, names it anew.

@@ -20,16 +20,16 @@ def fill(cls: type[_T], table: Any, where: str) -> _T:
     ------
     UnknownNameError, UsageError : a key is unknown, or one without a default is missing; or as the dataclass raises.
     """
-    given = dict(table or {}) if isinstance(table, Mapping | None) else _no_table(table, where)
+    values = dict(table or {}) if isinstance(table, Mapping | None) else _no_table(table, where)
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]
     names = [field.name for field in fields]
-    for key in given:
+    for key in values:
         if key not in names:
             raise UnknownNameError(f"key in {where}", key, names)
-    missing = [field.name for field in fields if field.default is dataclasses.MISSING and field.name not in given]
+    missing = [field.name for field in fields if field.default is dataclasses.MISSING and field.name not in values]
     if missing:
         raise UsageError(f"{where} lacks {', '.join(missing)}")
-    return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in given.items()})
+    return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
 
 
 def _no_table(table: Any, where: str) -> dict[str, Any]:

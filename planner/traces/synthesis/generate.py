@@ -15,7 +15,7 @@ from planner.traces.synthesis.tenant_draws import draw_model
 from planner.traces.synthesis.traffic_model import Model, model_of
 from planner.traces.table import Trace, account_of
 
-GENERATOR = 1  # goes into each trace's hash: raise it with every change that alters what a spec gives
+GENERATOR = 1  # goes into each trace's hash: raise it with every change that alters the trace of a spec
 
 
 def sample_names() -> list[str]:
@@ -49,7 +49,7 @@ def read_spec(path: Path) -> Spec:
 
 
 def read_workload(path: Path) -> Spec | Model:
-    """Read a workload from TOML: a fitted model where it has [[tenants]], else one written by hand.
+    """Read a workload from TOML: a fitted model if it has [[tenants]], else one written by hand.
 
     Raises
     ------
@@ -71,7 +71,7 @@ def generate(workload: Spec | Model, *, seed: int | None) -> Trace:
 
     Parameters
     ----------
-    workload : what to draw from.
+    workload : spec or model to draw from.
     seed : instead of the workload's own; None for that.
 
     Returns

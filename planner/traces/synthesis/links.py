@@ -13,12 +13,12 @@ Ints = NDArray[np.int64]
 
 ALONE, POPULAR, CONTINUES = 0, 1, 2
 NUM_TRIED = 256  # requests around the lag that are compared, before the first that will do is taken
-FAR, CONTINUED = 1 << 60, 1 << 40  # costs of no parent, and of one that somebody continued
-NUM_WAITING = 64  # drawn lags that are put off until there has been so much time
+FAR, CONTINUED = 1 << 60, 1 << 40  # costs of no parent, and of one that is continued already
+NUM_WAITING = 64  # drawn lags that are put off until enough time has passed
 
 
 class Links(NamedTuple):
-    """What linked requests are, in order of arrival.
+    """The links of requests, in order of arrival.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class Links(NamedTuple):
 def _next_draw(now_s: float, kind: int, kinds: Any, lags_s: Any, waiting: Any, marks: Any) -> int:
     """Take the first draw of a kind whose lag there has been time for; others wait.
 
-    `marks` holds how many wait, and the first draw that nobody has looked at.
+    `marks` holds the number of waiting draws, and the first draw that has not been looked at.
     """
     chosen = -1
     for k in range(min(marks[0], NUM_WAITING)):
@@ -64,9 +64,9 @@ def _next_draw(now_s: float, kind: int, kinds: Any, lags_s: Any, waiting: Any, m
 
 @jit
 def _parent(times_s: Any, at_s: float, room: Any, wanted: int, is_continued: Any, is_picky: bool, i: int) -> int:
-    """Return the request nearest to a time that has room for what is shared; -1 where there is none.
+    """Return the request nearest to a time that has room for the shared blocks; -1 without one.
 
-    A picky one takes, of NUM_TRIED requests, that which has just room and which nobody continued.
+    A picky one takes, of NUM_TRIED requests, the one with just enough room that is not continued yet.
     """
     parent, best = -1, FAR
     low: int = min(int(np.searchsorted(times_s[:i], at_s)), i - 1)
@@ -123,16 +123,16 @@ _SIGNATURE = numba.void(_F8, _I8, _I8, _I8, _F8, numba.int64, numba.int64, _I8, 
 
 def link(times_s: Floats, kinds: Ints, shared_blocks: Ints, new_tokens: Ints, lags_s: Floats, *, block_tokens: int,
          maximum_input_tokens: int) -> Links:
-    """Find what each request begins like.
+    """Find the parent of each request.
 
-    A request that continues another takes, of those that came about `lags_s` before it, the one whose whole blocks it
-    just shares, and one that nobody has continued where there is one; a popular beginning is taken from the nearest
+    A request that continues another takes, of the requests about `lags_s` before it, the one whose whole blocks it
+    just shares, if possible one that is not continued yet; a popular beginning is taken from the nearest
     that is long enough. At the beginning, lags that reach behind it are put off.
 
     Parameters
     ----------
     times_s : arrivals, sorted [num_requests].
-    kinds, shared_blocks, new_tokens, lags_s : what was drawn for each [num_requests].
+    kinds, shared_blocks, new_tokens, lags_s : the draws for each [num_requests].
     block_tokens : tokens of a prefix id; 0 where requests are linked by sessions alone [tokens].
     maximum_input_tokens : prompts are cut there [tokens].
     """

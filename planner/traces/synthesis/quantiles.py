@@ -57,7 +57,7 @@ def fit_quantiles(values: Any, *, floor: float) -> Quantiles:
     Parameters
     ----------
     values : at least one; their order does not matter.
-    floor : what is added to a value's size before its error is taken relative to it, in the values' unit.
+    floor : added to a value's size before its error is taken relative to it, in the values' unit.
 
     >>> fit_quantiles([7, 7, 7, 7], floor=1.0)
     Quantiles(at=(0.0, 1.0), values=(7.0, 7.0))
@@ -74,8 +74,8 @@ def fit_quantiles(values: Any, *, floor: float) -> Quantiles:
             heapq.heappush(pieces, _worst(points, at, *piece, floor))
     chosen = sorted(kept)
     probabilities = tuple(float(f"{at[row]:.6g}") for row in chosen)
-    found = tuple(float(f"{points[row]:.6g}") for row in chosen)
-    return Quantiles(at=probabilities, values=found) if len(chosen) > 1 else Quantiles(at=(0.0, 1.0), values=2 * found)
+    knots = tuple(float(f"{points[row]:.6g}") for row in chosen)
+    return Quantiles(at=probabilities, values=knots) if len(chosen) > 1 else Quantiles(at=(0.0, 1.0), values=2 * knots)
 
 
 def _worst(points: Floats, at: Floats, first: int, last: int, floor: float) -> tuple[float, int, int, int]:
@@ -90,7 +90,7 @@ def _worst(points: Floats, at: Floats, first: int, last: int, floor: float) -> t
 
 
 def spread_evenly(latent: Floats, rng: np.random.Generator) -> Floats:
-    """Turn draws into probabilities that fill [0, 1) evenly, in the draws' order: a draw then has the law it is of.
+    """Turn draws into probabilities that fill [0, 1) evenly, in the draws' order: a draw then follows its law exactly.
 
     Independent draws of a heavy tail miss its mean by a few per cent, and a load with it.
     """

@@ -113,7 +113,7 @@ class Sessions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """What a generated trace is drawn from.
+    """The laws of a generated trace.
 
     Parameters
     ----------
@@ -121,8 +121,8 @@ class Spec:
     meaning, imitates : one line about it, and the published statistics that its parameters were chosen to resemble.
     seed : of the PCG64 generator.
     duration_s : arrivals fall in [0, duration_s) [s].
-    arrivals : of requests, or of conversations where there are `sessions` (the rate is of requests either way).
-    input_tokens : prompts, or what the user adds in a turn where there are `sessions`.
+    arrivals : of requests, or of conversations if there are `sessions` (the rate counts requests either way).
+    input_tokens : prompts, or the user's new tokens in a turn if there are `sessions`.
     output_tokens : answers.
     maximum_input_tokens : conversations end before a prompt grows beyond this [tokens].
     sessions : None for requests that share nothing.

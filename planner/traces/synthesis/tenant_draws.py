@@ -46,7 +46,7 @@ def draw_model(model: Model, rng: Generator) -> tuple[pl.DataFrame, PrefixIds | 
         apart = np.concatenate([part.sessions for part in parts]) * len(parts) + tenant
         more["session_id"] = pl.Series(apart[order]).cast(pl.String)
     if model.has_tenants:
-        more["tenant"] = pl.Series([each.name for each in model.tenants]).gather(tenant[order])
+        more["tenant"] = pl.Series([one.name for one in model.tenants]).gather(tenant[order])
     table = request_table(joined["arrival_s"], joined["input_tokens"], joined["output_tokens"], more)
     return table, _prefix(parts, order, model.block_tokens) if model.block_tokens else None
 

@@ -16,7 +16,7 @@ from planner.traces.synthesis.quantiles import Quantiles
 
 VARIABLES = ("new_tokens", "output_tokens", "shared_blocks", "lag_s")
 KIND_KEYS = ("kind", "share", "correlation")  # beside the variables
-KINDS = {  # what a request has in common with earlier ones, and the variables that describe it
+KINDS = {  # a request's relation to earlier ones, and the variables that describe it
     "alone": ("new_tokens", "output_tokens"),
     "popular": ("new_tokens", "output_tokens", "shared_blocks", "lag_s"),
     "continues": ("new_tokens", "output_tokens", "shared_blocks", "lag_s"),
@@ -31,7 +31,7 @@ class Kind:
     ----------
     kind : a name of `KINDS`: "alone" shares nothing, "popular" begins as many others do, "continues" an earlier one.
     share : of the epoch's requests [1].
-    variables : law of each variable of the kind: `new_tokens` of the prompt beyond what it shares [tokens],
+    variables : law of each variable of the kind: `new_tokens` of the prompt beyond its shared part [tokens],
         `output_tokens` [tokens], `shared_blocks` of the prefix ids, `lag_s` since the request that it begins like [s].
     correlation : of their normal scores, a row a variable [1]: a Gaussian copula.
     """
@@ -83,7 +83,7 @@ class Tenant:
 
     Parameters
     ----------
-    name, arrivals : who it is, and how its requests arrive.
+    name, arrivals : the tenant's name, and how its requests arrive.
     epochs : of its mix, the first from 0 on.
     period_s : after which the epochs begin again; 0 for the length of a series of rates, or else the model's [s].
     """
@@ -113,7 +113,7 @@ class Model:
     ----------
     name : of the model.
     meaning : one line about it.
-    source : what it was fitted to.
+    source : the record to which it was fitted.
     seed : of the PCG64 generator.
     duration_s : how long the record was, and how long a drawn trace is; longer ones begin again [s].
     block_tokens : tokens that one prefix id stands for; 0 where sharing is unknown [tokens].
