@@ -31,7 +31,7 @@ def data_dir(name: str) -> Path:
     Raises
     ------
     CatalogError
-        Where neither exists.
+        If neither exists.
     """
     package = Path(__file__).resolve().parents[1]
     candidates = (package / "data" / name, package.parent / name)
@@ -200,9 +200,9 @@ def add_gpu(path: Path, folder: Path | None = None) -> Path:
     Raises
     ------
     CatalogError
-        Where the file is wrong; nothing is written then.
+        If the file is wrong; nothing is written then.
     OutputError
-        Where the copy cannot be written.
+        If the copy cannot be written.
     """
     gpu = _read_gpu(path)
     return _copy(path.read_bytes(), (folder or user_dir()) / "gpus" / f"{_slug(gpu.name)}.toml")
@@ -225,9 +225,9 @@ def add_model(path: Path, name: str | None = None, folder: Path | None = None) -
     Raises
     ------
     CatalogError
-        Where the file is wrong; nothing is written then.
+        If the file is wrong; nothing is written then.
     OutputError
-        Where the copy cannot be written.
+        If the copy cannot be written.
     """
     source = path / "config.json" if path.is_dir() else path
     model = _read_model(source, "")

@@ -59,7 +59,7 @@ class Checkpoint(NamedTuple):
 
 
 def checkpoint_of(key: str, known: Container[str]) -> Checkpoint | None:
-    """Return the model and the format that a checkpoint's name says; None where either is unknown.
+    """Return the model and the format that a checkpoint's name says; None if either is unknown.
 
     A copy has the name of a known model behind another owner's.
 
@@ -78,7 +78,7 @@ def checkpoint_of(key: str, known: Container[str]) -> Checkpoint | None:
     words = name.removeprefix(f"{_NVIDIA}-").split("-")  # nvidia/NVIDIA-Nemotron-…
     whole, parts = (len(words),), range(1, len(words))
     is_own = owner in _QUANTIZERS and f"{_NVIDIA}/{_NVIDIA}-{'-'.join(words)}" not in known
-    # The whole name, then the fewest words that are a model's; those first if the owner quantises by its own recipes.
+    # The whole name, then the fewest words that are a model's; reversed if the owner quantises by its own recipes.
     for cut in (*parts, *whole) if is_own else (*whole, *parts):
         base, tail = "-".join(words[:cut]), words[cut:]
         if base in known and all(word in _SAY or word in _SAY_NOTHING for word in tail):

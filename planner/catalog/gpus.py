@@ -44,16 +44,16 @@ class Gpu:
     host_bandwidth_bytes_per_s : to the host's memory, one direction [B/s].
     gpus_per_node : joined by that link [1].
     launch_speed : speed at which its usual hosts launch kernels, over that of the hosts of Hopper and B200 [1].
-    multiprocessors : of the GPU, where FlashAttention-2 runs on it; else 0 [1].
+    multiprocessors : of the GPU, if FlashAttention-2 runs on it; else 0 [1].
     shared_memory_bytes : that tiles of one multiprocessor share [B].
     sustained_clock : share of the peak's clocks that large products keep, if measured; else 0 [1].
     tdp_w, idle_w : power limit, and draw without work [W].
     hbm_energy_j_per_byte : of a byte from device memory through the chip, if measured; else 0 [J/B].
     flop_energy_j : of an operation in 16 bit, if measured; else 0 [J/FLOP].
-    host_staged : 1 if collectives go through the host, where GPUs lack peer access as hosts are installed; else 0 [1].
+    host_staged : 1 if collectives go through the host, since GPUs lack peer access as hosts are installed; else 0 [1].
     price_usd_per_hour : on-demand list price [USD/h].
     kernels_of : the GPU whose measured kernels are its own: itself, or one of the same chip.
-    collectives_of : the same for collectives: `kernels_of` where the same link joins both, else itself.
+    collectives_of : the same for collectives: `kernels_of` if the same link joins both, else itself.
     power_limit_w : a power limit that was set below `tdp_w`; 0 for none [W].
     slice_of : the GPU that it is a MIG instance of; "" for a whole GPU.
     instances : such instances in a whole GPU [1].

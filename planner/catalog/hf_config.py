@@ -27,7 +27,7 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
     Raises
     ------
     CatalogError
-        Where the architecture is unknown, or a key is missing or no positive integer.
+        If the architecture is unknown, or a key is missing or no positive integer.
 
     Notes
     -----

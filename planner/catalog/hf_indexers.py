@@ -16,7 +16,7 @@ _COMPRESS_RATES = {"compressed_sparse_attention": 4, "heavily_compressed_attenti
 def latent_indexer(keys: Keys, num_layers: int) -> tuple[int, Indexer]:
     """Return how many layers run an indexer of DeepSeek sparse attention, and its shapes; the others share a choice.
 
-    They do where `indexer_types` says "shared", or by `index_topk_freq` (GLM-5.2).
+    They do if `indexer_types` says "shared", or by `index_topk_freq` (GLM-5.2).
     """
     types, kinds = keys.config.get("indexer_types"), keys.config.get("layer_types")
     sparse = [layer for layer in range(num_layers)
@@ -35,23 +35,23 @@ def _index_shapes(keys: Keys) -> dict[str, int]:
 
 
 def block_indexer(keys: Keys, num_layers: int) -> tuple[int, BlockIndexer]:
-    """Return how many layers have an indexer that chooses blocks of keys, those listed as sparse, and its shapes.
+    """Return how many layers have an indexer that chooses blocks of keys, by the list of sparse ones, and its shapes.
 
     Transformers 5 lists them as `layer_types`, with keys of its own for the rest.
     """
     sparse, kinds = keys.config.get("sparse_attention_config"), keys.config.get("layer_types")
     if not isinstance(sparse, Mapping) and isinstance(kinds, list):
         sparse = {"sparse_attention_freq": [int(kind == "minimax_m3_sparse") for kind in kinds],
-                  **{config_key: keys.config.get(name) for config_key, name in _BLOCK_KEYS.items()}}
+                  **{key: keys.config.get(name) for key, name in _BLOCK_KEYS.items()}}
     listed = sparse.get("sparse_attention_freq") if isinstance(sparse, Mapping) else None
     if not isinstance(sparse, Mapping) or not isinstance(listed, list) or len(listed) < num_layers:
         raise CatalogError(f"{keys.where}: sparse_attention_config = {sparse!r}; must have sparse_attention_freq, a "
                            f"list of 0 and 1 for each of {num_layers} layers; copy it from the model's config.json")
-    config_key = Keys(sparse, f"{keys.where}: sparse_attention_config", {})
+    sparse_keys = Keys(sparse, f"{keys.where}: sparse_attention_config", {})
     count = sum(kind == 1 for kind in listed[:num_layers])
-    topk = config_key.integer("sparse_topk_blocks") * config_key.integer("sparse_block_size")
-    return count, BlockIndexer(num_heads=config_key.integer("sparse_num_index_heads"),
-                               head_dim=config_key.integer("sparse_index_dim"), topk=topk)
+    topk = sparse_keys.integer("sparse_topk_blocks") * sparse_keys.integer("sparse_block_size")
+    return count, BlockIndexer(num_heads=sparse_keys.integer("sparse_num_index_heads"),
+                               head_dim=sparse_keys.integer("sparse_index_dim"), topk=topk)
 
 
 def compressed_layers(keys: Keys, attention: Csa, num_layers: int) -> tuple[LayerGroup, ...]:

@@ -18,7 +18,7 @@ from planner.errors import CatalogError
 
 
 def linear_layers(keys: Keys, model_type: str, num_layers: int) -> LayerGroup | None:
-    """Return the layers with linear attention, None where a model has none.
+    """Return the layers with linear attention, None if a model has none.
 
     Their state has the type that the config asks for (`mamba_ssm_dtype`: FP32 in Qwen3.5), else the model's 16 bit, as
     in vLLM; SGLang keeps FP32 there, so for Qwen3-Next its states are twice as large.

@@ -32,7 +32,7 @@ def _num_wide_layers(keys: Keys, model_type: str, num_layers: int) -> int:
 
 
 def _dense_width(keys: Keys, model_type: str, *, is_needed: bool) -> int:
-    """Width of a dense MLP; 0 where the config names none and no layer needs it."""
+    """Width of a dense MLP; 0 if the config names none and no layer needs it."""
     key = families.DENSE_WIDTH.get(model_type, "intermediate_size")
     if model_type == "lfm2" and keys.config.get("block_auto_adjust_ff_dim") is True:
         return _adjusted(keys, keys.integer(key))
@@ -56,14 +56,14 @@ def _experts(keys: Keys, model_type: str, num_matrices: int) -> Experts:
     shared = (keys.integer("intermediate_size") if model_type in families.BESIDE_MLP
               else keys.integer("n_shared_experts", 1 if shared_width else 0) * (shared_width or width))
     count, chosen = keys.integer(count_key), keys.integer("num_experts_per_tok")
-    if zero := keys.integer("zero_expert_num", 0):  # LongCat's, which return their input, are a share of those chosen
+    if zero := keys.integer("zero_expert_num", 0):  # LongCat's, which return their input, are a part of the chosen
         chosen = max(round(chosen * count / (count + zero)), 1)
     return Experts(num_experts=count, num_experts_per_tok=chosen, width=width, shared_width=shared,
                    latent_width=keys.integer("moe_latent_size", 0), num_matrices=num_matrices)
 
 
 def _num_moe_layers(keys: Keys, model_type: str, num_layers: int) -> int:
-    """Layers with routed experts: those listed, else those at a step from the first on; 0 without experts."""
+    """Layers with routed experts: the listed ones, else all at a step from the first on; 0 without experts."""
     if model_type not in families.MOE_KEYS or keys.config.get("enable_moe_block", True) is not True:
         return 0
     if keys.config.get(families.MOE_KEYS[model_type][0]) == 0:  # Granite 4's small ones

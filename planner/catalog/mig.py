@@ -38,7 +38,7 @@ class Slice:
 
 
 def slices_of(gpu: str, table: Mapping[str, Any], path: Path) -> dict[str, Slice]:
-    """Return the MIG profiles of a GPU by name; none where the table does not have it.
+    """Return the MIG profiles of a GPU by name; none if the table does not have it.
 
     Parameters
     ----------

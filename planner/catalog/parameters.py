@@ -18,7 +18,7 @@ def attention_gemms(arch: Architecture, tensor_parallel_size: int) -> tuple[Gemm
 
 
 def mlp_gemms(arch: Architecture, tensor_parallel_size: int) -> tuple[Gemm, ...]:
-    """The dense products of MLPs on one rank over all layers: dense MLPs, then those beside routed experts."""
+    """The dense products of MLPs on one rank over all layers: dense MLPs, then the MLPs beside routed experts."""
     return tuple(gemm for group in arch.mlps for gemm in over_groups(
         [(group.count, group.mlp.projections(arch.hidden_size, tensor_parallel_size))]))
 

@@ -54,7 +54,7 @@ class Vision:
 
 
 def vision_of(config: Mapping[str, object], where: str) -> Vision | None:
-    """Return the vision encoder in the keys of a `config.json`; None where `vision_config` lacks a size of it.
+    """Return the vision encoder in the keys of a `config.json`; None if `vision_config` lacks a size of it.
 
     Some configs leave sizes to the defaults of their class in Transformers, which are not known here.
 

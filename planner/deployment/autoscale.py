@@ -290,7 +290,7 @@ def fields_read_by(autoscaler: Autoscaler) -> frozenset[str]:
 
 
 def _check_fields(where: str, metric: Metric) -> None:
-    """Raise an error where an autoscaler reads a field that its table has no key for: it would be NaN for ever."""
+    """Raise an error if an autoscaler reads a field that its table has no key for: it would be NaN for ever."""
     read = fields_read_by(metric.autoscaler)
     if read == frozenset(FleetLoad._fields):  # or it cannot be told
         return

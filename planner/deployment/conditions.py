@@ -182,7 +182,7 @@ def routes_of(accepts: Sequence[Accepts], names: Sequence[str], trace: Trace, wh
     Parameters
     ----------
     accepts, names : of the pools.
-    where : the pools are described, for the errors.
+    where : file of the pools, for the errors.
 
     Raises
     ------

@@ -161,7 +161,7 @@ def resolve_pools(scenario: Scenario, specs: Sequence[PoolSpec], trace: Trace, w
     ----------
     scenario : of all of them: its load and router.
     specs : of the pools, prefill pools before decode pools.
-    where : the pools are described, for the errors.
+    where : file of the pools, for the errors.
 
     Raises
     ------
@@ -193,7 +193,7 @@ def _with_one_context(pools: Sequence[Pool]) -> list[Pool]:
 
 
 def _check_pools(path: str, pools: Sequence[Pool], trace: Trace) -> None:
-    """Raise FleetError where a request that one pool takes could not be taken, or gone on with, by another."""
+    """Raise FleetError if a request that one pool takes could not be taken, or continued, by another."""
     first = pools[0]
     same: list[tuple[str, Callable[[Deployment], Any], str]] = [
         ("model", lambda part: part.architecture and part.architecture.profile_name, "a router serves one model"),
@@ -230,7 +230,7 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
     Parameters
     ----------
     enable_prefix_caching : whether prefixes are reused.
-    longest_request : prompt and output of the longest request, the context limit where neither option nor model
+    longest_request : prompt and output of the longest request, the context limit if neither option nor model
         gives one [tokens].
     layout : in place of the scenario's, if the caller knows it better: data-parallel attention.
     constants : in place of the engine's, or of the scenario's calibration.
@@ -349,7 +349,7 @@ def _num_gpu_blocks(scenario: Scenario, memory: MemoryPlan | None) -> int:
 
 def _settings(scenario: Scenario, architecture: Architecture | None, gpu: Gpu | None, kv_bytes: float,
               **made: Any) -> EngineSettings:
-    """Copy the scenario's options by name, and add those `made` of the model, the engine or the trace."""
+    """Copy the scenario's options by name, and add values `made` of the model, the engine or the trace."""
     options = {f.name: getattr(scenario, f.name) for f in fields(EngineSettings) if f.name in OPTION_DEFAULTS}
     tier = cpu_tier(scenario, architecture, gpu, kv_bytes, made["num_gpu_blocks"])
     num_cpu_blocks, swap_s_per_token = _swap(scenario, architecture, gpu, kv_bytes, tier)

@@ -28,7 +28,7 @@ from planner.model.precision import WEIGHT_FORMATS, attention_format, expert_for
 ACTIVATION_BYTES_PER_ELEMENT = 2  # activations are 16-bit between the kernels, for any format of the weights
 CONTEXT_BYTES = 0.5e9  # CUDA's memory on a GPU before an engine starts
 # Memory that weights, KV and the sampler leave unexplained in start-up logs of vLLM 0.18 to 0.20 on H200 and B200
-# (`benchmarks/accuracy/kv_capacity.csv`): on one GPU, and more where TP or PP > 1.
+# (`benchmarks/accuracy/kv_capacity.csv`): on one GPU, and more if TP or PP > 1.
 RUNTIME_BYTES = 0.43e9  # kernel workspaces outside PyTorch's pool
 COMMUNICATION_BYTES = 1.3e9  # buffers of NCCL and of all-reduces; SGLang's log has 1.2e9
 
@@ -193,7 +193,7 @@ def pages(arch: Architecture, engine: str, block_size: int, kv_bytes_per_element
           draft: Draft | None = None) -> tuple[int, int]:
     """Return the tokens of a KV block [tokens], and the blocks that a sequence takes for its recurrent states [1].
 
-    vLLM keeps both in one pool where a model has linear attention: a block grows until a layer's KV of it is as large
+    vLLM keeps both in one pool if a model has linear attention: a block grows until a layer's KV of it is as large
     as a layer's state, in steps of 16 tokens, and holds one of either for as many layers as have a KV cache. A sequence
     takes its states' blocks when it is admitted, and one more after each drafted token. So it does with the windows of
     compressed sparse attention (`compressed_pages`). Other engines have a pool for states, and vLLM for models without.
@@ -251,7 +251,7 @@ def layers_bytes(arch: Architecture, quantization: str | None, layout: Layout) -
     projected = sum(gemm.parameters * (linear_element if gemm.part == "linear" else attention_element)
                     for gemm in attention_gemms(arch, tensor_parallel_size) if gemm.part != "unquantized")
     attention = (projected + 2.0 * (compressor_parameters(arch) + mixing_parameters(arch))
-                 ) / arch.num_layers  # the mean, where layers differ
+                 ) / arch.num_layers  # the mean, if layers differ
     own_inputs = element * per_layer_parameters(arch) / arch.num_layers * (2 + 1 / tensor_parallel_size) / 3
     dense = _mean_dense_bytes(arch, min(num_mlps - num_moe, arch.num_dense_layers), element)
     return num_layers * (attention + own_inputs) + routed + dense / tensor_parallel_size

@@ -149,7 +149,7 @@ def _number(field: str, function: Callable[..., float], value: Any) -> float:
 
 
 def stabilized(wanted: int, count: int, now_s: float, asked: Sequence[Timed], up: Direction, down: Direction) -> int:
-    """Return the recommendation nearest to `count` of those within the windows, the one of now among them.
+    """Return the recommendation nearest to `count` among the present one and past ones within the windows.
 
     A fleet grows to the least that was asked for all the time, and shrinks to the most
     (horizontal.go, `stabilizeRecommendationWithBehaviors`).
@@ -168,7 +168,7 @@ def within_step(wanted: int, count: int, now_s: float, changes: Sequence[Timed],
 
     Parameters
     ----------
-    changes : earlier ones, positive where replicas were added.
+    changes : earlier ones, positive if replicas were added.
     """
     way = up if wanted > count else down
     if wanted == count or (way.max_step is None and way.max_step_percent is None):

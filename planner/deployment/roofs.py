@@ -29,7 +29,7 @@ def model_flops(arch: Architecture, *, prompt_tokens: Any, decodes: Any, pairs: 
 
     Parameters
     ----------
-    prompt_tokens, decodes, sampled : tokens run of prompts, of decodes, and those sampled from.
+    prompt_tokens, decodes, sampled : tokens run of prompts, tokens run of decodes, and sampled tokens.
     pairs, window_pairs : of a prompt's token and one that it attends to, without and within the window.
     context : tokens computed before, of the decodes.
     """

@@ -52,7 +52,7 @@ def _rate(scenario: Scenario, cut: Trace) -> float:
 
 
 def _check(scenario: Scenario) -> None:
-    """Raise UsageError where options of the load contradict each other or lack one that they need."""
+    """Raise UsageError if options of the load contradict each other or lack one that they need."""
     if scenario.rate_scale is not None and scenario.request_rate is not None:
         raise UsageError("--rate-scale and --request-rate exclude each other; give one of them")
     if scenario.trace_copies < 1:
@@ -97,7 +97,7 @@ def _at_its_rate(scenario: Scenario, trace: Trace) -> Trace:
 
 
 def _with_sessions(scenario: Scenario, trace: Trace) -> Trace:
-    """Return a trace whose first sessions are under way, where that is asked for; check the limit of sessions."""
+    """Return a trace with its first sessions under way, if the user asks for that; check the limit of sessions."""
     most, fractions = scenario.max_sessions, scenario.session_start_fraction
     if most is None:
         if fractions is not None:

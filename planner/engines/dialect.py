@@ -8,7 +8,7 @@ from typing import Any
 from planner.engines.flag_table import COMPILED, FlagTable, Takes, Unmodelled
 from planner.engines.values import Read, one_of, whole
 
-Write = Callable[[Any], str | tuple[str, ...] | None]  # several words where other flags follow the value
+Write = Callable[[Any], str | tuple[str, ...] | None]  # several words if other flags follow the value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,7 +87,7 @@ class Activations(NamedTuple):
 
 
 class WindowPages(NamedTuple):
-    """Blocks of a model with sliding layers, where windows of running requests come from the same pool of KV.
+    """Blocks of a model with sliding layers, if windows of running requests come from the same pool of KV.
 
     Parameters
     ----------

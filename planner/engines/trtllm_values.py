@@ -33,7 +33,7 @@ def draft_schedule(flag: str, value: Any) -> str:
 
 
 def as_draft_schedule(ranges: str) -> str | None:
-    """Return ranges of draft lengths as the engine's table; None where a later batch has drafts without an end."""
+    """Return ranges of draft lengths as the engine's table; None if a later batch has drafts without an end."""
     rows = json.loads(ranges)
     return None if rows[-1][2] else "{" + ", ".join(f"{last}: {tokens}" for _, last, tokens in rows[:-1]) + "}"
 

@@ -17,7 +17,7 @@ BY_GPU = {"max_num_seqs": "1024 (A100, and below 70 GiB: 256; no GPU: 128)",
 
 
 def sized_defaults(defaults: EngineDefaults, size: Size) -> EngineDefaults:
-    """Return the defaults of vLLM on a GPU; `SchedulerConfig` alone has those without one.
+    """Return the defaults of vLLM on a GPU; `SchedulerConfig` alone has the defaults without one.
 
     Large GPUs except the A100 have larger batches, as has `LLM(...)` (`get_batch_defaults`); engines that others
     start have `SchedulerConfig`'s. There are never more sequences than given tokens of a step. vLLM 0.20 and later use

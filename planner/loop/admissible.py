@@ -119,7 +119,7 @@ def admissible_tokens(s: State, i: int, is_shared: bool) -> tuple[int, int, int]
 def tokens_by_share(s: State, i: int, hit_blocks: int, unused_hits: int, computed: int) -> int:
     """Return how many of a waiting request's tokens SGLang takes; one that the memory has no room for shuts the queue.
 
-    Memory comes before the step's tokens. A chunk ends after a whole page; where a chunk has less and nothing else
+    Memory comes before the step's tokens. A chunk ends after a whole page; if a chunk has less and nothing else
     runs, after any token.
     """
     request, page = s.requests[i], int(s.settings.chunk_tokens)

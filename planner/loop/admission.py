@@ -66,7 +66,7 @@ def admit_head_of_line(s: State, max_new_seqs: int) -> None:
 
 @jit
 def admit_first_fit(s: State, max_new_seqs: int) -> None:
-    """Admit in order and pass over requests that do not fit: all, or those without an adapter slot or a chunk."""
+    """Admit in order and pass over requests that do not fit: all, or all without an adapter slot or a chunk."""
     admitted = 0
     i = s.engine.waiting_head
     while i != NONE and admitted < max_new_seqs and has_seat(s):
@@ -112,7 +112,7 @@ def is_still_blocked(s: State, i: int) -> bool:
 
 @jit
 def is_passed_over(s: State, i: int, n: int) -> bool:
-    """Tell whether a waiting request that gets no tokens lets those behind it in; `n` is 0, or PASSED for no chunk."""
+    """Tell whether a waiting request that gets no tokens lets later ones in; `n` is 0, or PASSED for no chunk."""
     if n == PASSED:
         pass_over(s, i)
         return True

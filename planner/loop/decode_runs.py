@@ -76,7 +76,7 @@ def is_guarded(s: State) -> bool:
 def watched_arrival_s(s: State) -> float:
     """Return the next arrival that could change the running batch: one that cannot be admitted is no event."""
     e = s.engine
-    if s.settings.scheduler_recv_interval > 1:  # `steps_to_look` ends the stretch where the engine polls
+    if s.settings.scheduler_recv_interval > 1:  # `steps_to_look` ends the stretch at the engine's poll
         return math.inf
     could_enter = (free_seats(s) > 0 or s.settings.displaces) and (e.num_waiting == 0 or s.settings.is_keyed)
     limit = min(s.settings.max_concurrency, s.settings.max_queued_requests, s.settings.max_num_queued_reqs,

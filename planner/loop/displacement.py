@@ -1,4 +1,4 @@
-"""Priority scheduling of SGLang: where seats or memory are taken, running requests of much lower priority yield.
+"""Priority scheduling of SGLang: if seats or memory are taken, running requests of much lower priority yield.
 
 Source: `PrefillAdder.preempt_to_schedule` in sglang/srt/managers/schedule_policy.py.
 """
@@ -43,7 +43,7 @@ def admit_displacing(s: State, max_new_seqs: int) -> None:
 
 @jit
 def displace(s: State, i: int, yielded: int) -> int:
-    """Let running requests yield until `i` fits; return how many did, listed in `scratch` behind those before."""
+    """Let running requests yield until `i` fits; return how many did, listed in `scratch` behind earlier ones."""
     request, ratio = s.requests[i], new_token_ratio(s)
     wanted = request.input_tokens + request.num_output_tokens + min(request.max_output_tokens, CLIP_MAX_NEW_TOKENS)
     missing = wanted - left_tokens(s, 0)

@@ -38,7 +38,7 @@ def set_drafts(s: State) -> None:
 
 @jit
 def slots_needed(s: State, request: Any, n: int) -> int:
-    """Return for how many tokens a request must have KV slots to get `n` in the step, those for later drafts included.
+    """Return for how many tokens a request must have KV slots to get `n` in the step, with slots for later drafts.
 
     A prompt's chunk takes these too (`allocate_slots` in vLLM's kv_cache_manager.py), up to max_model_len.
     """
@@ -65,7 +65,7 @@ def slots_after(s: State, computed: int, n: int) -> int:
 
 @jit
 def draw_emitted(s: State, i: int, drafted: int) -> int:
-    """Return how many tokens a decode emits: its own and those accepted of the `drafted`, up to the end of its output.
+    """Return how many tokens a decode emits: its own and the accepted ones of `drafted`, up to the end of its output.
 
     A draw that is withdrawn, since the decode yields, is not drawn again.
     """

@@ -9,7 +9,7 @@ ROWS_OF_STEP, ROUNDING_S = 64, 1e-9  # rows to look at, and how far a run of gap
 
 @jit
 def add_gap(s: State, gap_s: float, count: int) -> None:
-    """Record that `count` tokens came `gap_s` after the token before them, where the client sees each by itself."""
+    """Record that `count` tokens came `gap_s` after the token before them, if the client sees each by itself."""
     if s.settings.stream_interval == 1:
         add_gap_row(s, gap_s, count)
 

@@ -138,7 +138,7 @@ def compose(s: State, order: int, max_new_seqs: int) -> None:
 
 @jit
 def serve_and_admit(s: State, order: int, max_new_seqs: int) -> None:
-    """Fill the step in the order that the plan asks for; where decodes come first, they have their tokens."""
+    """Fill the step in the order that the plan asks for; if decodes come first, they have their tokens."""
     if s.settings.promise == PROMISE_SHARE:
         compose_by_share(s, order, max_new_seqs)
         return

@@ -53,7 +53,7 @@ def choose_victim(s: State) -> int:
 
 @jit
 def least_output(s: State) -> int:
-    """Return the running request with the fewest output tokens, of those the longest prompt, of those the newest.
+    """Return the running request with the fewest output tokens; of equals the longest prompt, then the newest.
 
     None that is known to end, unless there is no other.
     """
@@ -178,7 +178,7 @@ def revive(s: State, i: int) -> None:
 def drop_token(s: State, request: Any, before_s: float) -> None:
     """Take back a token that SGLang drops because its request is retracted while it is in flight.
 
-    Where tokens are sent in groups, the one that comes in its place counts as sent.
+    If tokens are sent in groups, the one that comes in its place counts as sent.
     """
     request.num_output_tokens -= 1
     if request.num_output_tokens == 0:

@@ -1,4 +1,4 @@
-"""The rows that the loop writes: gaps between tokens, and where asked for, steps, their schedules and preemptions."""
+"""The rows that the loop writes: gaps between tokens; if asked for, steps, their schedules and preemptions."""
 
 from typing import Any
 

@@ -132,7 +132,7 @@ def enter_decode_content(s: State, i: int) -> None:
 
 @jit
 def serve_in_order(s: State, kinds: int) -> None:
-    """Serve running requests one by one; those at the end may go short, or yield."""
+    """Serve running requests one by one; the last may go short, or yield."""
     if kinds & DECODES:
         mark_decodes(s)
     i = s.engine.running_head
@@ -152,7 +152,7 @@ def serve_in_order(s: State, kinds: int) -> None:
             if not make_room(s, i, n):
                 following = s.engine.next_in_order
             else:
-                following = request.next  # those behind may have yielded
+                following = request.next  # later ones may have yielded
                 if state == DECODE:
                     grant_decode(s, i, n)
                 elif state == COMPLETED:

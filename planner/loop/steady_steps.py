@@ -19,7 +19,7 @@ class Run(NamedTuple):
     end_s: float
     last_s: float  # its duration
     block_s: float  # blocks in use, integrated over time
-    is_over: bool  # else it stands where blocks have to be followed
+    is_over: bool  # else it stops, because blocks must be followed
 
 
 @jit

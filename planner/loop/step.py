@@ -118,7 +118,7 @@ def tally_step(s: State, shared: int) -> None:
 
 @jit
 def emit_decodes(s: State, start_s: float, duration_s: float) -> None:
-    """Let every decode of the step emit a token; those left out fall one step behind."""
+    """Let every decode of the step emit a token; decodes left out fall one step behind."""
     engine = s.engine
     emitting = engine.step_decodes - engine.step_dropped
     if emitting == 0:

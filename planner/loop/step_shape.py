@@ -79,7 +79,7 @@ def has_place(s: State) -> bool:
 def chunk_tokens(s: State, wanted: int, left: int, is_alone: bool) -> int:
     """Return how many of the `wanted` prompt tokens a step takes that has room for `left`.
 
-    TensorRT-LLM and SGLang cut after whole blocks; where that leaves a step with nothing to do, after any token.
+    TensorRT-LLM and SGLang cut after whole blocks; if that leaves a step with nothing to do, after any token.
     """
     if wanted <= left:
         return wanted

@@ -163,7 +163,7 @@ def composition_s(
     """
     if t.is_linear:
         line = t.base_s + t.per_token_s * float(run)
-        if context == 0:  # keep the sum's rounding where the schedule's recordings have it
+        if context == 0:  # keep the sum's rounding if the schedule's recordings have it
             return float(line)
         return float(line + t.per_context_token_s * context)
     return float(
@@ -209,7 +209,7 @@ def is_graph(t: Any, prompts: int, total: int, decodes: int) -> bool:
 def hidden_s(t: Any, prompts: int, looked_at: int, as_graph: bool) -> float:
     """Return the host's work that the GPU's may hide, so that a step takes no less [s].
 
-    Kernels launched one by one, where the step is no CUDA graph, always; the rest with asynchronous scheduling.
+    If the step is no CUDA graph, launching kernels one by one, always; the rest with asynchronous scheduling.
 
     Parameters
     ----------

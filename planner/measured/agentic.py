@@ -30,7 +30,7 @@ NAMES = ("run", "user", "session_id", "success")  # the other columns are number
 COUNTS = ("turn", "input_tokens", "output_tokens", "known_blocks_64", "new_blocks_64")  # and these are whole
 SAMPLES = ("run", "time_s", "kv_cache_usage_pct", "num_requests_running", "prefix_cache_hits", "prompt_tokens_total")
 WARM = "median_warm_ttft_ms"  # of turns whose session had a turn before
-OF_SERVER = "prefix_cache_hit_rate"  # measured where the server's samples are
+OF_SERVER = "prefix_cache_hit_rate"  # measured if there are samples of the server
 STATISTICS = ("mean_ttft_ms", "median_ttft_ms", "mean_tpot_ms", "median_tpot_ms", "mean_e2el_ms", "median_e2el_ms")
 
 

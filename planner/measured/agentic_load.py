@@ -39,7 +39,7 @@ class Counting:
 
 # kv-cache-tester's trace_replay_tester.py (github.com/callanjfox/kv-cache-tester, docs/trace_replay_tester.md): it
 # counts with Qwen2.5-Coder's tokeniser, writes down the trace's `input_tokens`, and keeps each answer in the
-# conversation, so that a prompt holds the prompt before it, the answer without its reasoning, and new text where the
+# conversation, so that a prompt holds the prompt before it, the answer without its reasoning, and new text if the
 # answer is shorter than the trace's step. By the counters of DeepSeek-R1's servers with one and two users a first
 # prompt has 1.05 tokens for each that is counted, and later turns add 0.70 to 0.79. Its text is code: the `tokenizers`
 # library (0.23, Qwen's vocabulary of 151,643 entries) takes 0.79 to 0.89 µs a token of Python code and English, and
@@ -90,7 +90,7 @@ def load_of(run: str, requests: pl.DataFrame, counting: Counting, until_s: float
     """Return the requests of a run's users, with the times that they measured.
 
     A turn waits for the turn before it of the same user and session that was answered, and pauses as long as it did.
-    Requests without an answer and those sent after `until_s` are left out; those answered after it keep no times.
+    Requests without an answer, or sent after `until_s`, are left out; requests answered after it keep no times.
     """
     if not requests.height:
         raise TraceError("the file of requests has no request of this run; no load can be replayed")

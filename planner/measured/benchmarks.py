@@ -190,7 +190,7 @@ def _optional(where: str, run: Mapping[str, Any], key: str, most: float = math.i
 
 
 def read_objects(path: Path) -> list[Mapping[str, Any]]:
-    """Read a JSON document or JSON lines as a list of objects; empty where the text is neither.
+    """Read a JSON document or JSON lines as a list of objects; empty if the text is neither.
 
     Raises
     ------

@@ -63,7 +63,7 @@ def far_off(log_errors: Mapping[str, Floats], ids: Sequence[str]) -> list[str]:
 
 
 def _by_group(metric: str, errors: Floats, groups: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return the group of the largest median error, where that is questioned."""
+    """Return the group of the largest median error, if that error is questioned."""
     kinds = dict.fromkeys((name, value) for row in groups for name, value in row.items())
     parts = [(f" with {name} {value}", errors[[row.get(name) == value for row in groups]]) for name, value in kinds]
     large = [(part, name) for name, part in parts if np.isfinite(part).sum() >= FEWEST]

@@ -110,7 +110,7 @@ def checkpoint_of(model: str, precision: str) -> str:
 
 
 def kv_type_of(gpu: Gpu) -> str:
-    """Return the KV cache's type where a recipe says "auto"."""
+    """Return the KV cache's type if a recipe says "auto"."""
     return "bf16" if gpu.vendor == "AMD" else "auto"  # AMD's 4-bit checkpoints are its own; their KV type is not known
 
 

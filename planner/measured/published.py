@@ -19,7 +19,7 @@ class Published:
     ----------
     section, name : its place, and the measured quantity.
     value : an error, or a share of verdicts that are right; None if it could not be measured [1].
-    limit : the target; met where value <= limit, or >= where `at_least`; None for no target [1].
+    limit : the target; met if value <= limit, or >= if `at_least`; None for no target [1].
     peers : values of other tools, as text.
     """
 

@@ -47,7 +47,7 @@ OPTIONS = tuple(name for name in KINDS
 KNOWN = (*sum(NAMES.values(), ()), *ALSO_READ, *RECORDED_ONLY, *LOAD, *LAYOUT, *OPTIONS, "measured_ttft_ms",
          "measured_tpot_ms")
 
-# The largest value of each number. All are above 0, except the counts of ranks, where 0 is none.
+# The largest value of each number. All are above 0, except the counts of ranks, for which 0 is none.
 MOST = {MEASURED: 1e12, "isl": MAX_TOKENS, "osl": MAX_TOKENS, "concurrency": 1e6, "tp": 1e4,
         "pp": 1e4, "dp": 1e4, "ep": 1e4, "moe_tp": 1e4, "n_gpus": 1e6}
 RANKS = ("tp", "pp", "dp", "ep", "moe_tp")
@@ -75,7 +75,7 @@ def is_apart(columns: Sequence[str]) -> bool:
 
 
 def check_columns(path: Path, columns: Sequence[str]) -> None:
-    """Raise a TraceError where a table lacks a column, or has one that nothing reads."""
+    """Raise a TraceError if a table lacks a column, or has one that nothing reads."""
     apart = is_apart(columns)
     needed = [name for name in REQUIRED if (name != "concurrency" or "request_rate" not in columns)
               and (name != "tp" or not apart)]
@@ -98,7 +98,7 @@ def check_columns(path: Path, columns: Sequence[str]) -> None:
 
 
 def check_numbers(path: Path, table: pl.DataFrame) -> None:
-    """Raise a TraceError where a number of the table is none, or out of range; an empty cell was not measured."""
+    """Raise a TraceError if a number of the table is none, or out of range; an empty cell was not measured."""
     for column in table.columns:
         name = next((name for name, names in NAMES.items() if column in names), column)
         name = MEASURED if is_measured(column) else name

@@ -15,7 +15,7 @@ from planner.traces.shaping.client_load import at_client_rate, lower_range_load,
 
 UNKNOWN = "unknown"  # the client of a row that names none
 CLIENTS = ("vllm", "sglang", "inferencex", "internal")
-PROMPTS_PER_CONCURRENCY = 10  # where a row does not say how many prompts were sent
+PROMPTS_PER_CONCURRENCY = 10  # if a row does not say how many prompts were sent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,7 @@ def _precision_of(gemm_mode: str) -> str:
 
 
 def quantization_of(model: str, precision: str) -> str | None:
-    """Return the weight format that a precision means; None where the checkpoint has it already."""
+    """Return the weight format that a precision means; None if the checkpoint has it already."""
     arch = load_model(model)
     format_ = arch.quantization or arch.expert_quantization  # Kimi's have their experts alone in 4 bit
     same = {"fp8": ("fp8", "fp8_block"), "fp4": ("nvfp4", "mxfp4", "fp4"), "int4": ("int4", "int4-g32", "awq", "gptq"),
@@ -108,7 +108,7 @@ def quantization_of(model: str, precision: str) -> str | None:
 
 
 def check_drafts(row: Row) -> None:
-    """Raise a UsageError where drafts are checked and nothing says how many."""
+    """Raise a UsageError if drafts are checked and nothing says how many."""
     if row.drafts and "num_speculative_tokens" not in row.options:
         raise UsageError("spec_decoding: nothing says how many tokens are drafted; add the columns "
                          "num_speculative_tokens and speculative_method")

@@ -45,7 +45,7 @@ class Measurement:
     tokens_per_counted : the engine's tokens of a prompt for each that the client counted; the load has them [1].
     reading : time that the API server takes to read a token, against the random text of the engines' fits [1].
     num_opening : requests that do not count: an opening burst that the measurement does not show [1].
-    pools : that prefill and that decode, where these are apart; the load is that of all then, and layout None.
+    pools : prefill pools and decode pools, if these are apart; the load is then the load of all, and layout None.
     status : "ok", or why the row cannot be predicted.
     notes : sentences on how the run was read.
     """

@@ -63,7 +63,7 @@ def read_runs(path: Path, scenario: Scenario, *, client: str | None, free: Seque
 
 
 def _reported(path: Path, scenario: Scenario, client: str | None) -> list[Measurement] | None:
-    """Return the runs of a benchmark's result or report; None where the file is neither."""
+    """Return the runs of a benchmark's result or report; None if the file is neither."""
     is_yaml = path.suffix in (".yaml", ".yml")
     objects = (yaml_documents(path) if is_yaml else read_objects(path) if path.suffix in (".json", ".jsonl")
                else printed_results(path))

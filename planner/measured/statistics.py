@@ -37,9 +37,9 @@ def statistics(names: Iterable[str], times_s: Mapping[str, Floats], makespan_s: 
 
     Parameters
     ----------
-    names : for example "ttft_ms", "median_tpot_ms", "p99_e2el_ms", "makespan_s"; others, and those without any value,
+    names : for example "ttft_ms", "median_tpot_ms", "p99_e2el_ms", "makespan_s"; others, and names without a value,
         are left out.
-    times_s : TTFT, TPOT and E2EL of the requests by "ttft", "tpot", "e2el"; NaN where a request has none [s].
+    times_s : TTFT, TPOT and E2EL of the requests by "ttft", "tpot", "e2el"; NaN if a request has none [s].
 
     >>> statistics(["mean_ttft_ms", "p50_ttft_ms"], {"ttft": np.array([0.1, 0.2, 0.6])}, 1.0)
     {'mean_ttft_ms': 300.0, 'p50_ttft_ms': 200.0}
@@ -74,5 +74,5 @@ def measured_of(load: Trace, names: Iterable[str]) -> dict[str, float]:
 
 
 def floats_of(column: pl.Series) -> Floats:
-    """Return a column of numbers; NaN where a row has none."""
+    """Return a column of numbers; NaN if a row has none."""
     return column.cast(pl.Float64).fill_null(math.nan).to_numpy()

@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 # Columns that a step's time depends on; `planner replay --steps` writes them.
 SHAPE = ("num_prompts", "num_prompt_tokens", "prompt_context_tokens", "prompt_pairs", "window_pairs", "num_decodes",
          "decode_context_tokens", "num_sampled", "num_swapped_tokens")
-DRAFTED = "num_drafted_tokens"  # as many as the scenario drafts for each decode where the log does not tell
+DRAFTED = "num_drafted_tokens"  # as many as the scenario drafts for each decode if the log does not tell
 OPTIONAL = ("num_accepted_tokens", DRAFTED, "num_dropped", "num_adapters", "adapter_load_s", "longest_context_tokens")
 METRIC = "duration_ms"
 
@@ -151,7 +151,7 @@ def _of_server(path: Path, log: ServerLog, scenario: Scenario) -> StepLog:
 
 
 def _check_drafts(path: Path, log: ServerLog, scenario: Scenario) -> None:
-    """Raise a UsageError where the log has drafts and the scenario none, or the other way round."""
+    """Raise a UsageError if the log has drafts and the scenario none, or the other way round."""
     accepted = [mean for window in log.windows if (mean := window.tokens_per_decode) is not None]
     if accepted and not scenario.num_speculative_tokens:
         raise UsageError(f"{path}: its decodes emit up to {max(accepted):g} tokens a step, with draft tokens; give "

@@ -149,7 +149,7 @@ def _predicted(measurement: Measurement, deployment: Deployment, replayed: Repla
 
 def _throughput(measurement: Measurement, names: Sequence[str], inputs: float, outputs: float, makespan_s: float,
                 gpus: tuple[int, int]) -> dict[str, float]:
-    """Return the tokens per second and GPU that the client counts, of those statistics that are asked for."""
+    """Return the tokens per second and GPU that the client counts, by the requested statistics."""
     if not min(gpus) or not makespan_s > 0:
         return {}
     tokens = (outputs, outputs + inputs / measurement.tokens_per_counted)

@@ -70,8 +70,8 @@ def overlap_of(scenario: Scenario, layout: Layout, tokens_per_decode: int) -> Ba
 def _split(scenario: Scenario, exchange: str, tokens_per_decode: int) -> BatchOverlap:
     """Return which steps are split, by their tokens alone.
 
-    Where steps of decodes and steps with prompts both are, a step counts as one of decodes: the ranks decide together,
-    and most have decodes alone.
+    If ranks have steps of decodes and steps with prompts, a step counts as one of decodes: the ranks decide
+    together, and most have decodes alone.
     """
     decodes_from = scenario.dbo_decode_token_threshold
     decodes_from = max(DECODES_FROM[scenario.engine] if decodes_from is None else decodes_from, 2)

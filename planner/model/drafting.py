@@ -63,7 +63,7 @@ class Draft:
 
     @property
     def num_lookahead_tokens(self) -> int:
-        """KV slots that vLLM's scheduler keeps for the next drafts: k where the draft has KV, else 0 [tokens].
+        """KV slots that vLLM's scheduler keeps for the next drafts: k if the draft has KV, else 0 [tokens].
 
         DFlash's block has the last token too, as a query.
         """

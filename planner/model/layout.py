@@ -19,7 +19,7 @@ class Layout:
     pipeline_parallel_size : stages that share the layers [1].
     data_parallel_size : attention ranks that step together and share one set of experts (data-parallel attention);
         each has its own sequences and KV cache [1].
-    expert_parallel_size : GPUs that the routed experts of a layer are spread over, whole; 1 where every GPU holds a
+    expert_parallel_size : GPUs that the routed experts of a layer are spread over, whole; 1 if every GPU holds a
         slice of each [1].
     enable_eplb : whether experts are placed by their load (EPLB).
     num_redundant_experts : with EPLB, copies of a layer's experts, over all GPUs [1].
@@ -122,7 +122,7 @@ class Layout:
         return self.tensor_parallel_size * self.prefill_context_parallel_size * self.pipeline_parallel_size
 
     def check_nodes(self, gpus_per_node: int) -> None:
-        """Raise UsageError where a group would share a node with part of another.
+        """Raise UsageError if a group would share a node with part of another.
 
         GPUs are numbered by tensor rank, then by data-parallel rank, then by stage, and nodes are filled in this order.
         """

@@ -12,7 +12,7 @@ class NodeLink:
 
     Parameters
     ----------
-    bandwidth_bytes_per_s : of one GPU's share of its node's network, one direction: 50e9 where each has 400 Gb/s [B/s].
+    bandwidth_bytes_per_s : of one GPU's share of its node's network, one direction: 50e9 if each has 400 Gb/s [B/s].
     latency_s : of one step from node to node [s].
 
     Raises

@@ -29,7 +29,7 @@ class WeightFormat:
     bytes_per_element : scales and zeros included [B].
     gemm, moe : kernels of `KERNELS` for dense and for grouped products, the preferred one first.
     widened_bytes : traffic of a kernel before each dense product that writes the weights in 16 bit, and of the product
-        that reads them: 4 a weight; 0 where the product itself reads them as they are stored [B].
+        that reads them: 4 a weight; 0 if the product itself reads them as they are stored [B].
     """
 
     bytes_per_element: float
@@ -161,7 +161,7 @@ KV_TYPES = (*KV_BYTES_PER_ELEMENT, *PACKED_KV, PACKED_LATENT)
 def weight_format(arch: Architecture, quantization: str | None) -> str:
     """Return the format of the weights: the one asked for, else the checkpoint's own.
 
-    The format of its routed experts, where that is another, names the checkpoint as it is, as in engines' commands.
+    The format of its routed experts, if that is another, names the checkpoint as it is, as in engines' commands.
 
     Raises
     ------
@@ -174,7 +174,7 @@ def weight_format(arch: Architecture, quantization: str | None) -> str:
 
 
 def attention_format(arch: Architecture, quantization: str | None) -> str:
-    """Return the format of the attention's projections: the weights', but where the checkpoint has another for them."""
+    """Return the format of the attention's projections: the weights', unless the checkpoint has another for them."""
     chosen = weight_format(arch, quantization)
     return arch.attention_quantization or chosen if is_native(arch, chosen) else chosen
 
@@ -195,7 +195,7 @@ def is_native(arch: Architecture, format_name: str) -> bool:
 
 
 def expert_format(arch: Architecture, quantization: str | None) -> str:
-    """Return the format of the routed experts: the weights', but where the checkpoint has another for them."""
+    """Return the format of the routed experts: the weights', unless the checkpoint has another for them."""
     if _is_own(arch, quantization) and arch.expert_quantization is not None:
         return arch.expert_quantization
     return weight_format(arch, quantization)
@@ -213,7 +213,7 @@ def peak_flops_per_s(gpu: Gpu, format_name: str, of_experts: str | None = None) 
 
 
 def usable_kernels(choices: tuple[str, ...], gpu: Gpu) -> tuple[str, ...]:
-    """Return those kernels whose precision the GPU multiplies in, in the order of preference.
+    """Return the kernels whose precision the GPU multiplies in, in the order of preference.
 
     Raises
     ------

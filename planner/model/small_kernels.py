@@ -45,11 +45,11 @@ def small_kernels(arch: Architecture, engine: str, ranks: int, *, fuses_shared: 
     A norm adds its input to the residual and writes both back. The rotary embedding turns queries and keys in place,
     under TensorRT-LLM without a launch, in the attention kernel (`rope_fusion` of its Attention); linear attention is
     charged a launch instead. The activation reads gate and up and writes their product, but is among routed experts
-    where these are a layer's MLP alone. A norm of query and key over all heads is two kernels, one before the ranks add
+    if these are a layer's MLP alone. A norm of query and key over all heads is two kernels, one before the ranks add
     up and one after (`MiniMaxText01RMSNormTP` in vLLM). Residual streams are FP32: they are read to make a half's
     normalised input of them, and, as far as a product in 16 bit leaves it out, to weigh them (`mhc_pre`); and read and
-    written with its output (`mhc_post`). A compressor keeps its rows and makes entries of them. Where attention over
-    earlier hidden states stands for the residual, each half reads those kept so far and its own (AttnRes).
+    written with its output (`mhc_post`). A compressor keeps its rows and makes entries of them. If attention over
+    earlier hidden states stands for the residual, each half reads the states kept before and its own (AttnRes).
 
     >>> from planner.catalog.catalog_files import load_model
     >>> [kernel[:3] for kernel in small_kernels(load_model("llama-3.1-8b"), "vllm", 1) if kernel.num]

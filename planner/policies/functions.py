@@ -56,7 +56,7 @@ def failing_place(function: Callable[..., Any], error: BaseException) -> str:
 
 
 def failing_line(path: str, error: BaseException) -> int | None:
-    """Return the line of a file at which its code failed, None where the error does not tell.
+    """Return the line of a file at which its code failed, None if the error does not tell.
 
     Parameters
     ----------

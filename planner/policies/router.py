@@ -40,7 +40,7 @@ class ReplicaLoad(NamedTuple):
     free_adapters: int
 
 
-# Fields of `ReplicaLoad` that are looked up when a request is placed, where the score reads one of them.
+# Fields of `ReplicaLoad` that are looked up when a request is placed, if the score reads one of them.
 OF_ENGINES = frozenset({"num_running", "num_waiting", "kv_cache_usage", "num_unreported"})
 OF_CACHES = frozenset({"cached_tokens"})
 OF_ADAPTERS = frozenset({"has_adapter", "adapter_requests", "free_adapters"})

@@ -106,7 +106,7 @@ def _think_s(trace: Trace) -> NDArray[np.float64]:
 
 
 def _check_order(trace: Trace, waits: Dependencies) -> None:
-    """Raise TraceError where requests wait for each other in a circle: some can never be sent."""
+    """Raise TraceError if requests wait for each other in a circle: some can never be sent."""
     left = waits.num_parents.copy()
     free = np.flatnonzero(left == 0)
     while len(free):

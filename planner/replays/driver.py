@@ -34,7 +34,7 @@ class ReplayRecords:
     """The loop's raw outcome: one record per request and one for the engine, and the rows that were asked for."""
 
     requests: Requests  # rows aligned with the trace
-    phases: Any  # st.PHASES, the same where steps are recorded
+    phases: Any  # st.PHASES, the same if steps are recorded
     engine: Any  # st.ENGINE
     settings: Any  # st.SETTINGS
     links: Any  # entries.LINK, to the tiers
@@ -164,7 +164,7 @@ def compiled_plan(policy: Policy) -> Any:
 def failed_plan(policy: Policy, state: st.State) -> PolicyError | None:
     """Return the error of a plan that failed, by asking it again uncompiled: the state is as it was.
 
-    None where the plan does not fail then: the loop is at fault.
+    None if the plan does not fail then: the loop is at fault.
     """
     try:
         policy.plan_step(StepState(*(np.asarray(value).item() for value in uncompiled(step_state)(state))))

@@ -25,7 +25,7 @@ class Gaps:
 
     Parameters
     ----------
-    values_s : distinct or repeated gaps, in no order, shape [n]; the mean of a bin where `is_exact` is False.
+    values_s : distinct or repeated gaps, in no order, shape [n]; the mean of a bin if `is_exact` is False.
     counts : how many tokens came after each, shape [n].
     is_exact : whether every gap was kept as it was.
     """

@@ -238,7 +238,7 @@ def _largest(trace: Trace, policy: Policy, settings: EngineSettings, record: Any
 
 
 def _row_buffers(recording: Recording, rows: int, most: int) -> dict[str, Any]:
-    """Return the buffers of rows; of gaps there are more, where tokens are taken back."""
+    """Return the buffers of rows; there are more rows of gaps if tokens are taken back."""
     return {
         "gaps": st.records(rows + most, GAP_ROW),
         "steps": st.records(_ROWS if recording.steps else 1, STEP_ROW),
@@ -263,7 +263,7 @@ def _prefix_memory(trace: Trace, record: Any, adapters: Any, tokens: NDArray[np.
 
 def _block_table(trace: Trace, record: Any, adapters: Any, tokens: NDArray[np.int64],
                  numbered_blocks: NDArray[np.int64] | None) -> tuple[Any, Any, Any, Any]:
-    """Lay out KV blocks, contents and block tables where prefix caching follows them one by one."""
+    """Lay out KV blocks, contents and block tables if prefix caching follows them one by one."""
     if not record.enable_prefix_caching:
         return st.records(1, st.PREFIX), st.records(1, BLOCK), st.records(1, ENTRY), st.records(1, SLOT)
     n, size = trace.num_requests, int(record.block_size)

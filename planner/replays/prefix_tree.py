@@ -21,7 +21,7 @@ def caches_in_tree(trace: Trace, policy: Policy, settings: EngineSettings) -> bo
 
 
 def tree_memory(trace: Trace, record: Any, adapters: NDArray[np.int64]) -> tuple[Any, Any, NDArray[np.int64], int]:
-    """Return the tree's nodes, where each request stands, the stem of each, and how many stems there are."""
+    """Return the tree's nodes, the place of each request, the stem of each, and how many stems there are."""
     if not record.caches_in_tree:
         return st.records(1, NODE), st.records(1, STAND), np.empty(0, np.int64), 0
     nodes = st.records(int(record.num_gpu_blocks) + 2, NODE)

@@ -72,7 +72,7 @@ def no_requests(count: int) -> Requests:
 
 
 class RequestMemory:
-    """The loop's records of the requests of a trace, of which those alone take memory that are under way.
+    """The loop's records of the requests of a trace; only requests under way take memory.
 
     Record i is request i all the time. Chunks of them are laid out before the loop reaches their first; once all of a
     chunk have left, their outcome goes into columns and the chunk's memory back to the operating system, if that can
@@ -174,7 +174,7 @@ class RequestMemory:
 
 
 def _reserve(count: int) -> tuple[mmap.mmap | None, Any]:
-    """Return records that take no memory before they are used, and their pages where these can be given back."""
+    """Return records that take no memory before they are used, and their pages if these can be given back."""
     if count <= CHUNK or not hasattr(mmap, "MADV_DONTNEED"):
         return None, st.records(count, st.REQUEST)
     pages = mmap.mmap(-1, count * st.REQUEST.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -188,7 +188,7 @@ class Limits:
     Parameters
     ----------
     max_model_len : the longest context [tokens].
-    pool_tokens, page_tokens : of the KV cache, where these limit requests too, as in SGLang [tokens]; 0 else.
+    pool_tokens, page_tokens : of the KV cache, if these limit requests too, as in SGLang [tokens]; 0 else.
     """
 
     max_model_len: int

@@ -41,7 +41,7 @@ class Replica(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayResult:
-    """A replay's outcome. Times of requests are `None` in the tables where the request has none.
+    """A replay's outcome. Times of requests are `None` in the tables if the request has none.
 
     Parameters
     ----------
@@ -52,12 +52,12 @@ class ReplayResult:
     replica : which of them took each request, shape [num_requests]; None with one alone.
     scaling : how the replicas came and went if an autoscaler was at work; `num_replicas` then is the most that there
         may be. None elsewhere.
-    num_followers : requests that were sent when those before them had left [1].
-    handover : where some prefill and others decode, columns of the table of requests: `decode_replica`,
+    num_followers : requests that were sent when earlier ones had left [1].
+    handover : if some prefill and others decode, columns of the table of requests: `decode_replica`,
         `prefilled_at_s`, when its prompt was computed, and `handover_s`, from then until its decode replica has
         the KV; None elsewhere.
-    attempts : of the requests, where clients or the router's gateway have rules for overload; None elsewhere.
-    tenants : their quotas and objectives, where a file gives them.
+    attempts : of the requests, if clients or the router's gateway have rules for overload; None elsewhere.
+    tenants : their quotas and objectives, if a file gives them.
     """
 
     trace: Trace
@@ -121,7 +121,7 @@ class ReplayResult:
 
     @property
     def queue_s(self) -> NDArray[np.float64]:
-        """From reaching the scheduler to the first admission, shape [num_requests]; NaN where never admitted."""
+        """From reaching the scheduler to the first admission, shape [num_requests]; NaN if never admitted."""
         requests = self.records.requests
         return np.asarray(requests.first_scheduled_s - requests.reached_s)
 
@@ -262,7 +262,7 @@ class ReplayResult:
         return {name: np.concatenate([terms[name] for terms in times]) for name in times[0]}
 
     def _with_pools(self, table: pl.DataFrame, replica: str = "replica", name: str = "pool") -> pl.DataFrame:
-        """Return a table with the names of the pools that its column of replicas stands for, where replicas differ."""
+        """Return a table with the names of the pools that its column of replicas stands for, if replicas differ."""
         if not self.deployment.pools or replica not in table.columns:
             return table
         names = [pool.name for pool in self.deployment.pools for _ in range(pool.num_replicas)]
@@ -322,6 +322,6 @@ def write_table(table: pl.DataFrame, path: Path) -> None:
 
 
 def check_table_path(path: Path) -> None:
-    """Raise UsageError where a table cannot be written by that name."""
+    """Raise UsageError if a table cannot be written by that name."""
     if path.suffix not in (".parquet", ".csv"):
         raise UsageError(f"cannot write {path}: the ending must be .parquet or .csv")

@@ -29,7 +29,7 @@ class ScaleEvent(NamedTuple):
     target: float | None
     wanted: int  # the number that it asked for
     limited_by: str  # the reason against that: minimum, maximum, stabilization, step, cooldown, draining; else ""
-    pool: str | None = None  # whose replicas, where a fleet has several
+    pool: str | None = None  # whose replicas, if a fleet has several
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class Scaling:
     ----------
     source : its file, or the fleet's.
     minimum, maximum, initial : replicas [1].
-    startup_s : from the decision until a replica serves [s]; None where pools have their own.
+    startup_s : from the decision until a replica serves [s]; None if pools have their own.
     spans : of all replicas, in order of their starts.
     events : in order of time.
     num_evaluations : how often it looked [1].

@@ -16,7 +16,7 @@ def cumulative_acceptance(text: str, num_speculative_tokens: int) -> tuple[float
     """Return the chance that a draft's first j tokens are all accepted, for j from 1 to k.
 
     Several numbers are vLLM's "Per-position acceptance rate": the share of all drafts whose j-th token was accepted.
-    Since a token is accepted only after those before it, that is the chance itself, and never rises. One number is the
+    Since a token is accepted only after all before it, that is the chance itself, and never rises. One number is the
     chance p of each token whose predecessors were accepted, so p^j; at one drafted token both are the same. Of more
     numbers than k the first k count. A mean acceptance length L stands for the p with 1 + p + ... + p^k = L.
 

@@ -1,4 +1,4 @@
-"""The router that sends requests to replicas where the scenario names none."""
+"""The router that sends requests to replicas if the scenario names none."""
 
 from dataclasses import replace
 

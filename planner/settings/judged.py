@@ -20,7 +20,7 @@ class Judged:
     ----------
     name : in the grammar, "ttft" or "p99_ttft"; "deadline" for the trace's; "attainment" for the share of requests
         within all of their limits.
-    limit : [ms]; of "attainment" the share that is asked for [1]; None where requests have limits of their own.
+    limit : [ms]; of "attainment" the share that is asked for [1]; None if requests have limits of their own.
     value : of a statistic [ms], None without one; of the others the share of requests within the limit [1].
     unit : of the value, "ms" or "1".
     is_met : None if no share of requests is asked for.
@@ -36,7 +36,7 @@ class Judged:
 def sentences(judged: Sequence[Judged]) -> list[tuple[str, bool | None]]:
     """Return each verdict in words, with whether it is met.
 
-    There is one for each statistic and, where a share of requests is asked for, one for their limits together.
+    There is one for each statistic and, if a share of requests is asked for, one for their limits together.
 
     >>> sentences([Judged(name="p99_ttft", limit=1000.0, value=1240.0, unit="ms", is_met=False)])
     [('p99 TTFT 1,240 ms of 1,000 ms allowed', False)]

@@ -28,7 +28,7 @@ class Objectives:
 
     Parameters
     ----------
-    slo : limits of each request; none where only statistics are limited.
+    slo : limits of each request; none if only statistics are limited.
     attainment : share of requests that must meet their own limits; None if no share is asked for [1].
     statistics : limits of statistics over all requests [s]. Requests without an answer count as slower than any limit.
     own_factor : by which limits of single requests are multiplied, deadlines and their tenants' [1].
@@ -94,7 +94,7 @@ def parse_objectives(text: str, attainment: float | None = None) -> Objectives:
 
 def given_objectives(text: str | None, attainment: float | None = None, *,
                      may_be_own: bool = False) -> Objectives | None:
-    """Read objectives that may be left out; None where the text is missing or blank.
+    """Read objectives that may be left out; None if the text is missing or blank.
 
     Parameters
     ----------

@@ -43,10 +43,10 @@ def attainment_by_metric(slo: Slo, ttft_s: Floats, tpot_s: Floats, e2e_s: Floats
 
     Parameters
     ----------
-    ttft_s, tpot_s, e2e_s : measured or predicted [s]; NaN where a request has none. A request without a first token
+    ttft_s, tpot_s, e2e_s : measured or predicted [s]; NaN if a request has none. A request without a first token
         misses every objective; one with a single token passes on TPOT.
     own_s : limits of single requests by metric, "deadline" for one more on the end-to-end latency, shape
-        [num_requests] each; NaN where `slo` holds [s].
+        [num_requests] each; NaN if `slo` holds [s].
     """
     answered = ~np.isnan(ttft_s) & ~np.isnan(e2e_s)
     values = {"ttft": ttft_s, "tpot": np.where(np.isnan(tpot_s), 0.0, tpot_s), "e2el": e2e_s, DEADLINE: e2e_s}

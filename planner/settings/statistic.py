@@ -47,7 +47,7 @@ class Statistic:
         return f"{self.name.partition('_')[0]} {LABELS[self.metric]}"
 
     def of(self, values: NDArray[np.float64]) -> float:
-        """Return the statistic of values without NaN; infinite where infinite ones reach it, NaN without any.
+        """Return the statistic of values without NaN; infinite if infinite ones reach it, NaN without any.
 
         Percentiles are linear between order statistics, as the summary's.
         """
@@ -59,11 +59,11 @@ class Statistic:
         return float(np.percentile(values, self.percentile, method=method))
 
     def over(self, times: Mapping[str, NDArray[np.float64]]) -> float:
-        """Return the statistic over requests, infinite for those without an answer; one-token outputs have no TPOT.
+        """Return the statistic over requests, infinite for requests without an answer; one-token outputs have no TPOT.
 
         Parameters
         ----------
-        times : by metric, "ttft", "tpot", "e2el", shape [num_requests]; NaN where a request has none.
+        times : by metric, "ttft", "tpot", "e2el", shape [num_requests]; NaN if a request has none.
         """
         return self.of(counted_s(self.metric, times))
 
@@ -75,7 +75,7 @@ def counted_s(metric: str, times: Mapping[str, NDArray[np.float64]]) -> NDArray[
 
 
 def parse_statistic(name: str) -> Statistic | None:
-    """Read `"p99_ttft"`, also with its unit, `"p99_ttft_ms"`; None where a name is no statistic of a metric.
+    """Read `"p99_ttft"`, also with its unit, `"p99_ttft_ms"`; None if a name is no statistic of a metric.
 
     >>> parse_statistic("median_tpot_ms").name
     'p50_tpot'

@@ -17,7 +17,7 @@ def arrival_notes(table: pl.DataFrame, arrivals: str) -> Iterator[str]:
 
     Parameters
     ----------
-    table : requests sorted by arrival, `sent_at_s` where the file has it.
+    table : requests sorted by arrival, `sent_at_s` if the file has it.
     arrivals : "recorded" or "absent".
     """
     if arrivals == "absent":
@@ -36,7 +36,7 @@ def arrival_notes(table: pl.DataFrame, arrivals: str) -> Iterator[str]:
 
 
 def closed_loop_of(table: pl.DataFrame) -> int | None:
-    """Return how many requests a closed loop kept in flight; None where arrivals do not look like one's.
+    """Return how many requests a closed loop kept in flight; None if arrivals do not look like one's.
 
     In a closed loop almost every arrival follows shortly upon an end, and brings the number in flight back to the
     same.

@@ -37,12 +37,12 @@ class Checked:
     table : columns with a value somewhere in the block, `request_id` always, `line`, and `sent_at_s` if the file
         has the sending of requests as well as their due times.
     own_ids : the file names its requests; otherwise `request_id` is the row's number, an integer.
-    id_lengths : prefix ids of each row; None where the block has none.
-    ids : the flat list of prefix ids, as in the file; None where the block has none.
-    block_tokens : tokens that one id stands for; None where the block has none.
+    id_lengths : prefix ids of each row; None if the block has none.
+    ids : the flat list of prefix ids, as in the file; None if the block has none.
+    block_tokens : tokens that one id stands for; None if the block has none.
     dropped : bad rows by reason; a row counts under its first reason.
     first_fault : the bad row with the smallest line number.
-    forms : how columns write their numbers, where that is with separators, by our column.
+    forms : how columns write their numbers, if they use separators, by our column.
     """
 
     table: pl.DataFrame

@@ -55,7 +55,7 @@ def _rows_at(value: Any, path: Sequence[str]) -> Sequence[Record]:
 
 
 def _in_place(value: Record, path: Sequence[str]) -> Iterator[Record]:
-    """Yield an object once for each row of its list, with the row where the list is."""
+    """Yield an object once for each row of its list, with the row in place of the list."""
     key, *rest = path
     inner = value.get(key)
     rows: Iterator[Any] = (_in_place(inner, rest) if rest and isinstance(inner, Mapping)

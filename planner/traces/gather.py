@@ -225,7 +225,7 @@ def _unique_rows(
 
 
 def _arrival_order(table: pl.DataFrame, rows: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
-    """Rows in order of arrival, ties in file order; None where the table is in order already."""
+    """Rows in order of arrival, ties in file order; None if the table is in order already."""
     arrival_s = table["arrival_s"].to_numpy()
     if rows is None:
         if bool(np.all(arrival_s[1:] >= arrival_s[:-1])):

@@ -46,7 +46,7 @@ def objects_head(layout: Any, objects: Sequence[Mapping[str, Any]], line: int = 
 
 
 def check_text(source: str, block: bytes, first_line: int) -> None:
-    """Raise a TraceError that names the line where a block is not UTF-8 text."""
+    """Raise a TraceError that names the line if a block is not UTF-8 text."""
     at = block.find(b"\0")
     if at < 0 and not block.isascii():
         try:
@@ -62,7 +62,7 @@ def check_text(source: str, block: bytes, first_line: int) -> None:
 
 
 def _yaml_keys(lines: Sequence[bytes]) -> list[str] | None:
-    """Return the keys at the top of YAML, None where the lines are not."""
+    """Return the keys at the top of YAML, None if the lines are not."""
     kept = [line.decode(errors="replace") for line in lines if line.strip() and not line.startswith(b"#")]
     if kept and kept[0].rstrip() == "---":
         kept = kept[1:]

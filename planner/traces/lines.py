@@ -38,7 +38,7 @@ class Rows:
     Parameters
     ----------
     table : cells as strings under our column names, `hash_ids` as lists [num_rows - len(faults)].
-    lines : line of each row of the table in the file, from 1; where `place` is "row", its number, from 1.
+    lines : line of each row of the table in the file, from 1; if `place` is "row", its number, from 1.
     numbers : number of each row of the table among the file's rows, faulty ones included, from 0.
     faults : lines that could not be split into cells.
     num_rows : rows of the block, faulty ones included.

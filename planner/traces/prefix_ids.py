@@ -33,7 +33,7 @@ def intern_ids(ids: Sequence[pl.Series], lengths: NDArray[np.int64], block_token
 
     Parameters
     ----------
-    ids : pieces of the flat list of ids, in row order; integers or strings. Where a piece holds strings, 7 and "7"
+    ids : pieces of the flat list of ids, in row order; integers or strings. If a piece holds strings, 7 and "7"
         are the same id.
     lengths : ids of each request [num_requests].
     block_tokens : tokens that one id stands for [tokens].
@@ -62,7 +62,7 @@ def _dense(flat: pl.Series) -> NDArray[np.int64]:
 
 
 def _close(flat: pl.Series) -> NDArray[np.int64] | None:
-    """Return how far integers lie above the smallest; None where that is far beyond their number."""
+    """Return how far integers lie above the smallest; None if that is far beyond their number."""
     values = flat.to_numpy()
     low, high = int(values.min()), int(values.max())
     return values - low if high - low < SPREAD * len(values) else None

@@ -105,11 +105,11 @@ class Reader:
         earliest row; "either": from the earliest if they are later than any trace lasts, as seconds since 1970 are.
     arrivals : "recorded" in every row; "optional": in every row or in none; "absent".
     carries_arrivals : a row without an arrival has that of the row before it in its session.
-    rows : the requests of one JSON value of the file (a line's, or the document's) as flat mappings; None where the
+    rows : the requests of one JSON value of the file (a line's, or the document's) as flat mappings; None if the
         value, or each element of a list, is one request. It gets the folder of the file, for files beside it.
     single : the file's values have clocks of their own, so that one of them alone is a trace.
     skips : rows that are left out.
-    block_tokens : tokens that one of the row's `hash_ids` stands for, where the format fixes it; None: the file
+    block_tokens : tokens that one of the row's `hash_ids` stands for, if the format fixes it; None: the file
         says so in `hash_block_tokens`, or has no ids.
     id_blocks : "all": the ids must cover the prompt exactly; "full": all blocks but a partial last one; "any": a
         prompt may go on beyond its ids, unshared.

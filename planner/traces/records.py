@@ -168,7 +168,7 @@ def _lists(values: Sequence[Any]) -> pl.Series:
         except OverflowError:
             pass
         else:
-            whole = pl.Series("hash_ids", arrays, dtype=pl.List(pl.Int64)).cast(pl.List(pl.Int64))  # Array where even
+            whole = pl.Series("hash_ids", arrays, dtype=pl.List(pl.Int64)).cast(pl.List(pl.Int64))  # Array if even
             absent = pl.Series([ids is None for ids in lists], dtype=pl.Boolean)
             return whole.zip_with(~absent, pl.Series([None], dtype=pl.List(pl.Int64)))
     texts = [None if ids is None else [None if one is None else _cell(one) for one in ids] for ids in lists]

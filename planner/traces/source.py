@@ -88,7 +88,7 @@ def _gzip() -> tuple[Any, type[Exception]]:
 
 
 def _zstd() -> tuple[Any, type[Exception]]:
-    import zstandard  # only where a file needs it: importing planner.traces stays cheap
+    import zstandard  # only if a file needs it: importing planner.traces stays cheap
 
     return zstandard.ZstdDecompressor(max_window_size=2**31).decompressobj(), zstandard.ZstdError
 

@@ -69,14 +69,14 @@ class Trace:
     Parameters
     ----------
     requests : the columns of ``schema.TRACE_COLUMNS`` for which the file has values, sorted by `arrival_s`; equal
-        arrivals keep the file's order. `request_id` is always there: text, or where the file has none the number of the
+        arrivals keep the file's order. `request_id` is always there: text, or if the file has none the number of the
         row in the file, an integer.
     prefix : prefix ids, rows aligned with `requests`; None means that sharing is unknown, not that there is none.
     source : the trace as the user named it.
     format : name of the reader.
     sha256 : of the file's bytes as stored (compressed, if they are).
     account : the account of the file's rows.
-    arrivals : "absent" where the file does not say when requests were sent; all are at 0 s then.
+    arrivals : "absent" if the file does not say when requests were sent; all are at 0 s then.
     spec : format or map of columns that the user gave to read it; None if it was detected.
     zero_at_s : instant of 0 s, from 1970 in UTC, if the file has dates and arrivals keep their distances [s].
     """

@@ -15,7 +15,7 @@ def with_turns(table: pl.DataFrame) -> pl.DataFrame:
 
     Parameters
     ----------
-    table : sorted by arrival, with `request_id`, and with `sent_at_s` where that may be later.
+    table : sorted by arrival, with `request_id`, and with `sent_at_s` if that may be later.
     """
     if not {"session_id", "e2e_s"} <= set(table.columns) or "parent_id" in table.columns:
         return table
@@ -52,7 +52,7 @@ def with_sequence(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def with_roots(table: pl.DataFrame) -> pl.DataFrame:
-    """Name the session of each request after the first of its chain of parents, where parents are all that is named.
+    """Name the session of each request after the first of its chain of parents, if only parents are named.
 
     Parameters
     ----------

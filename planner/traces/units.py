@@ -50,7 +50,7 @@ def instants_s(text: pl.Series) -> pl.Series:
 
 
 def numbers(text: pl.Series) -> pl.Series:
-    """Parse a column of cells as floats; null where a cell is empty or not a number. Blanks around it are allowed.
+    """Parse a column of cells as floats; null if a cell is empty or not a number. Blanks around it are allowed.
 
     A table's own numbers pass as they are.
     """
@@ -61,7 +61,7 @@ def numbers(text: pl.Series) -> pl.Series:
 
 
 def quotient(values: pl.Series, by: float) -> pl.Series:
-    """Divide as IEEE 754 has it, where Polars multiplies by the reciprocal: 0.618518284 s are not a digit more.
+    """Divide as IEEE 754 has it; Polars multiplies by the reciprocal, and 0.618518284 s get one more digit.
 
     >>> quotient(pl.Series([618_518_284]), 1e9)[0]
     0.618518284
@@ -113,7 +113,7 @@ def _instants(text: pl.Series, unit: str, is_one_form: bool) -> pl.Series:
             instant = instant.zip_with(instant.is_not_null(), _as_datetime(numbers(text)))
         return instant
     if unit in ("ms", "us", "ns") and not text.dtype.is_float():
-        # Whole numbers are exact, where a float of today's nanoseconds is not.
+        # Whole numbers are exact; a float of today's nanoseconds is not.
         factor = NS // PER_SECOND[unit]
         whole = text.cast(pl.Int64, strict=False)
         fits = whole.abs() <= (2**63 - 1) // factor

@@ -105,7 +105,7 @@ class Csa(Attention):
 def compressor_widths(group: LayerGroup) -> tuple[int, ...]:
     """Return the widths of the compressors' projections of a layer; none if it has the window alone [1].
 
-    An entry is a mean of its tokens' values, weighted by their gates: two projections of a head's width. Where an
+    An entry is a mean of its tokens' values, weighted by their gates: two projections of a head's width. If an
     indexer chooses, entries overlap, which takes both twice, and its keys are compressed in the same way.
     """
     attention, indexer = group.attention, group.indexer
@@ -116,5 +116,5 @@ def compressor_widths(group: LayerGroup) -> tuple[int, ...]:
 
 
 def kept_tokens(group: LayerGroup) -> int:
-    """Return the tokens whose rows a compressor keeps at most: an entry's, and where entries overlap two's [tokens]."""
+    """Return the tokens whose rows a compressor keeps at most: an entry's, or two's if entries overlap [tokens]."""
     return group.tokens_per_entry * (2 if group.indexer is not None else 1)

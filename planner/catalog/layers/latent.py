@@ -38,7 +38,7 @@ class Mla(Attention):
     is_sparse: bool = False
 
     def projections(self, group: LayerGroup, hidden: int, ranks: int) -> tuple[Gemm, ...]:
-        """Return both down-projections in one where the query has one, the up-projections, a gate, and the output.
+        """Return both down-projections in one if the query has one, the up-projections, a gate, and the output.
 
         Every rank has the down-projections and the indexer in full.
         """

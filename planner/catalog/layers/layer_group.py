@@ -81,7 +81,7 @@ class Attention(ABC):
         Parameters
         ----------
         groups : the target's layers with this attention.
-        keeps_indexer : whether it has an indexer where the target has one.
+        keeps_indexer : whether it has an indexer if the target has one.
         """
         indexer = next((group.indexer for group in groups if group.indexer is not None), None)
         return LayerGroup(1, self, indexer=indexer if keeps_indexer else None)

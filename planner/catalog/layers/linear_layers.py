@@ -18,7 +18,7 @@ class LinearAttention(Attention):
     ----------
     num_key_heads, num_value_heads, key_head_dim, value_head_dim, conv_kernel_dim : their shapes [1].
     state_bytes_per_element : of the recurrent state, 4 if the config asks for FP32 [B].
-    decay_rank, gate_rank : ranks of the projections to decays and output gates, 0 where a gate's is full [1].
+    decay_rank, gate_rank : ranks of the projections to decays and output gates, 0 if a gate's is full [1].
     """
 
     scalars_per_head: ClassVar[int]  # projected for each value head

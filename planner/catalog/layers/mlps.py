@@ -35,7 +35,7 @@ class Dense(Mlp):
 
     Parameters
     ----------
-    width : of the hidden layer, the mean where layers differ [1].
+    width : of the hidden layer, the mean if layers differ [1].
     num_matrices : 3 in a gated MLP (gate, up, down), 2 otherwise [1].
     """
 

@@ -41,7 +41,7 @@ def calls(function: Callable[..., Any], named: Any) -> int | None:
 
 
 def _names_read(function: Any, place: int, every: frozenset[str], above: frozenset[Any]) -> frozenset[str]:
-    """Return the attributes that a function reads of its argument, `every` where that cannot be told."""
+    """Return the attributes that a function reads of its argument, `every` if that cannot be told."""
     function = uncompiled(function)
     if (function, place) in above:  # it calls itself
         return frozenset()

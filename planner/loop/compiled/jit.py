@@ -94,9 +94,9 @@ if importlib.util.find_spec("scipy") is not None:
 
 
 class PackageCacheLocator(caching.UserProvidedCacheLocator):  # type: ignore[misc]
-    """Where Numba keeps the code of this package's functions: in one place for all installations of the same source.
+    """The folder of this package's compiled functions: one for all installations of the same source.
 
-    Numba names the subfolder by where the file lies. The folder above is named by the source already, and a second
+    Numba names the subfolder by the file's folder. The folder above is named by the source already, and a second
     environment would compile the same functions again.
     """
 
@@ -195,7 +195,7 @@ def _kept_helpers() -> AbstractContextManager[None]:
 
 
 def _alone(function: Callable[..., Any], what: str) -> Any:
-    """Return a lock that one process holds while it compiles a function; none where the cache is read-only."""
+    """Return a lock that one process holds while it compiles a function; none if the cache is read-only."""
     folder = Path(numba.config.CACHE_DIR)
     if numba.config.DISABLE_JIT or not os.access(folder, os.W_OK):
         return ExitStack()

@@ -247,7 +247,7 @@ def pop_wake(f: FleetState) -> int:
 
 @jit
 def release_children(f: FleetState, i: int) -> None:
-    """Let those be sent, after their pause, whose last parent has just finished, and the next session start."""
+    """Send requests, after their pause, whose last parent has just finished, and start the next session."""
     fleet = f.fleet
     if not fleet.has_children:
         return
@@ -262,7 +262,7 @@ def release_children(f: FleetState, i: int) -> None:
 
 @jit
 def leave_session(f: FleetState, i: int) -> None:
-    """Start the next session where this request was the last of its own.
+    """Start the next session if this request was the last of its own.
 
     Its first requests keep their distances from its first arrival, which may be later than now.
     """

@@ -334,8 +334,8 @@ def fail(f: FleetState, score: Any) -> int:
 def bring_up(f: FleetState, instant_s: float) -> int:
     """Let all replicas take their steps that start before an instant, if their state is read then; DONE, or why not.
 
-    No request leaves a replica earlier: the loop has handled those. Caches tell of their blocks at once, engines of
-    themselves at once or in reports.
+    No request leaves a replica earlier: the loop has handled earlier ends. Caches tell of their blocks at once,
+    engines of themselves at once or in reports.
     """
     fleet = f.fleet
     reads_now = fleet.reads_engines and fleet.report_interval_s == 0.0

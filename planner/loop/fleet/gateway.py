@@ -1,6 +1,6 @@
 """The router's gateway: quotas of tenants, and a queue before the replicas, in order of arrival or in fair shares.
 
-If all replicas are full (`max_dispatched`), a request waits, or is turned away if the queue is full. A quota
+If all replicas are full (`max_dispatched`), a request waits; if the queue is full, it is turned away. A quota
 is two token buckets, of requests and of tokens; the prompt is charged when a request is sent, its output when it ends.
 Fair shares follow the virtual token counter (Sheng et al., Fairness in Serving Large Language Models, OSDI 2024):
 the tenant with the least service, in tokens over its weight, goes first; a tenant that comes back to the queue is

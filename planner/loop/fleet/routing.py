@@ -52,7 +52,7 @@ def route_of(f: FleetState, i: int) -> int:
 
 @jit
 def tree_at(f: FleetState, r: int) -> int:
-    """Return where the tournament of a route's replicas begins in `load_tree`."""
+    """Return the place in `load_tree` at which the tournament of a route's replicas begins."""
     return int(2 * f.fleet.tree_size * r)
 
 
@@ -73,7 +73,7 @@ def count_adapter(f: FleetState, k: int, i: int, change: int) -> None:
 
 @jit
 def decodes_only(f: FleetState, k: int) -> bool:
-    """Tell whether replica `k` has prompts only where their KV comes from another."""
+    """Tell whether replica `k` runs prompts only if their KV comes from another."""
     return bool(0 < f.fleet.num_prefill <= k)
 
 
@@ -116,7 +116,7 @@ def weighed(f: FleetState, k: int, i: int, score: Any) -> float:
 
 @jit
 def num_cached_tokens(f: FleetState, s: Any, i: int) -> int:
-    """Return the tokens of a request's prompt that a replica's prefix cache has, 0 where the router does not look."""
+    """Return the tokens of a request's prompt that a replica's prefix cache has, 0 if the router does not look."""
     if i == NONE or not f.fleet.reads_caches:
         return 0
     limit = (f.requests[i].input_tokens - 1) // s.settings.block_size

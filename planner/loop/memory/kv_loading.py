@@ -40,7 +40,7 @@ def await_load(s: State, i: int, loaded_s: float) -> None:
 
 @jit
 def land_loads(s: State) -> None:
-    """Let those run whose KV is there; entries of requests that were cancelled meanwhile are swept."""
+    """Let requests run whose KV is there; entries of requests that were cancelled meanwhile are swept."""
     engine = s.engine
     while engine.num_loads > 0 and s.loads[0].key <= engine.now_s:
         i = s.loads[0].request

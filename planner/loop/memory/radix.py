@@ -1,6 +1,6 @@
 """SGLang's radix cache: a tree of runs of pages, which stay until memory is short.
 
-A node is a run of pages between two places where contents part, and an output is a node of its own. The content of a
+A node is a run of pages between two forks of contents, and an output is a node of its own. The content of a
 page stands for all tokens up to its end (`planner.replays.block_ids`), so a prefix is in the tree as far as its pages'
 contents are: `entries[content]` has the node of each. A running request locks the path that it stands on. Pages that
 without a lock count as free blocks; `num_evictable` of them are in the tree. If the others are too few, whole leaves

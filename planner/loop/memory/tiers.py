@@ -15,7 +15,7 @@ from planner.loop.state.engine_state import CPU, NONE, REMOTE, WRITE_BACK, WRITE
 
 @jit
 def find_below(s: State, i: int, hits: int, limit: int) -> int:
-    """Look up the blocks after the GPU's hits, each in host memory, else in the remote store; count those found."""
+    """Look up the blocks after the GPU's hits, each in host memory, else in the remote store; count the hits."""
     e = s.engine
     e.found_cpu = e.found_remote = 0
     start = s.prefixes[i].slot_start
@@ -32,7 +32,7 @@ def find_below(s: State, i: int, hits: int, limit: int) -> int:
 
 @jit
 def in_remote(s: State, content: int) -> int:
-    """Return a content's number in the remote store, where engines with other blocks have contents of their own."""
+    """Return a content's number in the remote store; engines with other blocks have contents of their own there."""
     return int(content + s.settings.first_remote)
 
 
@@ -77,7 +77,7 @@ def read(s: State, tier: int, count: int) -> float:
 
 @jit
 def use_prefix(s: State, i: int, hits: int, loaded: int, limit: int, loaded_s: float) -> None:
-    """Count the use of a prompt's blocks in the tiers, the last one first; those from the remote store stay on the way.
+    """Count the use of a prompt's blocks in the tiers, the last one first; remote blocks stay on the way.
 
     Parameters
     ----------

@@ -111,7 +111,7 @@ def pointers(memories: Sequence[Any]) -> Any:
 
 
 def _address(field: Any) -> int:
-    """Return where an array or a record is; `__array_interface__` would describe all of its fields first."""
+    """Return the address of an array or a record; `__array_interface__` would describe all of its fields first."""
     array = field if isinstance(field, np.ndarray) else np.frombuffer(field, np.uint8)
     return int(_CTYPES(array).data)
 

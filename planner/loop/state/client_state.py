@@ -2,7 +2,7 @@
 
 import numpy as np
 
-# Where a request is: nowhere yet, waiting for its next attempt, held back by a quota, in the router's queue, at a
+# Place of a request: nowhere yet, waiting for its next attempt, held back by a quota, in the router's queue, at a
 # replica, or through.
 UNSENT, BACKED_OFF, DELAYED, QUEUED, SENT, GONE = range(6)
 

@@ -158,7 +158,7 @@ _MADE = {
         "most_gap_rows",
         "most_step_rows",
         "most_schedule_rows",
-        "max_buffered_tokens",  # max_num_batched_tokens, where max_num_scheduled_tokens limits the step
+        "max_buffered_tokens",  # max_num_batched_tokens, if max_num_scheduled_tokens limits the step
         "max_batch_seqs",  # sequences in one step
         "reserve",
         "promise",

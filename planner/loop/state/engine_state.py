@@ -64,7 +64,7 @@ NONE = -1  # the end of a linked list
 
 REQUEST = np.dtype(
     [
-        ("arrival_s", "f8"),  # when the client sent it; set by the loop where the load is closed
+        ("arrival_s", "f8"),  # when the client sent it; set by the loop if the load is closed
         ("reached_s", "f8"),  # when it was through the API server
         ("first_scheduled_s", "f8"),
         ("first_token_s", "f8"),
@@ -91,7 +91,7 @@ REQUEST = np.dtype(
         ("num_recomputed_tokens", "i4"),
         ("num_preemptions", "i4"),
         ("admission_order", "i4"),  # place in the order of admission
-        ("next", "i4"),  # in the list of those to come, waiting or running
+        ("next", "i4"),  # in the list of requests to come, waiting or running
         ("previous", "i4"),
         ("state", "i1"),
         ("is_swapped", "i1"),
@@ -239,7 +239,7 @@ ENGINE = np.dtype(
         ("step_window_pairs", "i8"),
         ("step_pulled", "i8"),  # of the prompts, with KV from another engine: one token, as a decode has
         ("step_pulled_context", "i8"),  # tokens before these
-        ("step_pulled_window", "i8"),  # of their pairs, those within the sliding window
+        ("step_pulled_window", "i8"),  # of their pairs, pairs within the sliding window
         ("step_sampled", "i8"),
         ("step_cut", "i8"),  # drafts that its decodes lack
         ("num_drafts", "i8"),  # tokens drafted in the last step for each decode of the next
@@ -316,7 +316,7 @@ class State(NamedTuple):
     engine: Annotated[Any, [ENGINE]]
     settings: Annotated[Any, [SETTINGS]]
     step_time: Annotated[Any, [STEP_TIME]]
-    curve: Annotated[Any, CURVE]  # shape [count_table.NUM_NODES]; one record where the step time is a line
+    curve: Annotated[Any, CURVE]  # shape [count_table.NUM_NODES]; one record if the step time is a line
     requests: Annotated[Any, REQUEST]
     prefixes: Annotated[Any, PREFIX]
     phases: Annotated[Any, PHASES]
@@ -355,7 +355,7 @@ class State(NamedTuple):
     links: Annotated[Any, LINK]  # to the tiers below: CPU, REMOTE
     cpu: Annotated[Any, TIER]  # the host's tier: its record,
     cpu_blocks: Annotated[Any, TIER_BLOCK]  # its blocks, shape [its capacity],
-    cpu_places: Annotated[Any, PLACE]  # and where each content is in it
+    cpu_places: Annotated[Any, PLACE]  # and the place of each content in it
     remote: Annotated[Any, TIER]  # the same of the remote tier, which all engines share
     remote_blocks: Annotated[Any, TIER_BLOCK]
     remote_places: Annotated[Any, PLACE]

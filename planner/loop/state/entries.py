@@ -29,7 +29,7 @@ NODE = np.dtype(  # of a radix tree: a run of pages
     ],
     align=True,
 )
-STAND = np.dtype(  # where a request stands in the tree
+STAND = np.dtype(  # a request's place in the tree
     [("node", "i4"), ("num_pages", "i4"), ("num_kept", "i4")],  # pages to there, and tokens computed when it was put in
     align=True,
 )
@@ -41,7 +41,7 @@ FLIGHT = np.dtype([("finish_s", "f8"), ("start_s", "f8"), ("stage_free_s", "f8")
 # One row a LoRA adapter; `used` orders adapters without requests by their last use.
 ADAPTER = np.dtype([("num_requests", "i8"), ("used", "i8"), ("is_on_gpu", "i1"), ("is_on_host", "i1")], align=True)
 
-# Where a request is prefilled by one engine and decoded by another; one empty row otherwise.
+# Of a request that one engine prefills and another decodes; one empty row otherwise.
 PULL = np.dtype(
     [
         ("sendable_s", "f8"),  # when the sender has put its KV on the link

@@ -130,7 +130,7 @@ class FleetState(NamedTuple):
     plans: Annotated[Any, st.INTS]  # of the replicas: pointers to their step plans; uncompiled, the functions
     routes: Annotated[Any, ROUTE]  # shape [num_routes]
     route_of: Annotated[Any, st.INTS]  # of each request, shape [num_requests]; empty with one route
-    on_route: Annotated[Any, st.INTS]  # 1 where a replica may be sent requests of a route, [num_routes · num_replicas]
+    on_route: Annotated[Any, st.INTS]  # 1 if a replica may be sent requests of a route, [num_routes · num_replicas]
     open: Annotated[Any, st.INTS]  # of each route its open replicas in order, shape [num_routes · num_replicas]
     cycle: Annotated[Any, st.INTS]  # of each route its replicas in the order of their turns, by weight, num_cycle each
     turns: Annotated[Any, st.INTS]  # of these the open ones, num_turns each
@@ -147,7 +147,7 @@ class FleetState(NamedTuple):
     tenants: Annotated[Any, client_state.TENANT]
     wakes: Annotated[Any, entries.FLOAT_HEAP]  # heap of (instant, request that is at no replica)
     attempts: Annotated[Any, client_state.ATTEMPT_ROW]  # rows waiting to be taken out
-    replica_of: Annotated[Any, st.INTS]  # where each request went, shape [num_requests]
+    replica_of: Annotated[Any, st.INTS]  # replica of each request, shape [num_requests]
     session: Annotated[Any, st.INTS]  # of each request, shape [num_requests]; empty if nothing reads it
     home: Annotated[Any, st.INTS]  # of each session, a replica
     adapter_requests: Annotated[Any, st.INTS]  # outstanding, by replica and LoRA adapter; empty if nothing reads it

@@ -28,7 +28,7 @@ STEP_TIME = np.dtype(
         ("is_overlapped", "i8"),  # whether the host works on the next step while the GPU works on this one
         ("host_s", "f8"),  # the host's work on a step
         ("host_s_per_seq", "f8"),
-        ("prompt_launch_s", "f8"),  # more of it where a step with prompts is no CUDA graph: kernels launched one by one
+        ("prompt_launch_s", "f8"),  # more of it if a step with prompts is no CUDA graph: kernels launched one by one
         ("decode_launch_s", "f8"),  # the same of decodes alone
         ("graph_seqs", "i8"),  # steps of at most this many decodes, or tokens with prompts, are graphs
         ("graph_tokens", "i8"),

@@ -193,9 +193,9 @@ def _fitted(name: str, start: float, fitted: Calibration, without: Sequence[Mapp
 
 def _held_out(observed: Observations, folds: NDArray[np.int64], start: Mapping[str, float],
               names: Sequence[str], jobs: int) -> tuple[Floats, list[Mapping[str, float]]]:
-    """Return log(predicted / measured) of each by constants fitted to the other folds, and those constants by fold.
+    """Return log(predicted / measured) of each by constants fitted to the other folds, with the constants by fold.
 
-    The errors are NaN where the others are too few to fit.
+    The errors are NaN if the others are too few to fit.
     """
     out = np.full_like(observed.log_measured, np.nan)
     without: list[Mapping[str, float]] = []

@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 ERROR_SCALE = 0.12  # log errors beyond it count as outliers, ever less: rows that ran otherwise than their labels say
 STEP = 0.04  # of a constant's logarithm, in finite differences
-# Of a fit, one after another: a replay jumps where a request falls into another step, wide secants look past jumps.
+# Of a fit, one after another: a replay jumps if a request falls into another step, wide secants look past jumps.
 STEPS = (0.4, 0.2, 0.1, STEP)
 QUANTILE = 1.2816  # half of an 80 % interval, in standard deviations
 
@@ -135,6 +135,6 @@ def _deviations(jacobian: Floats, residuals: Floats, scale: float) -> Floats:
 
 
 def _around(x: float, spread: float) -> tuple[float, float]:
-    """Return exp(x ± spread); infinite where runs say nothing of a constant."""
+    """Return exp(x ± spread); infinite if the runs do not determine a constant."""
     with np.errstate(over="ignore"):
         return float(np.exp(x - spread)), float(np.exp(x + spread))

@@ -63,7 +63,7 @@ def choose(jacobian: Floats, names: Sequence[str]) -> Choice:
 
 
 def check(jacobian: Floats, names: Sequence[str]) -> None:
-    """Raise UsageError where a set of constants cannot be told apart, with the pair that is hardest to."""
+    """Raise UsageError if a set of constants cannot be told apart, with the pair that is hardest to."""
     fault = _worst(jacobian, names)
     if fault is not None:
         raise UsageError(f"--fit {','.join(names)}: {names[fault.index]}: {fault.reason}; leave one out, or measure "

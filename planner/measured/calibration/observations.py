@@ -54,7 +54,7 @@ class Observations(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runs:
-    """Measured runs, with the deployment of each; `metrics` has more than METRICS where histograms were measured."""
+    """Measured runs, with the deployment of each; `metrics` has more than METRICS if histograms were measured."""
 
     prepared: Prepared
     metrics: tuple[str, ...] = METRICS
@@ -126,7 +126,7 @@ class Steps:
 
 def prepare(measurements: Sequence[Measurement],
             constants: Mapping[str, float] | None = None) -> list[tuple[Measurement, Deployment]]:
-    """Make the deployments of those runs that can be predicted concrete, with these constants or the bundled ones."""
+    """Make the deployments of predictable runs concrete, with these constants or the bundled ones."""
     pairs = []
     for m in measurements:
         if m.status != "ok" or m.scenario is None:

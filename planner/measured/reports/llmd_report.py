@@ -9,7 +9,7 @@ from planner.settings.scenario import names_in
 from planner.traces.reader import first_at, value_at
 
 TOOL = "an llm-d Benchmark Report"
-# Metrics, and where versions 0.2 and 0.1 have their aggregates.
+# Metrics, and their aggregates' paths in versions 0.2 and 0.1.
 _METRICS = {"ttft": "time_to_first_token", "tpot": "time_per_output_token", "itl": "inter_token_latency",
             "e2el": "request_latency"}
 _AGGREGATE = ("results.request_performance.aggregate", "metrics")

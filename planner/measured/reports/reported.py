@@ -132,7 +132,7 @@ def measurement_of(where: str, name: str, run: Reported, scenario: Scenario) -> 
 
 
 def _check_load(where: str, run: Reported, scenario: Scenario, *, is_sent: bool) -> None:
-    """Raise a TraceError where a report has no load that can be replayed, with all that is missing."""
+    """Raise a TraceError if a report has no load that can be replayed, with all that is missing."""
     lacking = {} if is_sent else {"a request rate or a concurrency": "--max-concurrency"}
     for side, length in (("input", scenario.random_input_len), ("output", scenario.random_output_len)):
         if not length and _mean(where, run.lengths.get(side, {})) is None:

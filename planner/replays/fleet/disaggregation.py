@@ -107,7 +107,7 @@ def joined(requests: Requests, phases: Any, pulls: Any,
 
     Parameters
     ----------
-    requests, phases, pulls : of halves, shape [2 · num_requests]; of phases one row where steps are not recorded.
+    requests, phases, pulls : of halves, shape [2 · num_requests]; of phases one row if steps are not recorded.
     replica : of halves.
     """
     n = len(requests) // 2

@@ -34,7 +34,7 @@ def kind_of(engine: Deployment) -> Hashable:
 def numbered_blocks(pools: Sequence[Pool], states: Sequence[st.State]) -> list[NDArray[np.int64] | None]:
     """Return for how many blocks of each request each pool has to number contents, shape [num_requests] each.
 
-    Block tables of one kind differ where policies reserve ahead, and equal contents must have equal numbers all the
+    Block tables of one kind differ if policies reserve ahead, and equal contents must have equal numbers all the
     same. None stands for a pool's own.
     """
     lengths = {k: np.diff(np.append(states[k].prefixes.slot_start, len(states[k].slots))) for k in _users(states)}

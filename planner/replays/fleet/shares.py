@@ -8,7 +8,7 @@ from planner.deployment.deploy import Pool, pools_of
 from planner.loop.state import engine_state as st
 from planner.replays.result_tables import ReplayResult
 
-LARGEST = ("now_s", "peak_blocks", "max_running", "max_waiting")  # of the replicas, where other totals are summed
+LARGEST = ("now_s", "peak_blocks", "max_running", "max_waiting")  # of the replicas, if other totals are summed
 SUMMED = ("busy_s", "kv_block_s", *(name for name in st.ENGINE.names or () if name.startswith("total_")), "num_steps",
           "num_preemptions", "num_recomputed_tokens", "num_swapped_tokens", "num_queried_tokens", "num_hit_tokens",
           "num_done")

@@ -99,7 +99,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _with_known_parents(trace: Trace) -> tuple[Trace, list[str]]:
-    """Return a trace whose parents are all in it, and a note where some were not.
+    """Return a trace whose parents are all in it, and a note if some were not.
 
     A reader may drop a request that others wait for. A replay does not wait for it, and lets a request that waited for
     such alone arrive as recorded; a file that named it would be refused.

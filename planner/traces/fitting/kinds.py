@@ -32,7 +32,7 @@ class Described(NamedTuple):
 def describe_requests(trace: Trace) -> Described:
     """Describe the beginning that every request shares with earlier ones.
 
-    It continues the request before it in its session, or the latest one with the same beginning where fewer than
+    It continues the request before it in its session, or the latest one with the same beginning if fewer than
     POPULAR_FROM have that beginning; it begins as is popular if at least as many do. A beginning is as long as all its
     prefix ids were seen before.
     """

@@ -1,4 +1,4 @@
-"""Where a rate or a mix changes: the division into stretches that penalised likelihood prefers."""
+"""The changes of a rate or a mix: the division into stretches that penalised likelihood prefers."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""BurstGPT, versions 1 to 3: CSV with whole seconds, and 0 tokens where a request failed."""
+"""BurstGPT, versions 1 to 3: CSV with whole seconds, and 0 tokens if a request failed."""
 
 import polars as pl
 

@@ -14,7 +14,7 @@ from planner.traces.turns import with_turns
 _ENDINGS = ("successful", "incomplete", "errored")
 _COLUMNS = ("request_id", "arrival_s", SENT, FIRST_TOKEN, ENDED, "input_tokens", "output_tokens", "cached_tokens",
             "session_id", "status")
-# Where versions 2 and 1 have each, the first that is there.
+# Paths of each in versions 2 and 1; the first that exists counts.
 _PATHS: Mapping[str, tuple[str, ...]] = {
     "request_id": ("request_id",),
     SENT: ("info.timings.request_start", "request_start_time", "start_time"),

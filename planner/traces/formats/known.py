@@ -55,7 +55,7 @@ _DEFAULTS = {"csv": "csv", "table": "jsonl", "jsonl": "jsonl", "document": "json
 
 
 def check_format(spec: str | None) -> None:
-    """Raise UsageError where `spec` is no format, nor a format and a map of columns; with the nearest name."""
+    """Raise UsageError if `spec` is no format, nor a format and a map of columns; with the nearest name."""
     if spec is None:
         return
     name, columns, where = parse_format(spec)

@@ -142,7 +142,7 @@ def _repeated(table: pl.DataFrame) -> list[dict[str, Any]]:
     """Tell rows that come again with the same arrival and lengths; on a coarse clock short requests may do so."""
     keys = ["arrival_s", "input_tokens", "output_tokens"]
     again = (table["arrival_s"].diff() == 0).fill_null(False)
-    alike = table.select(keys).filter(again | again.shift(-1, fill_value=False))  # few, where the clock is fine
+    alike = table.select(keys).filter(again | again.shift(-1, fill_value=False))  # few, if the clock is fine
     repeated = alike.height - alike.n_unique() if alike.height else 0
     if repeated < max(REPEATED_FROM * table.height, 2):
         return []

@@ -37,7 +37,7 @@ def dispersion(arrival_s: Floats, window_s: float) -> float | None:
     Returns
     -------
     float or None
-        None where the record has less than FEWEST_WINDOWS windows, or more than MOST_WINDOWS.
+        None if the record has less than FEWEST_WINDOWS windows, or more than MOST_WINDOWS.
 
     >>> dispersion(np.repeat(np.arange(20.0), 3), 1.0)
     0.0

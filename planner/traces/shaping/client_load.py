@@ -54,7 +54,7 @@ def client_load(scenario: Scenario) -> Trace:
 
 
 def refuse_client_options(scenario: Scenario, source: str) -> None:
-    """Raise UsageError where options of the random load are given with a recorded trace."""
+    """Raise UsageError if options of the random load are given with a recorded trace."""
     names = given_options(scenario).keys()
     for name in OPTIONS:
         if name in names and not (name == "seed" and names & ALSO_DRAW):

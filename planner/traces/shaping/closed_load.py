@@ -18,7 +18,7 @@ def in_turn(trace: Trace, of: str) -> Trace:
 
     Parameters
     ----------
-    of : "concurrency", where each request is a user's, or "sessions".
+    of : "concurrency" (each request is a user's), or "sessions".
 
     Raises
     ------

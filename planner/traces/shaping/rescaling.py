@@ -57,7 +57,7 @@ def thinned(trace: Trace, rate_per_s: float, seed: int) -> Trace:
     left are drawn, and keep their times. For a rate above the trace's, copies of all users come on top, each copy as a
     whole moved by up to `MOST_SHIFT_S`, around the trace's end: a day keeps its hours, and two copies' bursts come
     apart. Of the last copy as many users are drawn as the rate needs. With the same seed, all requests at one rate are
-    among those at every higher rate.
+    among the requests at every higher rate.
 
     If the copies have more requests than `MOST_REQUESTS`, and more than the trace, only the `busiest_part` is kept.
     """
@@ -212,7 +212,7 @@ def copies_lasting(trace: Trace, rate_per_s: float, duration_s: float, scaling: 
 def windows(trace: Trace, count: int, seed: int) -> Trace:
     """Return as many windows of time as a trace is cut into, drawn with replacement: a local block bootstrap.
 
-    Each window is drawn from those at most `NEAR_WINDOWS` before or after it, in a cycle, so that a day keeps its
+    Each window is drawn from windows at most `NEAR_WINDOWS` before or after it, in a cycle, so that a day keeps its
     hours (Paparoditis and Politis 2002, "Local block bootstrap", Comptes Rendus Mathématique 335).
 
     Parameters

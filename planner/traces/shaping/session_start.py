@@ -13,7 +13,7 @@ from planner.traces.table import Trace
 
 
 def check_sessions(trace: Trace, most: int) -> None:
-    """Raise UsageError where `--max-sessions` is below 1, or the trace has no sessions.
+    """Raise UsageError if `--max-sessions` is below 1, or the trace has no sessions.
 
     Parameters
     ----------

@@ -92,7 +92,7 @@ def sharing(prefix: PrefixIds, input_tokens: Ints) -> Sharing:
 def chains(prefix: PrefixIds, input_tokens: Ints) -> tuple[Ints, Ints]:
     """Return ids that each stand for a whole beginning of a prompt, as values and offsets; ids beyond it are left out.
 
-    Where an id comes after different ones or at different places it stands for several beginnings, which get ids of
+    If an id comes after different ones or at different places it stands for several beginnings, which get ids of
     their own.
     """
     lengths = np.minimum(np.diff(prefix.offsets), -(-input_tokens // prefix.block_tokens))

@@ -154,7 +154,7 @@ def own_limits_s(trace: Trace, tenants: Tenants | None) -> dict[str, NDArray[np.
     """Return the limits that single requests have of their own, by metric, shape [num_requests] each [s].
 
     A request's deadline limits its end-to-end latency, its tenant's objectives replace the objectives of all requests:
-    infinite for a metric that they do not limit, NaN where a request's tenant has none.
+    infinite for a metric that they do not limit, NaN if a request's tenant has none.
     """
     limits_s = {}
     if "deadline_s" in trace.requests.columns:

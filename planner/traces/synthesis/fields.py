@@ -37,7 +37,7 @@ def _no_table(table: Any, where: str) -> dict[str, Any]:
 
 
 def positive(name: str, *values: Any) -> None:
-    """Raise UsageError where a value is no number above 0, or one that no second, rate or share can be."""
+    """Raise UsageError if a value is no number above 0, or one that no second, rate or share can be."""
     for value in values:
         if not _is_number(value) or not 0 < value < float("inf"):
             raise UsageError(f"{name} = {value!r}; must be a number, finite and > 0")
@@ -46,21 +46,21 @@ def positive(name: str, *values: Any) -> None:
 
 
 def not_too_many(rate_per_s: float, duration_s: float) -> None:
-    """Raise UsageError where a rate over a duration makes more requests than memory can hold."""
+    """Raise UsageError if a rate over a duration makes more requests than memory can hold."""
     if rate_per_s * duration_s > MOST_REQUESTS:
         raise UsageError(f"{rate_per_s:g} requests/s over {duration_s:g} s are {rate_per_s * duration_s:.3g} requests; "
                          f"must be <= {MOST_REQUESTS:g}")
 
 
 def not_negative(name: str, *values: Any) -> None:
-    """Raise UsageError where a value is no finite number from 0 on."""
+    """Raise UsageError if a value is no finite number from 0 on."""
     for value in values:
         if not _is_number(value) or not 0 <= value < float("inf"):
             raise UsageError(f"{name} = {value!r}; must be a number, finite and >= 0")
 
 
 def whole(name: str, value: Any, *, least: int = 1, most: int = MAX_TOKENS) -> None:
-    """Raise UsageError where a value is no whole number within bounds."""
+    """Raise UsageError if a value is no whole number within bounds."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise UsageError(f"{name} = {value!r}; must be a whole number from {least} to {most}")
 

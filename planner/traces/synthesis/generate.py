@@ -78,7 +78,7 @@ def generate(workload: Spec | Model, *, seed: int | None) -> Trace:
     -------
     Trace
         the same for the same workload and seed. Its `sha256` is over the workload's text, the generator's version and
-        the seed. With sessions it has `session_id`, and prefix ids where sharing is known; arrivals are open-loop,
+        the seed. With sessions it has `session_id`, and prefix ids if sharing is known; arrivals are open-loop,
         without `parent_id`.
     """
     seed = workload.seed if seed is None else seed

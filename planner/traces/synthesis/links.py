@@ -133,7 +133,7 @@ def link(times_s: Floats, kinds: Ints, shared_blocks: Ints, new_tokens: Ints, la
     ----------
     times_s : arrivals, sorted [num_requests].
     kinds, shared_blocks, new_tokens, lags_s : the draws for each [num_requests].
-    block_tokens : tokens of a prefix id; 0 where requests are linked by sessions alone [tokens].
+    block_tokens : tokens of a prefix id; 0 if requests are linked by sessions alone [tokens].
     maximum_input_tokens : prompts are cut there [tokens].
     """
     n = len(times_s)

@@ -79,7 +79,7 @@ def fit_quantiles(values: Any, *, floor: float) -> Quantiles:
 
 
 def _worst(points: Floats, at: Floats, first: int, last: int, floor: float) -> tuple[float, int, int, int]:
-    """Return minus the largest relative error of a straight piece, where that is, and the piece."""
+    """Return minus the largest relative error of a straight piece, the row with that error, and the piece."""
     if last - first < 2:
         return 0.0, first, first, last
     inner = slice(first + 1, last)

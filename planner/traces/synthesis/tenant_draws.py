@@ -35,7 +35,7 @@ class Drawn(NamedTuple):
 
 
 def draw_model(model: Model, rng: Generator) -> tuple[pl.DataFrame, PrefixIds | None]:
-    """Draw a fitted workload's requests in order of arrival, and their prefix ids where sharing is known."""
+    """Draw a fitted workload's requests in order of arrival, and their prefix ids if sharing is known."""
     parts = [_draw_tenant(tenant, model, rng) for tenant in model.tenants]
     tenant = np.repeat(np.arange(len(parts)), [len(part.arrival_s) for part in parts])
     order = np.argsort(np.concatenate([part.arrival_s for part in parts]), kind="stable")

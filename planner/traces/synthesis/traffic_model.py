@@ -116,7 +116,7 @@ class Model:
     source : the record to which it was fitted.
     seed : of the PCG64 generator.
     duration_s : how long the record was, and how long a drawn trace is; longer ones begin again [s].
-    block_tokens : tokens that one prefix id stands for; 0 where sharing is unknown [tokens].
+    block_tokens : tokens that one prefix id stands for; 0 if sharing is unknown [tokens].
     has_sessions : whether requests that continue others make up sessions.
     has_tenants : whether requests name their tenant.
     maximum_input_tokens : no prompt is longer [tokens].
