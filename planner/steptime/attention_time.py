@@ -34,8 +34,8 @@ class AttentionOperator(NamedTuple):
     ----------
     contributions : of all its layers to a step, of (step context, attention, groups of layers, counts of the curve).
     fits : the constants of its kernels, of (step context, attention).
-    launches : the engine's constant of what the host takes more for the kernels of a layer; None for nothing more.
-    name : of its kernels, where a note says that nobody measured them.
+    launches : the engine's constant of the host's extra time for the kernels of a layer; None for no extra time.
+    name : of its kernels, for a note that they are not measured.
     """
 
     contributions: Callable[..., Iterator[Contribution]]
@@ -64,9 +64,9 @@ OPERATORS: Mapping[type[Attention], AttentionOperator] = {
 def attention(stack: StepContext, counts: Floats) -> Iterator[Contribution]:
     """Yield the attention of all layers.
 
-    Layers with a KV cache read all of their context, or a window of it: sliding layers their last tokens, and those of
-    sparse attention what an indexer picks, by kernels of their own in GQA; CSA's read entries of several tokens, and
-    the last tokens besides. Linear layers read a state of fixed size. Whatever the engine's ratios, no context is read
+    Layers with a KV cache read all of their context, or a window of it: sliding layers read their last tokens, sparse
+    attention its indexer's choice, by kernels of its own in GQA; CSA's read entries of several tokens, and also
+    the last tokens. Linear layers read a state of fixed size. For any ratios of the engine, no context is read
     and no pair multiplied faster than at the hardware's peaks.
     """
     yield Contribution("window", {"window_tokens": window_tokens(stack.arch)})

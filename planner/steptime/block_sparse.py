@@ -18,7 +18,7 @@ TILE = 16  # rows that Triton multiplies at least, for the queries of a group's 
 
 
 def sparse_pair_s(stack: StepContext, attention: Gqa) -> float:
-    """Return what a layer takes for one query and one key that was chosen, all heads of a GPU [s].
+    """Return a layer's time for one query and one chosen key, all heads of a GPU [s].
 
     Raises
     ------
@@ -37,7 +37,7 @@ def sparse_pair_s(stack: StepContext, attention: Gqa) -> float:
 
 
 def block_index_pair_s(stack: StepContext, group: LayerGroup) -> float:
-    """Return what an indexer's heads of a GPU take for one query and one key [s]."""
+    """Return the time of an indexer's heads on a GPU for one query and one key [s]."""
     indexer = group.indexer
     assert indexer is not None
     heads = -(-indexer.num_heads // stack.layout.tensor_parallel_size)

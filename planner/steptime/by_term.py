@@ -73,8 +73,8 @@ def _terms(t: Any, curve: Any, steps: Any, swap_s_per_token: float, out: Any) ->
             out[4, i] = timing.decode_floor_s(curve, step.num_decodes) - draft_s + context_s
             out[4, i] += timing.waited_s(t, curve, step.num_prompts, step.num_decodes, step.decode_context_tokens,
                                          step.longest_context_tokens)
-            own = all_sampled(step) - step.num_accepted_tokens
-            out[5, i] = timing.head_s(curve, own + step.num_drafted_tokens)
+            sampled = all_sampled(step) - step.num_accepted_tokens
+            out[5, i] = timing.head_s(curve, sampled + step.num_drafted_tokens)
             out[6, i] = between(curve[k].collectives_s, curve[k + 1].collectives_s, fraction)
             if step.num_spared_tokens > 0:
                 _share(curve, total, total - step.num_spared_tokens, out[:, i])
@@ -91,7 +91,7 @@ def _terms(t: Any, curve: Any, steps: Any, swap_s_per_token: float, out: Any) ->
 
 @jit
 def _share(curve: Any, total: int, shared: int, out: Any) -> None:
-    """Set what ranks of data-parallel attention do for each other to that of fewer tokens."""
+    """Set the shared work of data-parallel attention ranks to that of fewer tokens."""
     k, fraction = table_index(shared)
     experts_s = between(curve[k].experts_s, curve[k + 1].experts_s, fraction)
     spared_s = shared_s(curve, total) - shared_s(curve, shared)
@@ -109,7 +109,7 @@ def _compiled_terms() -> Callable[..., None]:
 def step_terms(step_time: StepTime, steps: Any, swap_s_per_token: float) -> dict[str, NDArray[np.float64]]:
     """Return how the time of each step divides into `TERMS` [s], shape [num_steps] each; their sum is its duration.
 
-    `overhead_s` is what the GPU waits for: time that nothing hides, and the host's where it exceeds the GPU's.
+    `overhead_s` is the GPU's waiting time: time that nothing hides, and the host's if it exceeds the GPU's.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The collectives of a step: what all-reduces take in all layers."""
+"""The collectives of a step: the time of all-reduces in all layers."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,17 +16,17 @@ from planner.steptime.operators.host_path import HostPathConstants, host_path_s
 from planner.steptime.operators.network import network_s
 from planner.steptime.step_context import StepContext
 
-ACTIVATION_BYTES = 2.0  # between kernels activations are 16-bit, whatever the weights are
+ACTIVATION_BYTES = 2.0  # between kernels activations are 16-bit, for any format of the weights
 NCCL = "nccl"  # the engine of NCCL's rows in hardware_db/kernels
 QK_NORM_BYTES = 8.0  # of a token: the sums of squares of query and key, 32-bit
 
 
-def is_staged(given: bool | None, gpu: Gpu) -> bool:
+def is_staged(choice: bool | None, gpu: Gpu) -> bool:
     """Tell whether collectives go through the host, since GPUs on PCIe cannot reach each other's memory.
 
     Parameters
     ----------
-    given : `pcie_p2p`; None leaves it to the GPU's profile. It has no effect on GPUs that another link joins.
+    choice : `pcie_p2p`; None leaves it to the GPU's profile. It has no effect on GPUs that another link joins.
 
     >>> from planner.catalog.catalog_files import load_gpu
     >>> [is_staged(given, load_gpu(name)) for name, given in
@@ -35,13 +35,13 @@ def is_staged(given: bool | None, gpu: Gpu) -> bool:
     """
     if not gpu.scale_up_link.startswith("PCIe"):
         return False
-    return bool(gpu.host_staged) if given is None else not given
+    return bool(gpu.host_staged) if choice is None else not choice
 
 
 def collectives(stack: StepContext, counts: Floats, fused: Floats) -> Iterator[Contribution]:
     """Yield the collectives of all layers.
 
-    One or two all-reduces of the hidden state a layer, of which the `fused` take the norm after them along. Where query
+    One or two all-reduces of the hidden state a layer, of which the `fused` take the norm after them along. If query
     and key are normalised over all heads, ranks first add up two sums of squares a token (MiniMaxText01RMSNormTP in
     vLLM).
     """
@@ -69,7 +69,7 @@ def fused_reduces(stack: StepContext, counts: Floats) -> Floats:
 def _num_reduces(stack: StepContext) -> int:
     """Return the all-reduces of the hidden state in a step, each before a norm: after attention, and after each MLP.
 
-    One for both where they run on the same hidden state and are added up together (`adds_up_once`).
+    One for both if they run on the same hidden state and are added up together (`adds_up_once`).
     """
     arch, layout = stack.arch, stack.layout
     if layout.tensor_parallel_size == 1:
@@ -83,7 +83,7 @@ def _num_reduces(stack: StepContext) -> int:
 def collectives_s(stack: StepContext, message_bytes: Floats, op: str, num_gpus: int) -> Floats:
     """Return the time of one collective of the engine [s], shape of `message_bytes`.
 
-    Over several nodes it is that of the GPUs of one, and what the network takes; never less than inside one node.
+    Over several nodes it is the time on one node's GPUs and on the network; never less than inside one node.
     Through the host NCCL sends all messages, since engines' own kernels need peer access (`_can_p2p` in vLLM's
     custom_all_reduce.py, and SGLang's copy; TensorRT-LLM's AUTO strategy falls back to NCCL).
     """
@@ -110,9 +110,9 @@ def collectives_s(stack: StepContext, message_bytes: Floats, op: str, num_gpus: 
 
 
 def collective_fit(stack: StepContext, op: str, num_gpus: int) -> Fit[CollectiveConstants]:
-    """Return the constants of a collective; sizes that nobody measured take those of the next larger, 8 at most.
+    """Return the constants of a collective; unmeasured sizes take the next larger size's, 8 at most.
 
-    Where a GPU was not measured, medians over others on the same PCIe stand in before those over NVLink.
+    If a GPU was not measured, medians over others on the same PCIe stand in before medians over NVLink.
     """
     measured = next((size for size in (2, 4, 8) if size >= num_gpus), 8)
     return find_fit(CollectiveConstants, "collectives", gpu=stack.gpu.collectives_of,

@@ -28,14 +28,14 @@ from planner.steptime.operators.gemm import Floats
 from planner.steptime.operators.mla import MlaDecode, mla_decode_coefficients
 from planner.steptime.step_context import StepContext
 
-# What prompts reach of the 16-bit peak, heads padded; `indexer_time` has the source.
+# Share of the 16-bit peak that prompts reach, heads padded; `indexer_time` has the source.
 FLOPS_FRAC = {"hopper": 0.35, "blackwell": 0.6}
 SPARSE_HEADS = 64  # that FlashMLA's sparse kernel for decodes has room for, at least (`get_padded_num_q_heads` in vLLM)
 
 
 def csa_contributions(stack: StepContext, attention: Csa, groups: Sequence[LayerGroup],
                       counts: Floats) -> Iterator[Contribution]:
-    """Yield what layers with compressed sparse attention take for entries and windows, with their indexers."""
+    """Yield the time of compressed sparse attention for entries and windows, with its indexers."""
     prompt_fit, decode_fit = csa_fits(stack, attention)
     yield context_reads(stack, attention, groups, _prompts(stack, attention, prompt_fit),
                         _decodes(stack, attention, counts, decode_fit))
@@ -56,7 +56,7 @@ def csa_heads(stack: StepContext, attention: Csa) -> int:
 
 
 def csa_flops_frac(gpu: Gpu) -> float:
-    """Return what prompts reach of the 16-bit peak, heads padded [1]."""
+    """Return the share of the 16-bit peak that prompts reach, heads padded [1]."""
     return FLOPS_FRAC[kernel_generation(gpu)]
 
 

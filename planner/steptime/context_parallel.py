@@ -15,12 +15,12 @@ LSE_BYTES = 4.0  # the logarithm of a query's sum of exponentials, by which part
 
 
 def heads_of_group(stack: StepContext, num_heads: int) -> int:
-    """Return the query heads that a GPU multiplies in decodes: its own, and those of the others of its group."""
+    """Return the query heads that a GPU multiplies in decodes: its own, and the other heads of its group."""
     return -(-num_heads // stack.layout.tensor_parallel_size) * stack.layout.decode_context_parallel_size
 
 
 def exchanges(stack: StepContext, attention: Gqa | Mla, num_layers: float) -> Iterator[Contribution]:
-    """Yield what the GPUs of a group exchange in all layers of one attention; nothing without such groups.
+    """Yield the exchange of the GPUs of a group in all layers of one attention; nothing without such groups.
 
     Each gathers the queries of all, attends to its part of the contexts, gathers the sums of exponentials, and keeps
     the sum of the results for its own heads. Groups that share prompts have the same queries, and add up the results.

@@ -30,7 +30,7 @@ class DecodeCoefficients(NamedTuple):
 
 
 def kernel_row(stack: StepContext) -> dict[str, Any]:
-    """Return what a row of kernel measurements must have: number formats in the order of preference."""
+    """Return the keys that a row of kernel measurements must have: number formats in the order of preference."""
     kv_dtypes = ("fp8", "bfloat16") if stack.kv_bytes_per_element < 2 else ("bfloat16",)
     return {"gpu": stack.gpu.kernels_of, "engine": stack.engine, "kv_cache_dtype": kv_dtypes,
             "dtype": ("bfloat16", "fp8")}
@@ -49,7 +49,7 @@ def sustained(stack: StepContext, hardware: dict[str, float]) -> dict[str, float
 
 
 def least_read_s(stack: StepContext, attention: Attention) -> float:
-    """Return what one layer's KV of an entry takes at the peak of the memory's bandwidth [s]."""
+    """Return the time of one layer's KV of an entry at the peak of the memory's bandwidth [s]."""
     kv_bytes = attention.kv_bytes(stack.kv_bytes_per_element, stack.layout.tensor_parallel_size)
     return kv_bytes / stack.gpu.hbm_bandwidth_bytes_per_s
 
@@ -77,7 +77,7 @@ def decodes_within_peaks(stack: StepContext, attention: Attention, hardware: dic
 
 def sparse_prompts(stack: StepContext, attention: Attention, floor_s: float, run_heads: int, num_heads: int,
                    flops_frac: float) -> PromptCoefficients:
-    """Return the coefficients of prompts that multiply queries with what the cache holds, as decodes do.
+    """Return the coefficients of prompts that multiply queries with the cached values themselves, as decodes do.
 
     A query and its output have as many elements, of 2 B, as a pair has multiplications, of 2 FLOP.
 
@@ -94,11 +94,11 @@ def sparse_prompts(stack: StepContext, attention: Attention, floor_s: float, run
 
 def context_reads(stack: StepContext, attention: Attention, groups: Sequence[LayerGroup], prompt: PromptCoefficients,
                   decode: DecodeCoefficients, window_pair_s: float | None = None) -> Contribution:
-    """Return what all layers of one attention take for the context that they read, or for a window of it.
+    """Return the time of all layers of one attention for the context that they read, or for a window of it.
 
     Parameters
     ----------
-    window_pair_s : of a query and a key that was chosen, where another kernel multiplies these [s].
+    window_pair_s : of a query and a chosen key, if another kernel multiplies these [s].
     """
     layers, full, windowed, recent, _, _ = reading_of(attention, groups)
     kv_bytes = (attention.kv_bytes(stack.kv_bytes_per_element, stack.layout.tensor_parallel_size)

@@ -1,4 +1,4 @@
-"""What one operator adds to a step's time, and the sum over all operators."""
+"""One operator's contribution to a step's time, and the sum over all operators."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from planner.loop.state.terms import CURVE, STEP_TIME, StepTime
 
 
 class Contribution(NamedTuple):
-    """What one operator adds.
+    """One operator's contribution.
 
     Parameters
     ----------

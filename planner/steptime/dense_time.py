@@ -46,7 +46,7 @@ def dense_products(stack: StepContext, counts: Floats) -> Iterator[Contribution]
 
 
 def gemm_kernels(stack: StepContext, format_name: str) -> tuple[str, tuple[Fit[GemmConstants], ...]]:
-    """Return what dense weights of a format are multiplied as, and the kernels to choose from."""
+    """Return the format in which dense weights are multiplied, and the kernels to choose from."""
     choices = WEIGHT_FORMATS[format_name].gemm
     if stack.fp8_gemm_backend == "flashinfer_trtllm" and choices[0] == "fp8_block":
         choices = ("fp8_block_trtllm", *choices)
@@ -55,7 +55,7 @@ def gemm_kernels(stack: StepContext, format_name: str) -> tuple[str, tuple[Fit[G
 
 def preferred_kernels(cls: type[T], family: str, choices: tuple[str, ...],
                       stack: StepContext) -> tuple[str, tuple[Fit[T], ...]]:
-    """Return the first choice that the GPU can run and somebody measured, on this GPU or on another.
+    """Return the first choice that the GPU can run and that was measured, on this GPU or on another.
 
     A generation's kernel may not run on all of its GPUs: if it was measured on this one under another engine alone, a
     later choice that was measured under this engine goes before it (vLLM and SGLang multiply MXFP4 experts by Marlin on
@@ -79,7 +79,7 @@ def preferred_kernels(cls: type[T], family: str, choices: tuple[str, ...],
 
 
 def projection_format(stack: StepContext, gemm: Gemm) -> str:
-    """Return the format of a projection: its part's, or 16 bit where the checkpoint leaves it out."""
+    """Return the format of a projection: its part's, or 16 bit if the checkpoint leaves it out."""
     if gemm.part == "attention":
         return attention_format(stack.arch, stack.quantization)
     if gemm.part == "linear":
@@ -123,9 +123,9 @@ def gemms_s(stack: StepContext, tokens: Floats, n: int, k: int, format_name: str
 
 
 def _is_fp32_router(stack: StepContext) -> bool:
-    """Tell whether cuBLAS multiplies the routers in 32 bit, on a GPU like the one where that was measured.
+    """Tell whether cuBLAS multiplies the routers in 32 bit, on a GPU like the one that was measured.
 
-    Profiles of Blackwell alone state a peak without tensor cores. On Hopper nobody measured it, and runs whose routers
+    Profiles of Blackwell alone state a peak without tensor cores. On Hopper it was not measured, and runs whose routers
     stay in 32 bit are no slower than the others.
     """
     return stack.arch.router_in_fp32 and stack.fp32_matmul in FP32_GEMMS and "fp32" in stack.gpu.flops_per_s

@@ -1,4 +1,4 @@
-"""The time of a draft in a step: what is drafted for all decodes, as terms and curves of the target's step."""
+"""The time of a draft in a step: drafting for all decodes, as terms and curves of the target's step."""
 
 from collections.abc import Iterator
 
@@ -24,21 +24,21 @@ def draft_passes(target: Architecture, draft: StepTime, joining_s: Floats, passe
     Parameters
     ----------
     draft : how long steps of the draft alone take.
-    joining_s : what joins the hidden states before its layer, at the counts of `engine.curve` [s].
+    joining_s : product that joins the hidden states before its layer, at the counts of `engine.curve` [s].
     passes : k, by the number of decodes, shape of `node_counts` [1].
 
     Notes
     -----
-    Left out: the passes' host work where they are no CUDA graph, later passes for prompts that end in the step, and of
-    the HBM traffic what later passes read of the context.
+    Left out: the passes' host work if they are no CUDA graph, later passes for prompts that end in the step, and of
+    the HBM traffic the later passes' reads of the context.
     """
-    own = draft.curve
-    later_s = (passes - 1) * (own.tokens_s + joining_s) + passes * (own.decode_s + own.head_s)
+    c = draft.curve
+    later_s = (passes - 1) * (c.tokens_s + joining_s) + passes * (c.decode_s + c.head_s)
     yield Contribution("draft", {name: float(draft.terms[name]) for name in PROMPT_TERMS}, {
-        "draft_s": own.tokens_s + joining_s, "shared_s": own.shared_s, "draft_decode_s": later_s, "decode_s": later_s,
-        "tokens_bytes": own.tokens_bytes,
-        "decode_bytes": (passes - 1) * own.tokens_bytes + passes * (own.decode_bytes + own.head_bytes),
-        "decode_s_per_context_token": passes * own.decode_s_per_context_token})
+        "draft_s": c.tokens_s + joining_s, "shared_s": c.shared_s, "draft_decode_s": later_s, "decode_s": later_s,
+        "tokens_bytes": c.tokens_bytes,
+        "decode_bytes": (passes - 1) * c.tokens_bytes + passes * (c.decode_bytes + c.head_bytes),
+        "decode_s_per_context_token": passes * c.decode_s_per_context_token})
     yield _window_reads(target, draft, passes)
 
 
@@ -54,27 +54,27 @@ def draft_block(target: Architecture, draft: StepTime, context_s: Floats, markov
     ----------
     draft : how long steps of the draft alone take, of 1 + k tokens a decode.
     context_s : the draft's keys and values of the step's tokens, at the counts of the curve [s].
-    markov_s : the second head on a token of each decode, at the same counts [s]; 0 where there is none.
+    markov_s : the second head on a token of each decode, at the same counts [s]; 0 without one.
     tokens : k [1].
 
     Notes
     -----
     Left out: the masks of a shorter draft, which runs the whole block; the HBM traffic of the second head.
     """
-    own, counts = draft.curve, node_counts().astype(np.float64)
+    curve, counts = draft.curve, node_counts().astype(np.float64)
     block, drafted = counts * (1 + tokens), counts * tokens
-    block_s = (np.interp(block, counts, own.tokens_s) + own.decode_s + np.interp(drafted, counts, own.head_s)
+    block_s = (np.interp(block, counts, curve.tokens_s) + curve.decode_s + np.interp(drafted, counts, curve.head_s)
                + tokens * markov_s)
     yield Contribution("draft", {"kv_bytes_per_token": float(draft.terms.kv_bytes_per_token)}, {
         "draft_s": context_s, "draft_decode_s": block_s, "decode_s": block_s,
-        "decode_bytes": np.interp(block, counts, own.tokens_bytes) + own.decode_bytes
-        + np.interp(drafted, counts, own.head_bytes),
-        "decode_s_per_context_token": own.decode_s_per_context_token})
+        "decode_bytes": np.interp(block, counts, curve.tokens_bytes) + curve.decode_bytes
+        + np.interp(drafted, counts, curve.head_bytes),
+        "decode_s_per_context_token": curve.decode_s_per_context_token})
     yield _window_reads(target, draft, np.ones(len(counts)))
 
 
 def _window_reads(target: Architecture, draft: StepTime, passes: Floats) -> Contribution:
-    """Return what the draft's layers with a window read; under a window that the target does not have it counts all."""
+    """Return the window reads of the draft's layers; if the target has another window, they count as all context."""
     pair_s, kv_bytes = float(draft.terms.prompt_s_per_window_pair), float(draft.terms.window_kv_bytes_per_token)
     read_s = passes * draft.curve.decode_s_per_window_token
     if int(draft.terms.window_tokens) == window_tokens(target):
@@ -86,7 +86,7 @@ def _window_reads(target: Architecture, draft: StepTime, passes: Floats) -> Cont
 
 
 def draft_heads(heads_s: Floats, heads_bytes: float) -> Contribution:
-    """Return what heads without context take for the decodes: Medusa's.
+    """Return the time of heads without context for the decodes: Medusa's.
 
     Parameters
     ----------

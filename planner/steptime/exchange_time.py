@@ -1,4 +1,4 @@
-"""The exchange of a step: what data-parallel attention takes to bring tokens to their experts, and results back."""
+"""The exchange of a step: the time to bring data-parallel attention's tokens to their experts, and results back."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +18,7 @@ from planner.steptime.operators.moe import touched_gpus
 from planner.steptime.step_context import StepContext
 
 LOW_LATENCY, HIGH_THROUGHPUT = "deepep_low_latency", "deepep_high_throughput"
-# Kernels by the name of the exchange: several where the engine chooses by its tokens.
+# Kernels by the name of the exchange: several if the engine chooses by its tokens.
 EXCHANGES = {"deepep": (LOW_LATENCY, HIGH_THROUGHPUT), LOW_LATENCY: (LOW_LATENCY,),
              HIGH_THROUGHPUT: (HIGH_THROUGHPUT,), "nvlink_one_sided": ("nvlink_one_sided",),
              "nvlink_two_sided": ("nvlink_two_sided",), "mori": ("mori",)}
@@ -40,7 +40,7 @@ def exchange(stack: StepContext, counts: Floats) -> Iterator[Contribution]:
 
 
 def layer_exchange_s(stack: StepContext, experts: Experts, counts: Floats) -> tuple[Floats, Floats]:
-    """Return what one layer takes to bring a rank's tokens to their experts, and results back [s].
+    """Return one layer's time to bring a rank's tokens to their experts, and results back [s].
 
     All tokens go to all GPUs, and sums come back (vLLM's `AgRsAll2AllManager`); or each token goes to the GPUs that
     have its experts, in the format that these multiply, and as many results come back in 16 bit. The GPUs of a rank

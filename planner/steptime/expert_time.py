@@ -23,7 +23,7 @@ MOE_PRODUCTS = 2
 MARLIN_PADS_TO = (256, 128)
 MOE_BACKENDS = {"marlin": ("marlin",), "triton": ("triton", "fused_moe"), "deep_gemm": ("deepgemm",),
                 "cutlass": ("cutlass",),
-                "flashinfer_trtllm": ("trtllm", "min_latency")}  # what their kernels' names have, as benchmarked
+                "flashinfer_trtllm": ("trtllm", "min_latency")}  # a part of their kernels' names in the benchmarks
 
 
 def routed_experts(stack: StepContext, counts: Floats) -> Iterator[Contribution]:
@@ -35,23 +35,23 @@ def routed_experts(stack: StepContext, counts: Floats) -> Iterator[Contribution]
 
 
 def layer_experts_s(stack: StepContext, experts: Experts, counts: Floats) -> Floats:
-    """Return what one layer's experts take for the tokens of all ranks, `counts` of each [s]."""
+    """Return the time of one layer's experts for the tokens of all ranks, `counts` of each [s]."""
     return _layer(stack, experts, counts * stack.layout.data_parallel_size)[0]
 
 
 def moe_kernels(stack: StepContext) -> tuple[str, tuple[Fit[MoeConstants], ...]]:
-    """Return what the routed experts are multiplied as, and the kernels to choose from.
+    """Return the format in which routed experts are multiplied, and the kernels to choose from.
 
-    Where a GPU gets the tokens of its own experts alone, the kernels that were measured so. Else those of the backend
-    that was asked for: the engine's own, else another's, since both call the same library; where
-    nobody measured it on this GPU, the engine's choice. Marlin's is that of int4 for other 4-bit formats too: nobody
-    measured it with them but on B200, where it came with kernels around it that engines do not run.
+    If a GPU gets the tokens of its own experts alone, the kernels that were measured that way. Else the kernels of
+    the user's backend: the engine's own, else another's, since both call the same library; without a measurement on
+    this GPU, the engine's choice. Marlin's is int4's for other 4-bit formats too: it was measured with them only on
+    B200, with kernels around it that engines do not run.
     """
     choices = WEIGHT_FORMATS[expert_format(stack.arch, stack.quantization)].moe
     if stack.layout.dispatches and stack.moe_backend == "auto":
         try:
             return preferred_kernels(MoeConstants, "dispatched_moe", choices, stack)
-        except CatalogError:  # nobody measured this format so: the kernels of GPUs that hold all tokens stand in
+        except CatalogError:  # this format was not measured that way: the kernels of GPUs that hold all tokens stand in
             pass
     if stack.moe_backend == "marlin" and not {"int4_wo", "w4a16_mxfp4"}.isdisjoint(choices):
         choices = ("int4_wo",)
@@ -60,9 +60,9 @@ def moe_kernels(stack: StepContext) -> tuple[str, tuple[Fit[MoeConstants], ...]]
         return name, fits
     anyones = find_fits(MoeConstants, "moe", gpu=stack.gpu.kernels_of, engine=stack.engine,
                         dtype=KERNELS[name].like or name, is_shared=True)
-    named = (tuple(fit for fit in found
+    named = (tuple(fit for fit in choice
                    if any(word in fit.row.get("kernel", "") for word in MOE_BACKENDS[stack.moe_backend]))
-             for found in (fits, anyones))
+             for choice in (fits, anyones))
     return name, next(filter(None, named), fits)
 
 
@@ -76,10 +76,10 @@ def _own_kernel(stack: StepContext, experts: Experts, dtype: str) -> Fit[MoeCons
     if layout.dispatches or layout.expert_tensor_parallel_size > 1:
         return None
     by = {"engine": stack.engine} if backend == "auto" else {}
-    found = find_measured(MoeConstants, "shaped_moe", gpu=stack.gpu.kernels_of, dtype=dtype, backend=backend, **by,
-                          hidden_size=experts.input_width(stack.arch.hidden_size), inter_size=experts.width,
-                          num_experts=experts.num_experts)
-    return found if found and layout.expert_parallel_size <= found.row["largest_ep"] else None
+    fit = find_measured(MoeConstants, "shaped_moe", gpu=stack.gpu.kernels_of, dtype=dtype, backend=backend, **by,
+                        hidden_size=experts.input_width(stack.arch.hidden_size), inter_size=experts.width,
+                        num_experts=experts.num_experts)
+    return fit if fit and layout.expert_parallel_size <= fit.row["largest_ep"] else None
 
 
 def _measured_ratio(fit: Fit[MoeConstants], tokens: Floats) -> Floats:
@@ -87,16 +87,16 @@ def _measured_ratio(fit: Fit[MoeConstants], tokens: Floats) -> Floats:
     if "ratios" not in fit.row:
         return np.ones_like(tokens)
     at = np.log(np.maximum(tokens, 1.0))
-    found: Floats = np.interp(at, np.log(fit.row["at_tokens"]), fit.row["ratios"])
-    return found
+    ratio: Floats = np.interp(at, np.log(fit.row["at_tokens"]), fit.row["ratios"])
+    return ratio
 
 
 def _layer(stack: StepContext, experts: Experts, tokens: Floats) -> tuple[Floats, Floats]:
-    """Return what one layer's experts take by the fastest kernel [s], and what that reads of their weights [bytes]."""
+    """Return the time of one layer's experts by the fastest kernel [s], and its reads of their weights [bytes]."""
     arch, layout, c = stack.arch, stack.layout, stack.constants
     dtype, fits = moe_kernels(stack)
-    if own := _own_kernel(stack, experts, dtype):
-        fits = (own,)
+    if shaped := _own_kernel(stack, experts, dtype):
+        fits = (shaped,)
     ep, tp = layout.expert_parallel_size, layout.expert_tensor_parallel_size
     element = WEIGHT_FORMATS[expert_format(arch, stack.quantization)].bytes_per_element
     precision = KERNELS[dtype].precision

@@ -6,7 +6,7 @@ from planner.engines import ENGINES
 from planner.errors import UsageError
 from planner.model.layout import Layout
 
-KERNELS_OF = "trtllm"  # FlashInfer's kernel is TensorRT-LLM's, so its benchmark is of all three engines'
+KERNELS_OF = "trtllm"  # FlashInfer's kernel is TensorRT-LLM's, so its benchmark holds for all three engines
 
 
 def nvlink_generation(gpu: Gpu) -> str | None:
@@ -21,25 +21,25 @@ def nvlink_generation(gpu: Gpu) -> str | None:
     return "blackwell" if "fp4" in gpu.flops_per_s else "hopper"
 
 
-def fuses_norms(given: bool | None, engine: str, arch: Architecture, gpu: Gpu, layout: Layout) -> bool:
+def fuses_norms(choice: bool | None, engine: str, arch: Architecture, gpu: Gpu, layout: Layout) -> bool:
     """Tell whether all-reduces take the norm after them along.
 
     Parameters
     ----------
-    given : what the user says; None leaves it to the engine.
+    choice : the user's choice; None leaves it to the engine.
 
     Raises
     ------
-    UsageError : the user asks for it where no such kernel runs.
+    UsageError : the user asks for it although no such kernel runs.
     """
-    if given and nvlink_generation(gpu) is None:
+    if choice and nvlink_generation(gpu) is None:
         raise UsageError(f"--fuse-allreduce-rms: the fused kernels need Hopper or Blackwell GPUs joined by NVLink, and "
                          f"--gpu {gpu.name} has {gpu.scale_up_link}; leave it out")
-    return _fuses_by_itself(engine, arch, gpu, layout) if given is None else given
+    return _fuses_by_itself(engine, arch, gpu, layout) if choice is None else choice
 
 
 def _fuses_by_itself(engine: str, arch: Architecture, gpu: Gpu, layout: Layout) -> bool:
-    """Tell whether an engine fuses all-reduce and norm where its user says nothing of it.
+    """Tell whether an engine fuses all-reduce and norm if its user does not choose.
 
     `Engine.fuses_allreduce` says for which models. None does beside data-parallel attention, or with several residual
     streams, which are mixed between the two.
@@ -52,7 +52,7 @@ def _fuses_by_itself(engine: str, arch: Architecture, gpu: Gpu, layout: Layout) 
 
 
 def largest_fused_bytes(engine: str, gpu: Gpu, num_gpus: int, hidden_size: int) -> float:
-    """Return the largest message that an engine adds up and normalises in one kernel [B]; 0 where it has none.
+    """Return the largest message that an engine adds up and normalises in one kernel [B]; 0 without such a kernel.
 
     Parameters
     ----------

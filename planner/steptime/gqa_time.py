@@ -39,7 +39,7 @@ FASTEST_GDDR_BYTES_PER_S = 1.8e12
 
 def gqa_contributions(stack: StepContext, attention: Gqa, groups: Sequence[LayerGroup],
                       counts: Floats) -> Iterator[Contribution]:
-    """Yield what layers with grouped-query attention take, those with an indexer by kernels of their own."""
+    """Yield the time of grouped-query attention, with an indexer by kernels of its own."""
     prompt, decode = _prompts(stack, attention), _decodes(stack, attention, counts)
     yield context_reads(stack, attention, groups, prompt, decode, chosen_pair_s(stack, attention, groups))
     is_triton = runs_triton(stack, attention)
@@ -109,7 +109,7 @@ def _decodes(stack: StepContext, attention: Gqa, counts: Floats) -> DecodeCoeffi
 
 
 def _beside_prompts(groups: Sequence[LayerGroup], pair_s: float, decode: DecodeCoefficients) -> Contribution:
-    """Return what decodes take longer for their context in a step with prompts."""
+    """Return how much longer decodes take for their context in a step with prompts."""
     read_s = float(np.max(decode.per_context_token))
     more_s = mixed_decode_s(read_s, pair_s) - read_s
     windowed = sum(group.entries_per_token for group in groups if group.seen_tokens)
@@ -119,7 +119,7 @@ def _beside_prompts(groups: Sequence[LayerGroup], pair_s: float, decode: DecodeC
 
 def _tiles(stack: StepContext, attention: Gqa, counts: Floats, pair_s: float, read_s: float,
            num_layers: float) -> Contribution:
-    """Return what decodes of uneven contexts wait for, in layers that attend to everything (`timing.uneven_s`).
+    """Return the waits of decodes of uneven contexts, in layers that attend to everything (`timing.uneven_s`).
 
     Parameters
     ----------
@@ -130,8 +130,8 @@ def _tiles(stack: StepContext, attention: Gqa, counts: Floats, pair_s: float, re
     """
     gpu, (heads, kv_heads) = stack.gpu, _shapes(stack, attention)
     at_once = tiles_at_once(int(gpu.multiprocessors), gpu.shared_memory_bytes, attention.head_dim)
-    own = own_s(pair_s, heads, at_once)
+    tile_s = own_s(pair_s, heads, at_once)
     splits = [num_splits(max(int(count), 1) * kv_heads, int(gpu.multiprocessors)) for count in counts]
     return Contribution("tiles of uneven contexts", {
-        "own_s_per_token": num_layers * own, "decode_share": min(kv_heads / at_once, read_s / own),
+        "own_s_per_token": num_layers * tile_s, "decode_share": min(kv_heads / at_once, read_s / tile_s),
         "mixed_share": heads / at_once}, {"decode_part": 1.0 / np.array(splits)})

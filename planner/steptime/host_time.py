@@ -22,10 +22,10 @@ def host(stack: StepContext) -> Contribution:
 
 
 def host_times(stack: StepContext) -> tuple[float, float]:
-    """Return the host's work on a step besides launches, and how much more of it each sequence is [s].
+    """Return the host's work on a step without launches, and the extra work for each sequence [s].
 
-    vLLM's engine sends a step to the worker process of each GPU (`MultiprocExecutor`), which works beside the GPU but
-    for what comes before the step's first kernel and after its last: this alone without asynchronous scheduling. Ranks
+    vLLM's engine sends a step to the worker process of each GPU (`MultiprocExecutor`), which works beside the GPU
+    except before the step's first kernel and after its last: this alone without asynchronous scheduling. Ranks
     of SGLang and TensorRT-LLM schedule for themselves, and take as long either way.
     """
     c = stack.constants
@@ -37,10 +37,10 @@ def host_times(stack: StepContext) -> tuple[float, float]:
 
 
 def launches_s(stack: StepContext) -> tuple[float, float]:
-    """Return what the host takes to launch a step's kernels where it is no graph: with prompts, and of decodes [s].
+    """Return the host's time to launch a step's kernels if it is no graph: with prompts, and of decodes [s].
 
-    A prompt beside decodes takes nothing off them. Without any graph all runs as it is written, which is what decodes
-    without one were measured with; where there are graphs, steps beyond them are as prompts were, compiled in vLLM.
+    A prompt beside decodes does not shorten them. Without any graph all runs as it is written, as in measurements of
+    decodes without one; if there are graphs, steps beyond them run as prompts did, compiled in vLLM.
     """
     prompt_s, decode_s = prompt_launch_s(stack), decode_launch_s(stack)
     if not stack.graph_seqs and not stack.graph_tokens:
@@ -49,9 +49,9 @@ def launches_s(stack: StepContext) -> tuple[float, float]:
 
 
 def prompt_launch_s(stack: StepContext) -> float:
-    """Return what the host takes to launch the kernels of all layers one by one, where there are prompts [s].
+    """Return the host's time to launch the kernels of all layers one by one, in a step with prompts [s].
 
-    Routed experts have a router, top-k, permutations and two grouped products besides. MLA and linear attention have
+    Routed experts also have a router, top-k, permutations and two grouped products. MLA and linear attention have
     several times the small kernels of other attention: projections to the latent and from it, or a convolution, gates,
     norms and the parts of the chunked delta rule. Under vLLM FlashInfer takes longer to set up than FlashAttention.
     """

@@ -1,4 +1,4 @@
-"""Indexers of sparse attention in a step: what they take for each query and entry, and for each layer."""
+"""Indexers of sparse attention in a step: their time for each query and entry, and for each layer."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -12,10 +12,10 @@ from planner.steptime.block_sparse import block_index_pair_s, sparse_pair_s
 from planner.steptime.contribution import Contribution
 from planner.steptime.step_context import StepContext
 
-# What the indexer with its choice of entries reaches of the FP8 peak, `compressed_attention.FLOPS_FRAC`, and
+# Share of the FP8 peak for the indexer with its choice of entries, `compressed_attention.FLOPS_FRAC`, and
 # `Engine.index_share` of `index_layer_s`: from AIConfigurator's tables of whole attention modules (`dsv4_csa_*` and
 # `dsv4_hca_*`; SGLang 0.5.14, vLLM 0.24.0, TensorRT-LLM 1.3.0rc23), whose time grows by 24 ps an entry and query on
-# H100 and H200, by 15 to 17 on B200, B300 and GB200, whichever the engine.
+# H100 and H200, by 15 to 17 on B200, B300 and GB200, under all engines.
 INDEX_FLOPS_FRAC = {"hopper": 0.34, "blackwell": 0.23}
 
 
@@ -25,7 +25,7 @@ class IndexKernel(NamedTuple):
     Parameters
     ----------
     pair_s : of one query and one token, of (step context, group of layers) [s].
-    layer_share : of `index_layer_s`, what a layer takes besides, of the engine's name [1].
+    layer_share : of `index_layer_s`, a layer's extra time, of the engine's name [1].
     """
 
     pair_s: Callable[[StepContext, LayerGroup], float]
@@ -33,7 +33,7 @@ class IndexKernel(NamedTuple):
 
 
 def indexers(stack: StepContext, groups: Sequence[LayerGroup]) -> Iterator[Contribution]:
-    """Yield what indexers take to read one small key for each entry, and to multiply their heads with it."""
+    """Yield the time of indexers to read one small key for each entry, and to multiply their heads with it."""
     c = stack.constants
     for group in groups:
         if group.indexer is None or group.reuses_choice:
@@ -48,19 +48,19 @@ def indexers(stack: StepContext, groups: Sequence[LayerGroup]) -> Iterator[Contr
 
 
 def index_layers_s(stack: StepContext) -> float:
-    """Return what all layers with an indexer take besides [s]."""
+    """Return the extra time of all layers with an indexer [s]."""
     engine, layer_s = stack.engine, stack.constants.index_layer_s
     return sum(group.count * INDEX_KERNELS[type(group.indexer)].layer_share(engine) * layer_s
                for group in stack.arch.layers if group.runs_indexer)
 
 
 def chosen_pair_s(stack: StepContext, attention: Gqa, groups: Sequence[LayerGroup]) -> float | None:
-    """Return what a layer takes for one query and one key that its indexer chose [s]; None without an indexer."""
+    """Return a layer's time for one query and one key that its indexer chose [s]; None without an indexer."""
     return sparse_pair_s(stack, attention) if any(group.indexer is not None for group in groups) else None
 
 
 def entry_pair_s(stack: StepContext, group: LayerGroup) -> float:
-    """Return what an indexer takes for one query and one token, its choice included [s], CSA's and DSA's alike."""
+    """Return an indexer's time for one query and one token, its choice included [s], CSA's and DSA's alike."""
     indexer, peaks = group.indexer, stack.gpu.flops_per_s
     assert indexer is not None
     products = 2.0 * indexer.num_heads * indexer.head_dim / group.tokens_per_entry
@@ -68,7 +68,7 @@ def entry_pair_s(stack: StepContext, group: LayerGroup) -> float:
 
 
 def padded_heads(gpu: Gpu, num_heads: int) -> int:
-    """Return the heads that FlashMLA's sparse kernel for prompts multiplies for those of a rank [1].
+    """Return the heads that FlashMLA's sparse kernel for prompts multiplies for a rank's heads [1].
 
     It runs 64 at once on Hopper and 128 on Blackwell (`prefill_padding` of FlashMLASparseImpl in vLLM).
     """
@@ -77,7 +77,7 @@ def padded_heads(gpu: Gpu, num_heads: int) -> int:
 
 
 def kernel_generation(gpu: Gpu) -> str:
-    """Return whose kernels a GPU runs: Blackwell's where it multiplies FP4."""
+    """Return the generation whose kernels a GPU runs: Blackwell's if it multiplies FP4."""
     return "blackwell" if "fp4" in gpu.flops_per_s else "hopper"
 
 

@@ -24,7 +24,7 @@ class Fit(Generic[T]):
     ----------
     constants : of the operator's formula.
     is_measured : whether they were fitted on this GPU; else they are medians over the GPUs that were measured, which a
-        row of this GPU may have too, with what is known of it (`medians`).
+        row of this GPU may have too, with its known values (`medians`).
     row : the whole row of the file: keys, residuals, source.
     """
 
@@ -44,30 +44,30 @@ def find_fit(cls: type[T], family: str, *, gpu: str, engine: str, prior: str = P
     cls : dataclass of the operator's constants.
     family : name of the file in `hardware_db/kernels`.
     gpu, engine : catalog name; "vllm", "sglang" or "trtllm".
-    prior : the GPU name of the medians over GPUs of its kind, where they stand before those over all.
-    keys : what a row must have: dtype, phase and so on; a tuple of values is an order of preference.
+    prior : the GPU name of the medians over GPUs of its kind, if they stand before the medians over all.
+    keys : values that a row must have: dtype, phase and so on; a tuple of values is an order of preference.
 
     Raises
     ------
     CatalogError : no row has these keys, on any GPU.
     """
     kind: Any = cls
-    found: Fit[T] = _find_fit(kind, family, (gpu, prior, PRIOR), engine, tuple(keys.items()))
-    return found
+    fit: Fit[T] = _find_fit(kind, family, (gpu, prior, PRIOR), engine, tuple(keys.items()))
+    return fit
 
 
 def find_fits(cls: type[T], family: str, *, gpu: str, engine: str, is_shared: bool, dtype: str,
               also: tuple[str, ...] = ()) -> tuple[Fit[T], ...]:
     """Find the kernels of an operator that an engine may choose from, the one of `find_fit` first.
 
-    An engine takes the kernel that its tuner finds fastest for a shape, so what a step takes is the least over these.
+    An engine takes the kernel that its tuner finds fastest for a shape, so a step's time is the least over these.
 
     Parameters
     ----------
     cls, family, gpu, engine : as in `find_fit`.
-    is_shared : whether the kernels come from libraries that all engines use (cuBLASLt, CUTLASS, FlashInfer): then those
-        that were measured under another engine are among the choices.
-    dtype : what the kernels multiply, a name of `precision.KERNELS`.
+    is_shared : whether the kernels come from libraries that all engines use (cuBLASLt, CUTLASS, FlashInfer): then
+        kernels that were measured under another engine are among the choices.
+    dtype : format that the kernels multiply, a name of `precision.KERNELS`.
     also : others of these names, whose kernels multiply it too.
 
     Raises
@@ -83,7 +83,7 @@ def find_fits(cls: type[T], family: str, *, gpu: str, engine: str, is_shared: bo
 
 
 def find_measured(cls: type[T], family: str, **keys: Any) -> Fit[T] | None:
-    """Return the constants of the row that has all these keys; None where nobody measured it."""
+    """Return the constants of the row that has all these keys; None without such a row."""
     rows = (row for row in _rows(family) if all(row.get(key) == value for key, value in keys.items()))
     return next((Fit(constants=_constants(cls, row), is_measured=True, row=row) for row in rows), None)
 
@@ -91,8 +91,8 @@ def find_measured(cls: type[T], family: str, **keys: Any) -> Fit[T] | None:
 @functools.cache
 def _find_fit(cls: Any, family: str, gpus: tuple[str, ...], engine: str, pairs: tuple[tuple[str, Any], ...]) -> Any:
     keys = dict(pairs)
-    for name, own in itertools.product(gpus, (True, False)):
-        near = [row for row in _rows(family) if row["gpu"] == name and (row["engine"] == engine) == own]
+    for name, is_own in itertools.product(gpus, (True, False)):
+        near = [row for row in _rows(family) if row["gpu"] == name and (row["engine"] == engine) == is_own]
         near.sort(key=lambda row: -row.get("bandwidth_frac", 0.0))
         for wanted in _preferences(keys):
             for row in near:
@@ -105,7 +105,7 @@ def _find_fit(cls: Any, family: str, gpus: tuple[str, ...], engine: str, pairs: 
 
 
 def _constants(cls: Any, row: Mapping[str, Any]) -> Any:
-    """Return a row's constants; what has a default need not be there."""
+    """Return a row's constants; a constant with a default may be missing."""
     required = {field.name for field in dataclasses.fields(cls) if field.default is dataclasses.MISSING}
     return cls(**{name: float(row[name]) for name in cls.__slots__ if name in row or name in required})
 
@@ -115,7 +115,7 @@ def _preferences(keys: Mapping[str, Any]) -> list[dict[str, Any]]:
     combinations: list[dict[str, Any]] = [{}]
     for key, value in keys.items():
         choices = value if isinstance(value, tuple) else (value,)
-        combinations = [{**found, key: choice} for choice in choices for found in combinations]
+        combinations = [{**chosen, key: choice} for choice in choices for chosen in combinations]
     return combinations
 
 

@@ -33,31 +33,31 @@ def kimi_delta_fits(stack: StepContext, _: LinearAttention) -> Fits:
 
 
 def mamba_fits(stack: StepContext, _: LinearAttention | None) -> Fits:
-    """Return the constants that stand in for Mamba-2, whose scan nobody measured: the gated delta net's."""
+    """Return the constants that stand in for Mamba-2, whose scan was not measured: the gated delta net's."""
     decode, prompt = _fits(stack, "linear_attention")
     return replace(decode, is_measured=False), replace(prompt, is_measured=False)
 
 
 def delta_net_contributions(stack: StepContext, attention: LinearAttention, groups: Sequence[LayerGroup],
                             counts: Floats) -> Iterator[Contribution]:
-    """Yield what layers with a gated delta net, or with Mamba-2, take."""
+    """Yield the time of layers with a gated delta net, or with Mamba-2."""
     yield _contribution(stack, attention, groups, counts, _fits(stack, "linear_attention"))
 
 
 def kimi_delta_contributions(stack: StepContext, attention: LinearAttention, groups: Sequence[LayerGroup],
                              counts: Floats) -> Iterator[Contribution]:
-    """Yield what layers with Kimi delta attention take."""
+    """Yield the time of layers with Kimi delta attention."""
     yield _contribution(stack, attention, groups, counts, _fits(stack, "kda"))
 
 
 def short_conv_fits(stack: StepContext, _: ShortConv) -> Fits:
-    """Return constants that stand for short convolutions, which nobody measured: a note says so."""
+    """Return constants that stand in for short convolutions, which were not measured: a note says so."""
     return mamba_fits(stack, None)
 
 
 def short_conv_contributions(stack: StepContext, attention: ShortConv, groups: Sequence[LayerGroup],
                              counts: Floats) -> Iterator[Contribution]:
-    """Yield what short convolutions take: one kernel a layer for prompts and for decodes, and its traffic.
+    """Yield the time of short convolutions: one kernel a layer for prompts and for decodes, and its traffic.
 
     A token has its input, two gates and the output, and a decode reads and writes the last inputs.
     """
@@ -79,9 +79,9 @@ def _fits(stack: StepContext, family: str) -> Fits:
 
 def _contribution(stack: StepContext, attention: LinearAttention, groups: Sequence[LayerGroup], counts: Floats,
                   fits: Fits) -> Contribution:
-    """Return what decodes take to read and write their states, and prompts to run through the chunked delta rule.
+    """Return the time of decodes to read and write their states, and of prompts to run through the chunked delta rule.
 
-    Where drafts are checked the state after each token is written, to go on from the last one accepted (vLLM's
+    If drafts are checked, the state after each token is written, to go on from the last one accepted (vLLM's
     `fused_recurrent_gated_delta_rule`, SGLang's intermediate states).
     """
     ranks, c, (decode, prompt) = stack.layout.tensor_parallel_size, stack.constants, fits

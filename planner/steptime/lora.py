@@ -1,4 +1,4 @@
-"""LoRA adapters: their size on a GPU, and what their kernels add to a step."""
+"""LoRA adapters: their size on a GPU, and their kernels' time in a step."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def adapter_bytes(arch: Architecture, rank: int, tensor_parallel_size: int) -> f
 
 
 def adapters(stack: StepContext, rank: int) -> Contribution:
-    """Return what adapters add to a step: kernels' floors, its tokens' activations, each adapter's weights.
+    """Return the adapters' time in a step: kernels' floors, its tokens' activations, each adapter's weights.
 
     Products to the rank and back are bound by memory: a token's inputs, its r values, and its outputs read and written.
 

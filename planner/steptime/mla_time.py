@@ -40,7 +40,7 @@ MLA_HEADS = (8, 16, 32, 64, 128)  # of a GPU, that decode kernels were fitted wi
 
 def mla_contributions(stack: StepContext, attention: Mla, groups: Sequence[LayerGroup],
                       counts: Floats) -> Iterator[Contribution]:
-    """Yield what layers with latent attention take, their expansion of cached latents included."""
+    """Yield the time of layers with latent attention, their expansion of cached latents included."""
     prompt_fit, decode_fit = mla_fits(stack, attention)
     seats = _seats(stack, counts)
     decode = _decodes(stack, attention, counts, decode_fit, seats)
@@ -82,19 +82,19 @@ def _prompts(stack: StepContext, attention: Mla, fit: Fit[PromptAttention]) -> P
 def _decodes(stack: StepContext, attention: Mla, counts: Floats, fit: Fit[MlaDecode],
              seats: Floats | None) -> DecodeCoefficients:
     hardware, running = hardware_of(stack, fit), node_counts()
-    found = decodes_within_peaks(stack, attention, hardware, mla_decode_coefficients(
+    coefficients = decodes_within_peaks(stack, attention, hardware, mla_decode_coefficients(
         running, num_padded=counts - running, num_heads=heads_of_group(stack, attention.num_heads),
         kv_lora_rank=attention.kv_lora_rank, qk_rope_head_dim=attention.qk_rope_head_dim,
         kv_bytes_per_element=stack.measured_kv_bytes, constants=fit.constants, **hardware))
-    return found if seats is None else found._replace(
-        per_context_token=found.per_context_token * np.maximum(seats / np.maximum(running, 1), 1.0))
+    return coefficients if seats is None else coefficients._replace(
+        per_context_token=coefficients.per_context_token * np.maximum(seats / np.maximum(running, 1), 1.0))
 
 
 def _seats(stack: StepContext, counts: Floats) -> Floats | None:
-    """Return into how many equal parts a step's sequences divide the GPU; None where contexts are shared out evenly.
+    """Return into how many equal parts a step's sequences divide the GPU; None if contexts are shared out evenly.
 
     TensorRT-LLM's kernels for Blackwell, which all engines use there, give each row of a step the same number of
-    multiprocessors, whatever its context: with n rows, those that a CUDA graph is padded with included, each has an
+    multiprocessors, for any context: with n rows, padding of a CUDA graph included, each has an
     n-th of the GPU. With more rows than multiprocessors, others follow as places come free.
 
     Source: `numCtasPerSeqKv` in FlashInfer's `trtllm/fmha/fmhaKernels.cuh`.
@@ -111,13 +111,13 @@ def _seats(stack: StepContext, counts: Floats) -> Floats | None:
 
 def longest(stack: StepContext, fit: Fit[MlaDecode], read_s: float, num_layers: float,
             seats: Floats | None) -> Iterator[Contribution]:
-    """Yield what decodes wait for where one context is longer than the mean (`timing.uneven_s`).
+    """Yield the waits of decodes if one context is longer than the mean (`timing.uneven_s`).
 
     Parameters
     ----------
-    read_s : one context token in one layer where no decode is waited for [s].
+    read_s : one context token in one layer if no decode is waited for [s].
     num_layers : that attend to everything [1].
-    seats : see `_seats`; where there are none, no part is split.
+    seats : see `_seats`; without them, no part is split.
     """
     if seats is not None:
         yield Contribution("longest context", {
@@ -131,7 +131,7 @@ def longest(stack: StepContext, fit: Fit[MlaDecode], read_s: float, num_layers: 
 
 
 def expansion_s(stack: StepContext, attention: Mla, groups: Sequence[LayerGroup]) -> float:
-    """Return what a token of a prompt's cached context takes to become keys and values again, all layers [s].
+    """Return the time of a token of a prompt's cached context to become keys and values again, all layers [s].
 
     Its latent goes through kv_b_proj in each step that a chunk of the prompt is in; sparse attention multiplies the
     latent itself. It is a token's part of a large product.

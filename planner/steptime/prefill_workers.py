@@ -65,7 +65,7 @@ def _number(row: Any, engine: str, name: str, bounds: tuple[float, float]) -> fl
 
 
 def slowed(step_time: StepTime, slowdown: Slowdown) -> StepTime:
-    """Return step times that are so much longer; the host's and the API server's other times are as they were."""
+    """Return step times longer by a slowdown; the host's and the API server's other times are as they were."""
     terms, curve = step_time.terms.copy(), step_time.curve.copy()
     for name in _GPU_TERMS:
         terms[name] *= slowdown.ratio

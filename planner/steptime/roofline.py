@@ -44,17 +44,17 @@ def roofline(stack: StepContext) -> StepTime:
     """Return how long steps take.
 
     Each operator's time comes from its formula in `steptime/operators`. The formula's constants are fitted to measured
-    kernels on this GPU. An operator that nobody measured on it takes the medians over other GPUs. The engine's
+    kernels on this GPU. An operator without measurements on it takes the medians over other GPUs. The engine's
     constants scale the kernels and add the host's time. A batch passes all pipeline stages one after the other, so
-    times are those of all layers. No time is below the hardware's floor.
+    times cover all layers. No time is below the hardware's floor.
     """
-    own = _own_steps(stack)
+    ranked = _own_steps(stack)
     shares = stack.layout.prefill_context_parallel_size
     if shares == 1:
-        return own
+        return ranked
     layout = replace(stack.layout, data_parallel_size=stack.layout.data_parallel_size * shares,
                      prefill_context_parallel_size=1)
-    return shared_prompts(stack, own, roofline(replace(stack, layout=layout)))
+    return shared_prompts(stack, ranked, roofline(replace(stack, layout=layout)))
 
 
 def _own_steps(stack: StepContext) -> StepTime:
@@ -67,7 +67,7 @@ def _own_steps(stack: StepContext) -> StepTime:
 
 
 def contributions(stack: StepContext, tokens: NDArray[np.int64] | None = None) -> Iterator[Contribution]:
-    """Yield what each operator of a step adds to its time; `roofline` is their sum.
+    """Yield each operator's contribution to a step's time; `roofline` is their sum.
 
     tokens : of the step at each count of the curve, `node_counts` unless given.
     """
@@ -87,33 +87,33 @@ def contributions(stack: StepContext, tokens: NDArray[np.int64] | None = None) -
 
 
 def _draft(stack: StepContext, counts: Floats) -> Iterator[Contribution]:
-    """Yield what is drafted for the decodes, whose tokens are taken as the likeliest, without the sampler."""
+    """Yield the drafting for the decodes, whose tokens are taken as the likeliest, without the sampler."""
     draft = stack.draft
     if draft is None or draft.arch is None:
         return
     checks = replace(draft, arch=None) if draft.is_block else None  # a block's queries attend together
     alone = replace(stack, arch=draft.arch, quantization=draft.quantization, draft=checks, lora_rank=0,
                     overlap=BatchOverlap())
-    own, hidden = roofline(alone), draft.arch.hidden_size
-    own.curve.head_s -= sampling_s(alone)
+    draft_steps, hidden = roofline(alone), draft.arch.hidden_size
+    draft_steps.curve.head_s -= sampling_s(alone)
     joining_s = _joining_s(alone, counts, draft.fused_inputs)
     if draft.is_block:
         width = round(kv_bytes_per_token_per_gpu(draft.arch, 1.0, stack.layout.tensor_parallel_size, 1))
         context_s: Floats = joining_s + gemms_s(alone, counts, width, hidden, HEAD_FORMAT)
-        yield from draft_block(stack.arch, own, context_s, _markov_s(alone, counts, draft.markov_rank),
+        yield from draft_block(stack.arch, draft_steps, context_s, _markov_s(alone, counts, draft.markov_rank),
                                draft.num_tokens)
         return
     if draft.method != "medusa":
-        yield from draft_passes(stack.arch, own, joining_s, _passes(draft))
+        yield from draft_passes(stack.arch, draft_steps, joining_s, _passes(draft))
         return
     block_s = gemms_s(alone, counts, hidden, hidden, HEAD_FORMAT)
     block_bytes = WEIGHT_FORMATS[HEAD_FORMAT].bytes_per_element * hidden**2
-    yield draft_heads(draft.num_tokens * (block_s + own.curve.head_s),
-                      draft.num_tokens * (block_bytes + float(own.curve.head_bytes[1])))
+    yield draft_heads(draft.num_tokens * (block_s + draft_steps.curve.head_s),
+                      draft.num_tokens * (block_bytes + float(draft_steps.curve.head_bytes[1])))
 
 
 def _passes(draft: Draft) -> Floats:
-    """Return the passes that a draft runs after a step of so many decodes, shape of `node_counts` [1].
+    """Return the passes that a draft runs after a step, by its number of decodes, shape of `node_counts` [1].
 
     vLLM runs the first one with no drafts to make too, so that the draft has the KV of all tokens.
     """
@@ -124,7 +124,7 @@ def _passes(draft: Draft) -> Floats:
 
 
 def _markov_s(stack: StepContext, counts: Floats, rank: int) -> Floats:
-    """Return what DSpark's head of low rank takes for one token of each decode: a product with the vocabulary [s]."""
+    """Return the time of DSpark's low-rank head for one token of each decode: a product with the vocabulary [s]."""
     if not rank:
         return np.zeros_like(counts)
     width = -(-stack.arch.vocab_size // stack.layout.tensor_parallel_size)
@@ -132,7 +132,7 @@ def _markov_s(stack: StepContext, counts: Floats, rank: int) -> Floats:
 
 
 def _joining_s(stack: StepContext, counts: Floats, inputs: int) -> Floats:
-    """Return what a draft's layer takes to join its inputs, a 16-bit product that no rank shares with another [s]."""
+    """Return a draft layer's time to join its inputs, a 16-bit product that no rank shares with another [s]."""
     hidden = stack.arch.hidden_size
     joining_s = gemms_s(stack, counts, hidden, inputs * hidden, HEAD_FORMAT) if inputs else np.zeros_like(counts)
     joining_s[0] = 0.0
@@ -152,9 +152,9 @@ def padded(counts: Any) -> Any:
 
 
 def priors(stack: StepContext) -> tuple[str, ...]:
-    """Return the operators that have a kernel which nobody measured on this GPU: others stand in.
+    """Return the operators with a kernel that was not measured on this GPU: others stand in.
 
-    Medians over other GPUs; and for Mamba-2, whose scan nobody measured anywhere, the gated delta net.
+    Medians over other GPUs; for Mamba-2, whose scan was not measured anywhere, the gated delta net.
     """
     layout = stack.layout
     formats = {projection_format(stack, gemm)
@@ -168,7 +168,7 @@ def priors(stack: StepContext) -> tuple[str, ...]:
         fits[operator.name] = [*fits.get(operator.name, ()), *operator.fits(stack, kind)]
     fits["collectives"] = [*(collective_fit(stack, op, num_gpus) for op, num_gpus in sizes if num_gpus > 1),
                            *exchange_fits(stack)]
-    unmeasured = tuple(name for name, found in fits.items() if not all(fit.is_measured for fit in found))
+    unmeasured = tuple(name for name, kernels in fits.items() if not all(fit.is_measured for fit in kernels))
     over_nodes = layout.num_expert_gpus > stack.gpu.gpus_per_node
     return (*unmeasured, "collectives between nodes") if over_nodes else unmeasured
 

@@ -14,7 +14,7 @@ OF_TOKENS = ("linear_s", "experts_s", "activations_s", "collectives_s", "draft_s
 OF_QUERIES = ("prompt_s_per_token", "prompt_s_per_pair", "prompt_s_per_window_pair")
 
 
-def shared_prompts(stack: StepContext, own: StepTime, ranked: StepTime) -> StepTime:
+def shared_prompts(stack: StepContext, alone: StepTime, ranked: StepTime) -> StepTime:
     """Return the time of steps whose prompts the groups share.
 
     Each group multiplies its n/p tokens of a prompt, as a rank of data-parallel attention does, and attends to all of
@@ -24,7 +24,7 @@ def shared_prompts(stack: StepContext, own: StepTime, ranked: StepTime) -> StepT
 
     Parameters
     ----------
-    own : of steps whose tokens are all in each group.
+    alone : of steps whose tokens are all in each group.
     ranked : the same with the groups as ranks of data-parallel attention, with tokens of their own.
 
     Notes
@@ -33,7 +33,7 @@ def shared_prompts(stack: StepContext, own: StepTime, ranked: StepTime) -> StepT
     """
     ranks, counts = stack.layout.prefill_context_parallel_size, node_counts()
     is_shared = counts > stack.graph_seqs * stack.tokens_per_decode
-    curve, terms = own.curve.copy(), own.terms.copy()
+    curve, terms = alone.curve.copy(), alone.terms.copy()
     for name in OF_TOKENS:
         part = np.interp(-(-counts // ranks), counts, ranked.curve[name])
         curve[name] = np.where(is_shared, part, curve[name])
@@ -45,7 +45,7 @@ def shared_prompts(stack: StepContext, own: StepTime, ranked: StepTime) -> StepT
 
 
 def _gathered_s(stack: StepContext) -> Floats:
-    """Return what all layers take to gather the keys and values of a step's tokens [s], shape of `node_counts`."""
+    """Return the time of all layers to gather the keys and values of a step's tokens [s], shape of `node_counts`."""
     arch, layout = stack.arch, stack.layout
     num_layers = arch.num_attention_layers
     entry = kv_bytes_per_token_per_gpu(arch, stack.kv_bytes_per_element, layout.tensor_parallel_size, 1) / num_layers

@@ -19,9 +19,9 @@ from planner.steptime.step_context import StepContext
 
 
 def activations(stack: StepContext, counts: Floats, fused: Floats) -> Iterator[Contribution]:
-    """Yield norms with residuals, rotary embedding and activation: launches, then what they read and write.
+    """Yield norms with residuals, rotary embedding and activation: launches, then their reads and writes.
 
-    What quantizes is in the products' benchmarks, routed experts' activation in the experts', and the launch of a norm
+    Quantization is in the products' benchmarks, routed experts' activation in the experts', and the launch of a norm
     in each all-reduce that is `fused`.
     """
     arch, c = stack.arch, stack.constants
@@ -46,13 +46,13 @@ def small_s(stack: StepContext, kernel: Small, tokens: Floats) -> Floats:
 
 
 def _small_constants(stack: StepContext) -> SmallConstants:
-    """Return what small kernels take: as they were measured on this GPU, else as runs of the engine show."""
+    """Return the constants of small kernels: as measured on this GPU, else as runs of the engine show."""
     c, fit = stack.constants, find_fit(SmallConstants, "small", gpu=stack.gpu.kernels_of, engine=stack.engine)
     return fit.constants if fit.is_measured else replace(
         fit.constants, floor_s=c.layer_s / LAYER_KERNELS, bandwidth_frac=c.activation_bandwidth_frac)
 
 
 def sampling_s(stack: StepContext) -> Floats:
-    """Return what sampling takes by the number of sequences, at the counts of `engine.curve` [s]."""
+    """Return the time of sampling by the number of sequences, at the counts of `engine.curve` [s]."""
     sampled = node_counts().astype(np.float64)
     return small_s(stack, sampler(stack.arch), sampled) + sampled * stack.constants.sampling_s_per_seq

@@ -33,18 +33,18 @@ class StepContext:
     engine : the name of the engine whose kernels run.
     constants : that engine's.
     is_overlapped : whether the host works on the next step while the GPU works on this one.
-    node_link : what joins nodes; None where the GPUs are of one.
-    draft : how tokens are drafted; None where they are not.
+    node_link : network between nodes; None if the GPUs share one.
+    draft : how tokens are drafted; None without drafts.
     lora_rank : of LoRA adapters, 0 without them [1].
     is_staged : whether collectives inside a node go through the host (`planner.steptime.collective_time.is_staged`).
     uses_nccl : whether NCCL sends all messages, and the engine's own all-reduce none.
     fuses_norms : whether all-reduces take the norm after them along (`planner.steptime.fused_norms`).
-    fp8_gemm_backend : "auto", or "flashinfer_trtllm" where block-scaled FP8 is multiplied by that kernel.
-    moe_backend : "auto", or what multiplies the routed experts: a name of `roofline.MOE_BACKENDS`.
-    is_older : whether the engine is of a release before its newest line (`settings.releases`).
-    fp32_matmul : "auto", or "fp32" or "tf32" where cuBLAS multiplies the routers that stay in 32 bit.
-    overlap : what runs beside the exchange of tokens with their experts.
-    graph_seqs, graph_tokens : steps of so many decodes [1], or with prompts of so many tokens, run as CUDA graphs.
+    fp8_gemm_backend : "auto", or "flashinfer_trtllm" if block-scaled FP8 is multiplied by that kernel.
+    moe_backend : "auto", or the kernels of the routed experts: a name of `roofline.MOE_BACKENDS`.
+    is_older : whether the engine's release is before its newest line (`settings.releases`).
+    fp32_matmul : "auto", or "fp32" or "tf32" if cuBLAS multiplies the routers that stay in 32 bit.
+    overlap : work beside the exchange of tokens with their experts.
+    graph_seqs, graph_tokens : steps of at most this many decodes [1], or tokens with prompts, run as CUDA graphs.
     """
 
     arch: Architecture
@@ -83,7 +83,7 @@ class StepContext:
     def fuses_shared_experts(self) -> bool:
         """Whether a layer's shared expert is one more of the routed ones, in their kernel.
 
-        SGLang's is where each GPU holds a slice of every expert. On Blackwell it runs FlashInfer's kernels, which
+        SGLang's is if each GPU holds a slice of every expert. On Blackwell it runs FlashInfer's kernels, which
         switch that off.
         """
         is_blackwell = "fp4" in self.gpu.flops_per_s
@@ -106,10 +106,10 @@ class StepContext:
 
 
 def power_ratio(gpu: Gpu, precision: str) -> float:
-    """Return the peak's clocks over those that large products keep [1].
+    """Return the peak's clocks over the clocks that large products keep [1].
 
     Power goes with the cube of the clocks (voltage follows them), so beyond the density that its limit feeds a GPU
-    sustains the cube root of the limit's share, where its clocks under load were not measured. A lowered limit lowers
+    sustains the cube root of the limit's share, if its clocks under load were not measured. A lowered limit lowers
     the clocks further (`gpu_power.clock_share`).
 
     >>> from planner.catalog.catalog_files import load_gpu

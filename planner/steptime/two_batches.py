@@ -32,7 +32,7 @@ def in_two_batches(whole: StepTime, halves: Sequence[Contribution], overlap: Bat
     Parameters
     ----------
     whole : of steps that are not split.
-    halves : what each operator adds at `half_counts`.
+    halves : each operator's contribution at `half_counts`.
     overlap : which steps are split.
     exchange : how tokens reach their experts, a value of `Layout.exchange`.
 
@@ -47,13 +47,13 @@ def in_two_batches(whole: StepTime, halves: Sequence[Contribution], overlap: Bat
     computed = {name: 2.0 * beside * half[name] for name in COMPUTED}
     others_s = 2.0 * beside * (half.collectives_s - exchanged_s)
     seen_s = np.maximum(2.0 * exchanged_s - sum(computed.values()) - others_s, 0.0)
-    found = computed | {
+    doubled = computed | {
         "collectives_s": others_s + seen_s,
         "shared_s": 2.0 * beside * (half.shared_s - exchanged_s) + seen_s,
         "tokens_bytes": 2.0 * half.tokens_bytes,
     }
     curve = whole.curve.copy()
-    for name, value in found.items():
+    for name, value in doubled.items():
         curve[name] = np.where(is_split, value, curve[name])
     curve.tokens_s = tokens_s(curve)
     terms = whole.terms.copy()
@@ -70,13 +70,13 @@ def in_two_batches(whole: StepTime, halves: Sequence[Contribution], overlap: Bat
 def _exchanged_s(contributions: Sequence[Contribution]) -> Floats:
     """Return the exchange's part of contributions, without tokens none [s]."""
     total = np.zeros(len(node_counts()))
-    for each in contributions:
-        if each.name == "exchange":
-            total = total + each.curve["collectives_s"]
+    for part in contributions:
+        if part.name == "exchange":
+            total = total + part.curve["collectives_s"]
     total[0] = 0.0
     return total
 
 
 def _holds_multiprocessors(exchange: str) -> NDArray[np.bool_]:
-    """Tell where the exchange of a half takes multiprocessors from compute, shape of `node_counts`."""
+    """Tell at which counts the exchange of a half takes multiprocessors from compute, shape of `node_counts`."""
     return (exchange == HIGH_THROUGHPUT) | ((exchange == "deepep") & (half_counts() > LOW_LATENCY_TOKENS))

@@ -19,7 +19,7 @@ FEW, MANY = 4096, 16384  # patches between which the time of the products is tak
 
 
 class ImageTime(NamedTuple):
-    """What images take: seconds of an image or tile, of each of its tokens, and of each pair of its tokens [s]."""
+    """The time of images: seconds of an image or tile, of each of its tokens, and of each pair of its tokens [s]."""
 
     per_image_s: float = 0.0
     per_token_s: float = 0.0
@@ -46,22 +46,22 @@ def image_time(stack: StepContext) -> ImageTime:
                      num_redundant_experts=0, attention_dp_timeout_iters=0)
     alone = replace(stack, arch=_transformer(stack.arch, vision), quantization="bf16", draft=None, lora_rank=0,
                     layout=layout, kv_bytes_per_element=2.0, overlap=BatchOverlap())
-    own = roofline(alone)
-    few_s, many_s = np.interp((FEW, MANY), node_counts(), own.curve.tokens_s)
+    encoder = roofline(alone)
+    few_s, many_s = np.interp((FEW, MANY), node_counts(), encoder.curve.tokens_s)
     per_patch_s = float(many_s - few_s) / (MANY - FEW)
     patches = vision.patches_per_token
-    return ImageTime(per_image_s=max(float(few_s) - FEW * per_patch_s, 0.0) + float(own.terms.prompt_s),
-                     per_token_s=patches * (per_patch_s + float(own.terms.prompt_s_per_token)),
-                     per_pair_s=patches**2 * float(own.terms.prompt_s_per_pair)
+    return ImageTime(per_image_s=max(float(few_s) - FEW * per_patch_s, 0.0) + float(encoder.terms.prompt_s),
+                     per_token_s=patches * (per_patch_s + float(encoder.terms.prompt_s_per_token)),
+                     per_pair_s=patches**2 * float(encoder.terms.prompt_s_per_pair)
                      * vision.num_full_layers / vision.num_layers)
 
 
 def image_settings(stack: StepContext | None) -> dict[str, float]:
-    """Return the fields of `EngineSettings` that follow from the vision encoder; none where steps are a line."""
+    """Return the fields of `EngineSettings` that follow from the vision encoder; none if steps are a line."""
     if stack is None or stack.arch.vision is None:
         return {}
-    found = image_time(stack)
-    return {"image_s": found.per_image_s, "image_s_per_token": found.per_token_s, "image_s_per_pair": found.per_pair_s,
+    time = image_time(stack)
+    return {"image_s": time.per_image_s, "image_s_per_token": time.per_token_s, "image_s_per_pair": time.per_pair_s,
             "image_tile_tokens": stack.arch.vision.tile_tokens}
 
 

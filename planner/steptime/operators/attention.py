@@ -13,15 +13,15 @@ FLASH2_TILE = 64  # queries of a tile of FlashAttention-2 over a paged KV cache
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptAttention(KernelConstants):
-    """What a prompt attention kernel reaches; fitted in `hardware_db/kernels/attention.toml`, phase "context".
+    """Constants of a prompt attention kernel; fitted in `hardware_db/kernels/attention.toml`, phase "context".
 
     Parameters
     ----------
     floor_s : launch and first wave of thread blocks [s].
     flops_frac : share of the dense peak of the tensor cores at very long prompts [1].
-    softmax_flops_per_pair : what softmax costs a pair of query and key in one head, as FLOP of the tensor cores [FLOP].
+    softmax_flops_per_pair : cost of softmax for a pair of query and key in a head, as FLOP of the tensor cores [FLOP].
     bandwidth_frac : share of the HBM bandwidth for queries, keys, values and outputs [1].
-    s_per_token_head : what a token costs one head besides: RoPE, conversion, tiles cut by the causal mask [s].
+    s_per_token_head : extra time of a token in one head: RoPE, conversion, tiles cut by the causal mask [s].
     """
 
     floor_s: float
@@ -33,13 +33,13 @@ class PromptAttention(KernelConstants):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeAttention(KernelConstants):
-    """What a decode attention kernel reaches; fitted in `hardware_db/kernels/attention.toml`, phase "generation".
+    """Constants of a decode attention kernel; fitted in `hardware_db/kernels/attention.toml`, phase "generation".
 
     Parameters
     ----------
     floor_s : launch, split and merge of the keys [s].
     bandwidth_frac : share of the HBM bandwidth for reading keys and values [1].
-    s_per_seq_head : what one sequence costs one query head whatever its context: part-filled tiles, merging [s].
+    s_per_seq_head : time of one sequence in one query head, for any context: part-filled tiles, merging [s].
     """
 
     floor_s: float
@@ -132,7 +132,7 @@ def decode_attention_coefficients(
     loss at few sequences, so B does not depend on `num_decodes`; kernels that do not split (SGLang on Blackwell with
     head_dim 256) are several times slower with few long sequences than this says. Fitted to reads from HBM; the
     tables' times of KV that stays in the L2 cache between runs are shorter than this. Too low by up to a fifth
-    below 100 tokens of context, where a tile is not full.
+    below 100 tokens of context, which do not fill a tile.
 
     Source: least squares on NVIDIA AIConfigurator's operator times; `benchmarks/kernels/fit_attention.py`.
 
@@ -150,7 +150,7 @@ def decode_attention_coefficients(
 
 
 def mixed_decode_s(read_s: float, pair_s: float) -> float:
-    """Return what a decode's context token costs one layer beside a prompt, under FlashAttention-2 [s].
+    """Return the time of a decode's context token in one layer beside a prompt, under FlashAttention-2 [s].
 
     √(read² + (64 · pair)²), both in one kernel and partly at once.
 
@@ -161,7 +161,7 @@ def mixed_decode_s(read_s: float, pair_s: float) -> float:
 
     Notes
     -----
-    Only where all queries are one token does `mha_varlen_fwd` put a key-value head's query heads into one tile
+    `mha_varlen_fwd` puts a key-value head's query heads into one tile only if all queries are one token
     (`seqlenq_ngroups_swapped`) and split contexts. Beside a prompt each head of a decode multiplies a tile of 64 rows
     (kBlockM of `run_mha_fwd_splitkv_dispatch`), of which one counts. On RTX 4090 and RTX PRO 6000, whose steps of both
     kinds were measured, 16 to 64 decodes of 1,024 tokens take 1.5 to 1.9 and 1.2 to 1.4 times as long beside 64

@@ -30,7 +30,7 @@ def sent_bytes(message_bytes: ArrayLike, op: str, num_gpus: int) -> Floats:
     """Return the least that each GPU sends, and receives, of a message [B].
 
     All of it in an all-reduce, which only reduction in the switch reaches (a ring sends 2·(p − 1)/p); (p − 1)/p of it
-    in the others, where a message is the whole gathered, scattered or exchanged buffer of one GPU.
+    in the others, if a message is the whole gathered, scattered or exchanged buffer of one GPU.
 
     Raises
     ------
@@ -59,7 +59,7 @@ def collective_s(message_bytes: ArrayLike, *, op: str, num_gpus: int, link_bandw
     ----------
     message_bytes : of the whole buffer: tokens · hidden · 2 for an all-reduce of 16-bit activations [B].
     op : "all_reduce", "all_gather", "reduce_scatter" or "alltoall".
-    num_gpus : that take part [1]; `constants` are of the same number.
+    num_gpus : that take part [1]; `constants` hold for the same number.
     link_bandwidth_bytes_per_s : scale-up link of one GPU, one direction [B/s].
 
     Returns

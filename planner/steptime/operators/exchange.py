@@ -18,7 +18,7 @@ class ExchangeConstants(KernelConstants):
     Parameters
     ----------
     latency_s : of an exchange between two GPUs [s].
-    doubling_s : what each doubling of the GPUs adds to the latency [s].
+    doubling_s : extra latency for each doubling of the GPUs [s].
     bandwidth_frac : of the scale-up link, one direction [1].
     network_frac : of the network between nodes, one direction [1].
     """

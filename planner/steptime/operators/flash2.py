@@ -12,7 +12,7 @@ def keys_at_once(head_dim: int) -> int:
 
 
 def tiles_at_once(multiprocessors: int, shared_memory_bytes: float, head_dim: int) -> int:
-    """Return how many tiles a GPU works on at a time [1]: those whose queries, keys and values fit its shared memory.
+    """Return how many tiles a GPU works on at a time [1]: as many as its shared memory holds with keys and values.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ def tiles_at_once(multiprocessors: int, shared_memory_bytes: float, head_dim: in
 
 
 def num_splits(tiles: int, multiprocessors: int) -> int:
-    """Return into how many parts long contexts are split where all queries are one token [1].
+    """Return into how many parts long contexts are split if all queries are one token [1].
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def num_splits(tiles: int, multiprocessors: int) -> int:
 
     Notes
     -----
-    `num_splits_heuristic`: none where the tiles fill four fifths of two a multiprocessor, else the fewest parts whose
+    `num_splits_heuristic`: none if the tiles fill four fifths of two a multiprocessor, else the fewest parts whose
     last wave is filled to 85 % of the best. CUDA graphs are captured with `max_model_len`, so that the length of a
     context does not limit it.
 
@@ -52,7 +52,7 @@ def num_splits(tiles: int, multiprocessors: int) -> int:
 
 
 def own_s(pair_s: float, num_heads: int, at_once: int) -> float:
-    """Return what a tile takes for each of its keys [s].
+    """Return a tile's time for each of its keys [s].
 
     Parameters
     ----------

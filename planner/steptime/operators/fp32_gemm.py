@@ -11,17 +11,17 @@ from planner.steptime.operators.gemm import Floats
 
 FLOOR_S = 4e-6  # of two kernels: one widens the activations
 BANDWIDTH_FRAC = 0.9
-SPLIT_TOKENS = 16  # up to so many, several thread blocks share one sum
+SPLIT_TOKENS = 16  # up to this many, several thread blocks share one sum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fp32Gemm(KernelConstants):
-    """What cuBLAS reaches with 32-bit inputs.
+    """Constants of cuBLAS with 32-bit inputs.
 
     Parameters
     ----------
     depth_s, split_depth_s : per element of the inner dimension, summed by one thread block and by several [s].
-    flops_frac : of the peak, in what further tokens add [1].
+    flops_frac : of the peak, for the time that further tokens add [1].
     """
 
     depth_s: float
@@ -41,7 +41,7 @@ def fp32_gemm_s(m: ArrayLike, n: float, k: float, *, flops_per_s: float, bandwid
                 constants: Fp32Gemm, floor_s: float = FLOOR_S) -> Floats:
     """Return the time of y[m, n] = x[m, k] · W[k, n] in 32 bit, x given in 16 [s].
 
-    t = floor + k·depth + 2·m·n·k / (flops · flops_frac) + 6·m·k / (bandwidth · 0.9), where depth is less up to 16
+    t = floor + k·depth + 2·m·n·k / (flops · flops_frac) + 6·m·k / (bandwidth · 0.9), with a smaller depth up to 16
     tokens, for which cuBLAS splits the sum.
 
     Parameters
@@ -53,8 +53,8 @@ def fp32_gemm_s(m: ArrayLike, n: float, k: float, *, flops_per_s: float, bandwid
 
     Notes
     -----
-    For few outputs alone, whose weights a cache holds: with n = 256 a handful of thread blocks is at work, so that what
-    counts is how long each sums.
+    For few outputs alone, whose weights a cache holds: with n = 256 a handful of thread blocks is at work, so the time
+    is the length of their sums.
 
     >>> (fp32_gemm_s([8, 64, 1024], 256, 6144, flops_per_s=80e12, bandwidth_bytes_per_s=8e12,
     ...              constants=FP32_GEMMS["fp32"]) * 1e6).round(0)  # 17, 63 and 111 measured

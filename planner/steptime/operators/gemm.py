@@ -16,7 +16,7 @@ NARROW_TOKENS = 16  # rows of the narrowest tile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GemmConstants(KernelConstants):
-    """What kernels of one GPU, engine and precision reach of the peaks; fitted in `hardware_db/kernels/gemm.toml`.
+    """Constants of kernels of one GPU, engine and precision; fitted in `hardware_db/kernels/gemm.toml`.
 
     Parameters
     ----------
@@ -27,8 +27,8 @@ class GemmConstants(KernelConstants):
     depth_s : per element of the inner dimension k, which is summed in sequence [s].
     idle_outputs : outputs that the hardware could compute beside the real ones in a last, half-empty wave [1].
     sharpness : exponent p of the smooth maximum of the two roofs; 1 adds them, large p takes the larger [1].
-    narrow_frac : of the traffic's time, what it takes in kernels of one narrow tile, up to 16 tokens [1].
-    tile_tokens : rows of the smallest tile, all of which are multiplied however few tokens there are; 1 where that is
+    narrow_frac : of the traffic's time, the share in kernels of one narrow tile, up to 16 tokens [1].
+    tile_tokens : rows of the smallest tile, all of which are multiplied however few tokens there are; 1 if that is
         hidden behind the reading of weights, as on all GPUs whose kernels were measured [1].
     """
 
@@ -53,8 +53,8 @@ def gemm_s(m: ArrayLike, n: ArrayLike, k: ArrayLike, *, weight_bytes_per_element
     - M = (n·k·w + m·k·a + 2·m·n) / (bandwidth · bandwidth_frac), all traffic once; up to 16 tokens times narrow_frac,
       no faster than at the peak;
     - C = 2·k·(max(m, tile)·n + idle · min(1, m/128)) / (flops · flops_frac);
-    - Q = m·k·(2 + a) / (bandwidth · quantize_bandwidth_frac) where a < 2: x is read in 16 bit and written in a bytes;
-      0 where x comes quantized, from the kernel before.
+    - Q = m·k·(2 + a) / (bandwidth · quantize_bandwidth_frac) if a < 2: x is read in 16 bit and written in a bytes;
+      0 if x comes quantized, from the kernel before.
 
     Parameters
     ----------

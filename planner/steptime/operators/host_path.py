@@ -1,4 +1,4 @@
-"""Collectives through the host: the time where GPUs on PCIe cannot reach each other's memory."""
+"""Collectives through the host: their time if GPUs on PCIe cannot reach each other's memory."""
 
 from dataclasses import dataclass
 

@@ -1,7 +1,7 @@
 """Gated delta net, linear attention (Qwen3-Next, Qwen3.5): prompts and decodes of a step, one layer, one GPU.
 
 Mamba-2 keeps a state of the same form, V heads of d_v by d_k, its groups being keys, and reads and writes it alike. Its
-scan of prompts is simpler than the delta rule's; nobody measured it, so that this stands in.
+scan of prompts is simpler than the delta rule's; it was not measured, so this stands in.
 """
 
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from planner.steptime.operators.constant_ranges import KernelConstants
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearPrompt(KernelConstants):
-    """What the causal convolution and chunked delta rule reach; `linear_attention.toml`, phase "context".
+    """Constants of the causal convolution and chunked delta rule; `linear_attention.toml`, phase "context".
 
     Parameters
     ----------
     floor_s : launches of both [s].
     bandwidth_frac : share of the HBM bandwidth for their inputs and outputs [1].
-    s_per_serial_token : what a token costs along one sequence, whose chunks follow one another [s].
+    s_per_serial_token : time of a token along one sequence, whose chunks follow one another [s].
     """
 
     floor_s: float
@@ -29,7 +29,7 @@ class LinearPrompt(KernelConstants):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearDecode(KernelConstants):
-    """What the convolution and recurrence of one token reach; `linear_attention.toml`, phase "generation".
+    """Constants of the convolution and recurrence of one token; `linear_attention.toml`, phase "generation".
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def state_traffic_bytes(
     *, num_k_heads: int, num_v_heads: int, head_k_dim: int, head_v_dim: int, conv_kernel_dim: int,
     state_bytes_per_element: float,
 ) -> float:
-    """Return what one sequence reads and writes of its states in one layer [B].
+    """Return the state traffic of one sequence in one layer [B].
 
         2 · (v_heads · k_dim · v_dim · element + 2 · channels · kernel)
 
@@ -67,7 +67,7 @@ def linear_decode_s(
     num_decodes: Any, *, num_k_heads: int, num_v_heads: int, head_k_dim: int, head_v_dim: int, conv_kernel_dim: int,
     state_bytes_per_element: float, bandwidth_bytes_per_s: float, constants: LinearDecode,
 ) -> Any:
-    """Return the time of a step's decodes in one layer, whatever their context [s].
+    """Return the time of a step's decodes in one layer, for any context [s].
 
         floor + decodes · state traffic / (bandwidth_frac · bandwidth)
 
@@ -97,7 +97,7 @@ def linear_prompt_s(
     num_tokens: Any, num_prompts: Any, *, num_k_heads: int, num_v_heads: int, head_k_dim: int, head_v_dim: int,
     conv_kernel_dim: int, state_bytes_per_element: float, bandwidth_bytes_per_s: float, constants: LinearPrompt,
 ) -> Any:
-    """Return the time of a step's prompt chunks in one layer, whatever their context [s].
+    """Return the time of a step's prompt chunks in one layer, for any context [s].
 
         floor + prompts · state traffic / bandwidth
         + smooth max of tokens · traffic / (bandwidth_frac · bandwidth) and tokens / prompts · s_per_serial_token

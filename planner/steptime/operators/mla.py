@@ -11,14 +11,14 @@ from planner.steptime.operators.constant_ranges import KernelConstants
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MlaDecode(KernelConstants):
-    """What an MLA decode kernel reaches; fitted in `hardware_db/kernels/mla.toml`, phase "generation".
+    """Constants of an MLA decode kernel; fitted in `hardware_db/kernels/mla.toml`, phase "generation".
 
     Parameters
     ----------
     floor_s : launch, split and merge [s].
     bandwidth_frac : share of the HBM bandwidth for reading the latent cache [1].
     flops_frac : share of the dense peak in multiplying all heads with the latents [1].
-    s_per_seq_head : what one sequence costs one head whatever its context [s].
+    s_per_seq_head : time of one sequence in one head, for any context [s].
     s_per_own_token : of a sequence's context, which is read in sequence by the part of the GPU that it is split over:
         the least that a token takes, however few sequences share the memory's bandwidth [s].
     """
@@ -85,7 +85,7 @@ def mla_decode_coefficients(
     Parameters
     ----------
     num_decodes : sequences of the step; a number or array [1].
-    num_padded : rows that a CUDA graph has besides, whose context is empty [1].
+    num_padded : padding rows of a CUDA graph, whose context is empty [1].
     num_heads : on this GPU; with data-parallel attention all of the model's [1].
     kv_lora_rank, qk_rope_head_dim : 512 and 64 in DeepSeek-V3 [1].
     kv_bytes_per_element : of the latent cache, 2 or 1 [B].
@@ -104,5 +104,5 @@ def mla_decode_coefficients(
     latent = (kv_lora_rank + qk_rope_head_dim) * kv_bytes_per_element
     read = latent / (bandwidth_bytes_per_s * constants.bandwidth_frac)
     multiply = 2.0 * num_heads * wide / (flops_per_s * constants.flops_frac)
-    own = constants.s_per_own_token / np.maximum(num_decodes, 1)
-    return base, smooth_max(smooth_max(read, multiply), own)
+    alone = constants.s_per_own_token / np.maximum(num_decodes, 1)
+    return base, smooth_max(smooth_max(read, multiply), alone)

@@ -12,7 +12,7 @@ from planner.steptime.operators.gemm import Floats, smooth_maximum
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoeConstants(KernelConstants):
-    """What grouped GEMMs of one GPU, engine and precision reach; fitted in `hardware_db/kernels/moe.toml`.
+    """Constants of grouped GEMMs of one GPU, engine and precision; fitted in `hardware_db/kernels/moe.toml`.
 
     Parameters
     ----------
@@ -21,12 +21,12 @@ class MoeConstants(KernelConstants):
     route_bandwidth_frac : of the same, permuting tokens to experts and summing them up [1].
     floor_s : the smallest call, with all its kernels [s].
     s_per_expert : of each expert that the GPU holds, touched or not: CUTLASS's and DeepGEMM's grouped kernels go
-        through the list of all of them, Triton's and TensorRT-LLM's own through those with tokens [s].
+        through the list of all of them, Triton's and TensorRT-LLM's own through experts with tokens [s].
     depth_s : per element of the inner dimensions hidden + inter, which are summed in sequence [s].
     padding_tokens : rows that a touched expert computes beside its own, tiles being whole [tokens].
     tile_tokens : rows of an expert that its first tile takes; each further one reads the weights again [tokens].
     rereads_max : how often that happens at most, since larger batches get larger tiles [1].
-    spread_frac : how fast tokens touch new experts; 1 for uniform random routing, less where some are favoured [1].
+    spread_frac : how fast tokens touch new experts; 1 for uniform random routing, less if some are favoured [1].
     imbalance_exponent : the busiest of `moe_ep` GPUs has moe_ep ** this times the mean load; 0 for balanced [1].
     sharpness : exponent p of the smooth maximum of the two roofs [1].
     """
@@ -87,8 +87,8 @@ def moe_s(tokens: ArrayLike, *, hidden: ArrayLike, inter: ArrayLike, topk: Array
       r times by further tiles, and activations; r = most · (1 − exp(−x·exp(−1/x) / most)) of x = A / (T·tile_tokens)
       tiles and most = rereads_max / moe_ep;
     - C = 2·3·hidden·i·(A + T·padding) / (flops · flops_frac), every touched expert computing whole tiles;
-    - R = 2·P·hidden / (bandwidth · route_bandwidth_frac), where P = tokens·topk: each GPU permutes and sums the whole
-      group's pairs; or P = A, where tokens were sent to the GPUs of their experts.
+    - R = 2·P·hidden / (bandwidth · route_bandwidth_frac), with P = tokens·topk: each GPU permutes and sums the whole
+      group's pairs; or P = A, if tokens were sent to the GPUs of their experts.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def moe_s(tokens: ArrayLike, *, hidden: ArrayLike, inter: ArrayLike, topk: Array
     flops_per_s, bandwidth_bytes_per_s : dense peak of the precision multiplied in (16 bit for w4a16); device memory.
     unevenness : standard deviations by which the busiest GPU touches more experts than the mean; small batches over
         many GPUs touch, say, 12 experts on one and 8 on the average [1].
-    most_imbalance : the busiest GPU's pairs over the mean with experts placed by their load, where that is less than
+    most_imbalance : the busiest GPU's pairs over the mean with experts placed by their load, if that is less than
         moe_ep^imbalance_exponent [1].
 
     Returns
@@ -113,7 +113,7 @@ def moe_s(tokens: ArrayLike, *, hidden: ArrayLike, inter: ArrayLike, topk: Array
     Fitted on power-law routing (exponent 1.01), nearer to real traffic than balanced; `most_imbalance` is 1 for
     balanced experts. Gated experts (three matrices) only. Dispatch and combine over the network are not in it. Too slow
     at one token by 10 to 45 % on most kernels. Skewed routing touches fewer experts than `touched_experts` says, so
-    where the fit ends at a fraction of 1 that is this formula's slack, not the memory's speed. Constants fitted by
+    if the fit ends at a fraction of 1 that is this formula's slack, not the memory's speed. Constants fitted by
     `benchmarks/kernels/fit_moe.py`.
 
     >>> h100 = MoeConstants(flops_frac=0.6, bandwidth_frac=0.95, route_bandwidth_frac=0.3, floor_s=2e-5,

@@ -1,4 +1,4 @@
-"""Collectives over nodes: what the network between nodes adds to the time inside one."""
+"""Collectives over nodes: the time on the network between nodes, on top of the time inside one."""
 
 
 import numpy as np
@@ -10,10 +10,10 @@ from planner.steptime.operators.gemm import Floats
 
 
 def network_s(message_bytes: ArrayLike, *, op: str, num_nodes: int, gpus_per_node: int, link: NodeLink) -> Floats:
-    """Return what a collective over several nodes takes on the network between them [s].
+    """Return the time of a collective over several nodes on the network between them [s].
 
-    Each GPU exchanges its part of the message, one of `gpus_per_node`, with those that have the same place in other
-    nodes; what comes before and after inside the nodes is that collective there. Over N nodes of g GPUs, with m bytes,
+    Each GPU exchanges its part of the message, one of `gpus_per_node`, with the GPUs at the same place in other
+    nodes; the parts before and after inside the nodes are that collective there. Over N nodes of g GPUs, with m bytes,
     latency α and bandwidth B:
 
     - all-reduce: 2 ⌈log₂ N⌉ α + 2 (N − 1)/N · m / (g B),
@@ -39,9 +39,9 @@ def network_s(message_bytes: ArrayLike, *, op: str, num_nodes: int, gpus_per_nod
     Notes
     -----
     Errs downward: the network's whole bandwidth counts, which libraries reach for messages of megabytes alone, and
-    nobody else is on it. Source: recursive halving and doubling, and pairwise exchange, in Thakur, Rabenseifner and
-    Gropp, Optimization of Collective Communication Operations in MPICH (IJHPCA 19, 2005); split by levels as in Cho et
-    al., BlueConnect (MLSys 2019).
+    there is no other traffic. Source: recursive halving and doubling, and pairwise exchange, in Thakur, Rabenseifner
+    and Gropp, Optimization of Collective Communication Operations in MPICH (IJHPCA 19, 2005); split by levels as in
+    Cho et al., BlueConnect (MLSys 2019).
 
     >>> link = NodeLink(bandwidth_bytes_per_s=50e9, latency_s=5e-6)
     >>> (network_s([0, 8e6], op="all_reduce", num_nodes=2, gpus_per_node=8, link=link) * 1e6).round(3).tolist()

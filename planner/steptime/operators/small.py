@@ -11,16 +11,16 @@ from planner.steptime.operators.gemm import Floats
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmallConstants(KernelConstants):
-    """What small kernels of one GPU take; fitted in `hardware_db/kernels/small.toml`.
+    """Constants of small kernels of one GPU; fitted in `hardware_db/kernels/small.toml`.
 
     Parameters
     ----------
     floor_s : the smallest call [s].
     bandwidth_frac : of the device memory's bandwidth, streaming [1].
-    cache_bytes : of what one kernel touches, this much it finds in the cache; about half of it [B].
-    cache_bandwidth_bytes_per_s : reading and writing there; 0 where nobody measured it [B/s].
-    hidden_s : of what it streams, that a kernel's launch hides: a token has a block of threads, and until every
-        multiprocessor has one, more tokens take no longer; 0 where nobody measured it [s].
+    cache_bytes : of the bytes that one kernel touches, as many are in the cache; about half of it [B].
+    cache_bandwidth_bytes_per_s : reading and writing there; 0 if not measured [B/s].
+    hidden_s : of its streaming time, the part that a kernel's launch hides: a token has a block of threads, and until
+        every multiprocessor has one, more tokens take no longer; 0 if not measured [s].
     """
 
     floor_s: float
@@ -41,9 +41,9 @@ def small_kernel_s(traffic_bytes: ArrayLike, touched_bytes: ArrayLike, *, bandwi
     Parameters
     ----------
     traffic_bytes : read and written [B].
-    touched_bytes : distinct bytes of that: half of it where the kernel works in place [B].
+    touched_bytes : distinct bytes of that: half of it if the kernel works in place [B].
     bandwidth_bytes_per_s : of the device memory [B/s].
-    num_floors : of the smallest such kernel's time, what this one takes at least [1].
+    num_floors : least time of this kernel, in floors of the smallest such kernel [1].
 
     Returns
     -------
