@@ -89,7 +89,7 @@ class OutputError(PlannerError):
 
 @contextmanager
 def told_as(kind: type[PlannerError], path: Path) -> Iterator[None]:
-    """Raise what is wrong in a file as an error of its kind, with the file's name where the message lacks it."""
+    """Raise a fault of a file as an error of its kind, with the file's name if the message lacks it."""
     try:
         yield
     except PlannerError as error:

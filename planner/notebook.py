@@ -30,7 +30,7 @@ SEARCH, CHOICES = Search(), Choices()  # with their defaults
 
 
 def explain(trace: AnyTrace, scenario: Scenario, *, slo: str | None = None) -> Answer:
-    """Replay a scenario and say where time goes, what binds, and which setting to change first.
+    """Replay a scenario and say how time divides, the limit that binds, and which setting to change first.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def compare(trace: AnyTrace, scenarios: Mapping[str, Scenario], *, slo: str | No
     rows = [{"metric": key, **{name: summary[key] for name, summary in comparison.items()}} for _, keys in ROWS
             for key in keys if any(isinstance(summary.get(key), int | float) for summary in comparison.values())]
     explanations = {name: summary["explanation"] for name, summary in comparison.items()}
-    reasons = [f"{name}: {each['difference']['sentence']}" for name, each in explanations.items() if each["difference"]]
+    reasons = [f"{name}: {one['difference']['sentence']}" for name, one in explanations.items() if one["difference"]]
     return Answer(values_by_key=comparison, text=f"{comparison_table(comparison)}\n{explanation_table(explanations)}",
                   headline="\n".join(reasons), table=pl.DataFrame(rows, strict=False))
 
@@ -115,11 +115,11 @@ def size(trace: AnyTrace, scenario: Scenario, slo: str, *, attainment: float = D
     ----------
     trace : as read, or a path or sample to read.
     slo, attainment : as of `capacity`.
-    gpus : to choose from; the scenario's where none are given.
+    gpus : to choose from; the scenario's if none are given.
     quantizations, tensor_parallel_sizes, spare, period_s, forecast_s, think_time, scaling, thresholds, jobs : as of
         `search_options.Choices`.
     prices, reserved_prices, spot_prices, power_price, co2_per_kwh, sort, sensitivity, growth, months, change_cost :
-        likewise; the answer's `options` have a row for each price term.
+        as of `search_options.Choices`; the answer's `options` have a row for each price term.
     rate_series : CSV of rates over time that the trace's traffic takes on; see `rate_series.read_rate_series`.
     compare_assumptions : as of `capacity`.
     """
@@ -149,10 +149,10 @@ def sweep(trace: str | Path, scenario: Scenario, axes: Mapping[str, Sequence[Any
     Parameters
     ----------
     trace : a path or sample.
-    scenario : what does not vary.
+    scenario : the options that do not vary.
     axes : values by option.
     slo, attainment, pareto, constraints, optimize : as in a sweep's file.
-    output : Parquet file with all results; what it has is not replayed again.
+    output : Parquet file with all results; its points are not replayed again.
     jobs : processes; -1 for one a core.
 
     Returns

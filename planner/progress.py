@@ -18,8 +18,8 @@ class Stage:
     Parameters
     ----------
     what : the stage in words, such as "trying rates".
-    total : units of work; None where nobody knows.
-    done : units that are through; a function where the compiled loop counts them in memory that others may read.
+    total : units of work; None if not known.
+    done : units that are through; a function if the compiled loop counts them in memory that others may read.
     """
 
     what: str
@@ -57,7 +57,7 @@ def shown_by(display: Display) -> Iterator[None]:
 
 @contextmanager
 def stage(what: str, total: float | None = None, done: float | Callable[[], float] = 0.0) -> Iterator[Stage]:
-    """Announce a stage for as long as the block runs; without `shown_by` around it nobody hears.
+    """Announce a stage for as long as the block runs; without `shown_by` around it there is no display.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def stage(what: str, total: float | None = None, done: float | Callable[[], floa
 
 
 def counted(what: str, items: Sequence[Item]) -> Iterator[Item]:
-    """Yield items, and count those that are through in a stage.
+    """Yield items, and count the finished ones in a stage.
 
     >>> [item * 2 for item in counted("doubling", [1, 2])]
     [2, 4]
@@ -96,7 +96,7 @@ def counted(what: str, items: Sequence[Item]) -> Iterator[Item]:
 def workers_may_stop() -> Iterator[None]:
     """Let joblib replace processes that stop, since they have grown or had nothing to do, without its warning.
 
-    The warning comes in the thread that hands the calls out. Where warnings are errors, it ends that thread, and the
+    The warning comes in the thread that hands the calls out. If warnings are errors, it ends that thread, and the
     calls that are left are never made.
     """
     with warnings.catch_warnings():

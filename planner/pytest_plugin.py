@@ -9,9 +9,9 @@ import pytest
 
 @pytest.fixture
 def planner_target(request: pytest.FixtureRequest) -> Callable[..., dict[str, Any]]:
-    """Return a function that judges a targets file, as `planner check` does, and fails the test where one is missed.
+    """Return a function that judges a targets file, as `planner check` does, and fails the test if one is missed.
 
-    `planner_target("targets.toml", baseline="baseline.json")` returns what `planner check --json` writes.
+    `planner_target("targets.toml", baseline="baseline.json")` returns the JSON of `planner check --json`.
     Paths are relative to the test's file. Without the baseline that a target needs, the test fails too.
     """
     folder = request.path.parent

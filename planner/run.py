@@ -39,7 +39,7 @@ OPEN_LOOP = "throughput has no interval: in an open loop it follows the arrivals
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Outcome:
-    """A replayed scenario: what happened to each request, and the summary."""
+    """A replayed scenario: the outcome of each request, and the summary."""
 
     result: ReplayResult
     summary: dict[str, Any]
@@ -51,7 +51,7 @@ class Outcome:
 
     @property
     def steps(self) -> pl.DataFrame:
-        """One row a step where they were recorded; see `ReplayResult.steps_table`."""
+        """One row a step if they were recorded; see `ReplayResult.steps_table`."""
         return self.result.steps_table()
 
     @property
@@ -105,8 +105,8 @@ def replay(trace: Trace, scenario: Scenario, *, slo: Objectives | str | None = N
             raise UsageError(f"--interval {scenario.interval}: pools of {scenario.fleet} differ in engine, calibration "
                              f"or measured GPU, so their step times have different errors; leave "
                              f"it out")
-        found, about_intervals = summary_intervals(summary, fitted[0], scenario.interval)
-        summary |= found
+        bounds, about_intervals = summary_intervals(summary, fitted[0], scenario.interval)
+        summary |= bounds
         about_intervals += [] if scenario.is_closed_loop else [OPEN_LOOP]
     refusal = would_not_start(deployment)
     summary |= {
@@ -154,7 +154,7 @@ def _recycled(trace: Trace, scenario: Scenario, recording: Recording) -> ReplayR
 
 
 def describe_workload(scenario: Scenario, trace: Trace) -> dict[str, Any]:
-    """Return what was replayed as plain values, for the summary."""
+    """Return the replayed workload as plain values, for the summary."""
     account = trace.account
     arrivals = trace.requests["arrival_s"]
     return {

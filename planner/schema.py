@@ -32,7 +32,7 @@ class Term(NamedTuple):
     meaning: str
 
 
-MAX_TOKENS = 2**30  # far above any context window, and far below what 32-bit counters hold
+MAX_TOKENS = 2**30  # far above any context window, and far below the limit of 32-bit counters
 PARENT_SEPARATOR = ";"  # between several request ids of a parent_id
 MAX_SECONDS = 1e9  # 32 years: a later instant is a unit mistake (milli- or nanoseconds read as seconds)
 

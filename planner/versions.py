@@ -4,7 +4,7 @@ import functools
 import platform
 from importlib.metadata import PackageNotFoundError, version
 
-DISTRIBUTION = "llm-serving-planner"  # its name on the package index, where "planner" is somebody else's
+DISTRIBUTION = "llm-serving-planner"  # its name on the package index, on which "planner" is another project
 
 
 @functools.cache
