@@ -16,10 +16,10 @@ class Answer:
 
     Parameters
     ----------
-    values_by_key : what it holds.
+    values_by_key : the answer's values.
     text : all of it, for the terminal.
     headline : a line or a few that say the most.
-    table : what is behind it.
+    table : the rows behind it.
     """
 
     values_by_key: Mapping[str, Any]
@@ -50,4 +50,4 @@ def to_html(headline: str, table: pl.DataFrame) -> str:
     with pl.Config(tbl_hide_dataframe_shape=True, tbl_hide_column_data_types=True, tbl_rows=ROWS_SHOWN,
                    tbl_cols=ROWS_SHOWN, fmt_str_lengths=200, float_precision=3, thousands_separator=","):
         shown = table._repr_html_()
-    return lines + shown.replace("&quot;", "").replace(">null<", ">–<")  # as polars writes texts and what is not there
+    return lines + shown.replace("&quot;", "").replace(">null<", ">–<")  # as polars writes texts and missing values

@@ -53,7 +53,7 @@ def explain(requests: pl.DataFrame, steps: pl.DataFrame, num_replicas: float = 1
 
 
 def difference(explanation: Mapping[str, Any], first: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return how the mean time of a request differs from the first replay's, by phase; None where one has none.
+    """Return how the mean time of a request differs from the first replay's, by phase; None if one has none.
 
     Returns
     -------
@@ -62,8 +62,8 @@ def difference(explanation: Mapping[str, Any], first: Mapping[str, Any]) -> dict
     """
     if explanation["phases"] is None or first["phases"] is None:
         return None
-    own, other = (each["phases"]["all"]["mean_ms"] for each in (explanation, first))
-    by_phase = {name: own[name] - other[name] for name in PHASES}
+    mine, other = (side["phases"]["all"]["mean_ms"] for side in (explanation, first))
+    by_phase = {name: mine[name] - other[name] for name in PHASES}
     total = sum(by_phase.values())
     differences = {"mean_ms": by_phase, "e2el_ms": total}
     largest = sorted((name for name in PHASES if abs(by_phase[name]) >= 0.1), key=lambda name: -abs(by_phase[name]))
@@ -79,30 +79,30 @@ def _more(change_ms: float) -> str:
     return f"{time_text(abs(change_ms))} {'more' if change_ms > 0 else 'less'}"
 
 
-def _sentence(found: Mapping[str, Any]) -> str:
-    if found["phases"] is None:
+def _sentence(parts: Mapping[str, Any]) -> str:
+    if parts["phases"] is None:
         return "no request was completed"
-    share = found["phases"]["all"]["share"]
+    share = parts["phases"]["all"]["share"]
     most = sorted((name for name in PHASES if share[name] >= 0.01), key=lambda name: -share[name])[:3]
     spent = ", ".join(f"{_share(share[name])} {PHASES[name]}" for name in most)
-    mean_ms = sum(found["phases"]["all"]["mean_ms"].values())
-    return f"a request takes {time_text(mean_ms)} on average ({spent}); {_binding(found['limits'])}"
+    mean_ms = sum(parts["phases"]["all"]["mean_ms"].values())
+    return f"a request takes {time_text(mean_ms)} on average ({spent}); {_binding(parts['limits'])}"
 
 
 def _share(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def _binding(found: Mapping[str, Any]) -> str:
-    name, busy = found["binding"], found["busy_share"]
+def _binding(parts: Mapping[str, Any]) -> str:
+    name, busy = parts["binding"], parts["busy_share"]
     if name == "arrivals":
         return f"no limit was reached: the engine is busy {_share(busy)} of the time"
-    if name in found["steps"]:
-        return f"{BINDING[name]} limits {_share(found['steps'][name]['share'])} of the busy time, and queues are short"
-    worst = max(QUEUE_LIMITS, key=lambda each: found["queue"][each]["share"])
-    waited = _share(found["queue"][worst]["share"])
+    if name in parts["steps"]:
+        return f"{BINDING[name]} limits {_share(parts['steps'][name]['share'])} of the busy time, and queues are short"
+    worst = max(QUEUE_LIMITS, key=lambda limit: parts["queue"][limit]["share"])
+    waited = _share(parts["queue"][worst]["share"])
     said = f"requests spent {waited} of their time in the queue because {BINDING[worst]}"
     if name == "arrival_bursts":
-        return (f"{said}, in bursts: in {_share(found['waiting_share'])} of the time, when they arrive "
-                f"{found['burst']:.1f} times as fast as on average")
+        return (f"{said}, in bursts: in {_share(parts['waiting_share'])} of the time, when they arrive "
+                f"{parts['burst']:.1f} times as fast as on average")
     return said

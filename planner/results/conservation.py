@@ -10,13 +10,12 @@ from planner.results.phases import optional_s, reached_s
 
 
 def little(requests: pl.DataFrame, steps: pl.DataFrame) -> dict[str, Any]:
-    """Return Little's law, L = λ·W, for the requests that run and for those that wait.
+    """Return Little's law, L = λ·W, for running and for waiting requests.
 
     L is the mean over steps, from the engine's own counts less the requests that have ended; λ·W is from the requests'
-    instants. Those that run agree to
-    rounding; who waits for its KV does neither. Who comes during a step is counted as waiting from the next one on, so
-    those that wait may be fewer by half a step's arrivals. Where batches overlap in a pipeline, steps have no mean of
-    their own.
+    instants. Running requests agree to rounding; requests that wait for their KV count as neither. A request that comes
+    during a step is counted as waiting from the next one on, so the waiting ones may be fewer by half a step's
+    arrivals. If batches overlap in a pipeline, steps have no mean of their own.
 
     Returns
     -------
@@ -30,11 +29,11 @@ def little(requests: pl.DataFrame, steps: pl.DataFrame) -> dict[str, Any]:
     wait_s = float((ran["queue_s"] + ran["preempted_s"]).sum())
     counts = {"running": steps["num_running"] - steps["num_ended"], "waiting": steps["num_waiting"]}
     counted_s = {name: float((steps["duration_s"] * count).sum()) for name, count in counts.items()}
-    found: dict[str, Any] = {"arrival_rate_rps": requests.height / span_s if span_s > 0 else None}
+    law: dict[str, Any] = {"arrival_rate_rps": requests.height / span_s if span_s > 0 else None}
     for name, total_s in (("running", run_s), ("waiting", wait_s)):
         mean, product = (value / span_s if span_s > 0 else 0.0 for value in (counted_s[name], total_s))
-        found[name] = {"mean": mean, "rate_times_time": product, "difference": mean - product}
-    return found
+        law[name] = {"mean": mean, "rate_times_time": product, "difference": mean - product}
+    return law
 
 
 def work(requests: pl.DataFrame, steps: pl.DataFrame) -> dict[str, Any]:
@@ -43,8 +42,8 @@ def work(requests: pl.DataFrame, steps: pl.DataFrame) -> dict[str, Any]:
     Returns
     -------
     dict
-        `prompt_tokens` of the steps, and `prompt_tokens_owed`: of requests that ran to their end, prompts less what was
-        cached, and what was recomputed, and one where a decoder begins with a token of another; `output_tokens` emitted
+        `prompt_tokens` of the steps, and `prompt_tokens_owed`: of requests that ran to their end, prompts less cached
+        tokens, recomputed tokens, and one token if a decoder begins with another's; `output_tokens` emitted
         by steps and by requests; `idle_while_waiting_s`, and `idle_s` in all, between the first and the last step.
     """
     done = requests.filter(pl.col("status") == "completed")
@@ -57,8 +56,8 @@ def work(requests: pl.DataFrame, steps: pl.DataFrame) -> dict[str, Any]:
                                    done["num_recomputed_tokens"]).sum()) + moved,
         "output_tokens": int(steps["num_sampled"].sum()),
         "output_tokens_emitted": int(requests["output_tokens"].sum()),
-        "idle_s": float(sum(each[0] for each in idle)),
-        "idle_while_waiting_s": float(sum(each[1] for each in idle)),
+        "idle_s": float(sum(part[0] for part in idle)),
+        "idle_while_waiting_s": float(sum(part[1] for part in idle)),
     }
 
 

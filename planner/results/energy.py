@@ -27,8 +27,8 @@ def mean_power_w(part: Share, duration_s: float) -> float:
 def busy_power_w(part: Share) -> float:
     """Return the mean draw of one GPU while steps run [W].
 
-    Prompts are taken apart from decodes, since their steps reach the power limit where those of decodes do not, and
-    more than the limit is never drawn. Where the traffic is not known, as with a step time that is a line, it is the
+    Prompts are taken apart from decodes, since their steps reach the power limit and decodes' steps may not, and more
+    than the limit is never drawn. If the traffic is not known, as with a step time that is a line, it is the
     limit, which errs upward.
     """
     deployment = part.pool.deployment
@@ -44,7 +44,7 @@ def busy_power_w(part: Share) -> float:
     prompts_s = min(prompts_s, busy_s)
     beside = min(prompt_steps / int(part.engine.num_steps), 1.0)  # of the decodes, how many share a step with prompts
     mixed = (prompts_s + beside * (busy_s - prompts_s), prompt_flops_s + beside * decode_flops_s, beside * memory_s)
-    alone = tuple((1.0 - beside) * each for each in (busy_s - prompts_s, decode_flops_s, memory_s))
+    alone = tuple((1.0 - beside) * total for total in (busy_s - prompts_s, decode_flops_s, memory_s))
     energy_j = 0.0
     for time_s, flops_s, traffic_s in (mixed, alone):
         if time_s > 0:
@@ -69,8 +69,8 @@ def _flops(part: Share) -> tuple[float, float]:
 def _prompt_time(part: Share) -> tuple[float, float]:
     """Return how long prompts took, and in how many steps: of a whole prompt each, or of a full token budget.
 
-    The loop keeps no time of steps with prompts. Their products take what the step-time curve says of a step of so many
-    tokens, and attention what its pairs take.
+    The loop keeps no time of steps with prompts. Their products take the step-time curve's time of a step with as many
+    tokens, and attention the time of its pairs.
     """
     engine, step_time = part.engine, part.pool.deployment.step_time
     tokens = int(engine.total_prompt_tokens)

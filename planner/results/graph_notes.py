@@ -12,21 +12,21 @@ from planner.replays.result_tables import ReplayResult
 
 Floats = NDArray[np.floating[Any]]
 LEAST_S = 1e-4  # a step that loses less is not worth a note,
-LEAST_SHARE = 1e-3  # nor are prompts that lose less of the busy time
+LEAST_SHARE = 1e-3  # prompts that lose less of the busy time are not either
 
 
 def graph_notes(result: ReplayResult) -> list[str]:
     """Return a note for each pool whose decodes, or whose prompts, lose time outside CUDA graphs.
 
-    The steps' times are those of the step-time curves at the sizes that occurred; nothing is recorded for it.
+    The steps' times follow the step-time curves at the sizes that occurred; nothing is recorded for it.
     """
     notes = []
     for part in shares(result, 0.0):
         stack = part.pool.deployment.stack
         if stack is None or not (stack.graph_seqs or stack.graph_tokens):  # --cudagraph-mode none is no limit
             continue
-        own = [*_decodes(result, part), *_prompts(result, part)]
-        notes += [f"{part.pool.name}: {note}" for note in own] if result.deployment.pools else own
+        lines = [*_decodes(result, part), *_prompts(result, part)]
+        notes += [f"{part.pool.name}: {note}" for note in lines] if result.deployment.pools else lines
     return notes
 
 
@@ -92,25 +92,25 @@ def _computed(result: ReplayResult, part: Share) -> tuple[NDArray[np.int64], NDA
 
 
 def _decode_gpu_s(part: Share, counts: NDArray[np.int64], context: float) -> Floats:
-    """Return the GPU's time of steps of so many decodes, each with so much context [s]."""
+    """Return the GPU's time of steps of `counts` decodes, each with `context` tokens [s]."""
     terms, curve = part.pool.deployment.step_time
     per_token = _at(curve, "decode_s_per_context_token", counts)
     windowed = _at(curve, "decode_s_per_window_token", counts) * np.minimum(context, int(terms.window_tokens))
     tokens = counts * int(terms.tokens_per_decode)
-    found: Floats = (_at(curve, "tokens_s", tokens) + _at(curve, "decode_s", counts) + _at(curve, "head_s", tokens)
-                     + counts * (per_token * context + windowed))
-    return found
+    total_s: Floats = (_at(curve, "tokens_s", tokens) + _at(curve, "decode_s", counts) + _at(curve, "head_s", tokens)
+                       + counts * (per_token * context + windowed))
+    return total_s
 
 
 def _prompt_gpu_s(part: Share, tokens: NDArray[np.int64], before: NDArray[np.int64]) -> Floats:
-    """Return the GPU's time of steps of so many tokens of one prompt, after so many before them [s]."""
+    """Return the GPU's time of steps of `tokens` tokens of one prompt, after `before` earlier ones [s]."""
     terms, curve = part.pool.deployment.step_time
     pairs = tokens * (tokens + 1) / 2 + tokens * before
     attention_s = (float(terms.prompt_s) + tokens * float(terms.prompt_s_per_token)
                    + np.maximum(pairs * float(terms.prompt_s_per_pair),
                                 (tokens + before) * float(terms.prompt_s_per_context_token)))
-    found: Floats = _at(curve, "tokens_s", tokens) + attention_s + _at(curve, "head_s", np.ones(1))
-    return found
+    total_s: Floats = _at(curve, "tokens_s", tokens) + attention_s + _at(curve, "head_s", np.ones(1))
+    return total_s
 
 
 def _host_times(terms: Any, launch_s: float, looked_at: NDArray[np.int64], gpu_s: Floats
@@ -124,13 +124,13 @@ def _host_times(terms: Any, launch_s: float, looked_at: NDArray[np.int64], gpu_s
 
 
 def _at(curve: Any, name: str, counts: Any) -> Floats:
-    found: Floats = np.interp(counts, node_counts(), curve[name])
-    return found
+    values: Floats = np.interp(counts, node_counts(), curve[name])
+    return values
 
 
 def _remedy(part: Share, size: int) -> str:
-    """Return the option that captures graphs of such steps, and where the limit comes from."""
+    """Return the option that captures graphs of such steps, and the source of the limit."""
     scenario = part.pool.deployment.scenario
-    given = scenario.max_cudagraph_capture_size
-    rule = ENGINES[scenario.engine].graph_rule if given is None else f"the option is set to {given:,}"
+    asked = scenario.max_cudagraph_capture_size
+    rule = ENGINES[scenario.engine].graph_rule if asked is None else f"the option is set to {asked:,}"
     return f"--max-cudagraph-capture-size {-(-size // 8) * 8} captures such steps ({rule})"

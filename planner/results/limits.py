@@ -1,4 +1,4 @@
-"""Which limit binds: what keeps waiting requests out of the steps, and what the steps themselves are bound by."""
+"""Which limit binds: the limit that keeps waiting requests out of the steps, and the bound of the steps themselves."""
 
 from typing import Any
 
@@ -9,11 +9,11 @@ QUEUE_LIMITS = ("max_num_seqs", "token_budget", "kv_cache", "max_loras", "policy
 STEP_BOUNDS = ("compute", "memory_bandwidth", "communication", "host", "other_ranks")
 LEAST_SHARE = 0.05  # of requests' time: a limit of the queue that costs less does not bind
 LEAST_BUSY = 0.5  # of the makespan: engines that rest for longer are bound by arrivals alone
-BURSTY = 1.5  # times the mean rate: requests that come so much faster while others wait are a burst
+BURSTY = 1.5  # times the mean rate: faster arrivals while others wait are a burst
 
 
 def limits(requests: pl.DataFrame, steps: pl.DataFrame, num_replicas: float) -> dict[str, Any]:
-    """Return what binds, with the numbers that say so.
+    """Return the limit that binds, with the numbers that show it.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ def limits(requests: pl.DataFrame, steps: pl.DataFrame, num_replicas: float) -> 
         `queue`: by limit, `time_s` of steps whose queue it stopped, `request_s` that requests waited for it, and
         `share` of all requests' time. `steps`: by bound, `time_s` of steps that it bounds most, and `share` of the busy
         time. `busy_share` and `waiting_share` of the makespan; `burst`, the rate of arrivals while requests wait over
-        their mean rate; and `binding`, one of these limits, `arrival_bursts`, or `arrivals` where none does.
+        their mean rate; and `binding`, one of these limits, `arrival_bursts`, or `arrivals` if none binds.
     """
     latency_s = float((requests["finished_at_s"] - requests["arrival_s"]).sum())
     span_s = makespan_s(requests)
@@ -46,7 +46,7 @@ def limits(requests: pl.DataFrame, steps: pl.DataFrame, num_replicas: float) -> 
         "steps": {name: {"time_s": time_s, "share": time_s / busy_s if busy_s > 0 else 0.0}
                   for name, time_s in bounds.items()},
         "busy_share": min(busy_s / (span_s * num_replicas), 1.0) if span_s > 0 else 0.0,
-        "waiting_share": sum(each["time_s"] for each in queue.values()) / (span_s * num_replicas)
+        "waiting_share": sum(stopped_by["time_s"] for stopped_by in queue.values()) / (span_s * num_replicas)
         if span_s > 0 else 0.0,
         "burst": _burst(requests, steps, span_s),
     }
@@ -54,10 +54,10 @@ def limits(requests: pl.DataFrame, steps: pl.DataFrame, num_replicas: float) -> 
 
 
 def step_bounds(steps: pl.DataFrame) -> pl.Series:
-    """Return what bounds each step: the host, the links or other ranks where they take most of it, or the nearer roof.
+    """Return the bound of each step: the host, links or other ranks if they take most of it, or the nearer roof.
 
     A step's time without `overhead_s`, `collectives_s` and `rank_wait_s` is the kernels'; of these the roof is nearer
-    whose `compute_s` or `memory_s` is longer. Where neither is known, as with a step time that is a line, it is null.
+    whose `compute_s` or `memory_s` is longer. If neither is known, as with a step time that is a line, it is null.
     """
     if "rank_wait_s" not in steps.columns:  # of a result that an earlier release has written
         steps = steps.with_columns(rank_wait_s=pl.lit(0.0))
@@ -79,7 +79,7 @@ def makespan_s(requests: pl.DataFrame) -> float:
 
 
 def _burst(requests: pl.DataFrame, steps: pl.DataFrame, span_s: float) -> float | None:
-    """Return how much faster requests come during steps that others wait in; None where nobody waits."""
+    """Return how much faster requests come during steps in which others wait; None if none waits."""
     waiting = steps.filter(pl.col("num_waiting") > 0)
     waiting_s = float(waiting["duration_s"].sum())
     if waiting_s <= 0 or span_s <= 0:
@@ -96,13 +96,13 @@ def _burst(requests: pl.DataFrame, steps: pl.DataFrame, span_s: float) -> float 
     return came / waiting_s / per_replica
 
 
-def _binding(found: dict[str, Any]) -> str:
-    """Name what binds: what the queue waits for, if that costs requests much of their time, else the steps' bound."""
-    worst = max(QUEUE_LIMITS, key=lambda name: found["queue"][name]["share"])
-    if found["queue"][worst]["share"] >= LEAST_SHARE:
-        is_burst = found["waiting_share"] < 0.5 and (found["burst"] or 0.0) >= BURSTY
+def _binding(by_limit: dict[str, Any]) -> str:
+    """Name the limit that binds: the queue's, if it costs requests much of their time, else the steps' bound."""
+    worst = max(QUEUE_LIMITS, key=lambda name: by_limit["queue"][name]["share"])
+    if by_limit["queue"][worst]["share"] >= LEAST_SHARE:
+        is_burst = by_limit["waiting_share"] < 0.5 and (by_limit["burst"] or 0.0) >= BURSTY
         return "arrival_bursts" if is_burst else worst
-    bounds = {name: each["share"] for name, each in found["steps"].items()}
-    if found["busy_share"] < LEAST_BUSY or not any(bounds.values()):
+    bounds = {name: row["share"] for name, row in by_limit["steps"].items()}
+    if by_limit["busy_share"] < LEAST_BUSY or not any(bounds.values()):
         return "arrivals"
     return str(max(bounds, key=lambda name: bounds[name]))

@@ -42,7 +42,7 @@ class Window:
 
 
 def window_of(scenario: Scenario) -> Window | None:
-    """Return what `--warmup-s` and `--measure-s` ask for; None where they are not given.
+    """Return the window of `--warmup-s` and `--measure-s`; None if they are not given.
 
     Raises
     ------
@@ -59,7 +59,7 @@ def window_of(scenario: Scenario) -> Window | None:
 
 
 def window_note(summary: Mapping[str, Any], window: Window, whole_s: float) -> str:
-    """Return the sentence on what counts."""
+    """Return the sentence on the requests that count."""
     requests = sum(int(summary[name]) for name in OUTCOMES)
     return (f"counts, latencies, rates, tenants and attainment cover the {requests:,} requests that were sent "
             f"{window} of the replay; steps, KV use, saturation, GPU figures and cost cover the whole replay of "
@@ -88,7 +88,7 @@ def counted(result: ReplayResult, window: Window) -> ReplayResult:
 
 
 def duration_of(part: ReplayResult, window: Window) -> float:
-    """Return the time that rates are over: the window, or from its begin to the last departure where it has no end [s].
+    """Return the time for rates: the window, or from its begin to the last departure if it has no end [s].
 
     Parameters
     ----------

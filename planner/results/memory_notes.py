@@ -1,4 +1,4 @@
-"""Notes on what the memory model leaves out, and on what a release changes in it."""
+"""Notes on memory that the model leaves out, and on a release's changes to it."""
 
 from planner.catalog.layers.mlps import Experts
 from planner.deployment.deploy import Deployment
@@ -20,7 +20,7 @@ SHARE_THAT_MATTERS = 0.05  # of the KV cache
 
 
 def memory_notes(deployment: Deployment) -> list[str]:
-    """Say what the memory model leaves out of this deployment."""
+    """Say which memory the model leaves out of this deployment."""
     return [*graph_memory(deployment), *hybrid_memory(deployment), *expert_memory(deployment),
             *compressed_memory(deployment)]
 
@@ -45,7 +45,7 @@ def hybrid_memory(deployment: Deployment) -> list[str]:
 
 
 def compressed_memory(deployment: Deployment) -> list[str]:
-    """Say what vLLM's start-up log counts for compressed sparse attention."""
+    """Say how vLLM's start-up log counts compressed sparse attention."""
     memory, length = deployment.memory, deployment.settings.max_model_len
     engine = ENGINES[deployment.scenario.engine]
     if memory is None or memory.compressed is None:
@@ -74,7 +74,7 @@ def expert_memory(deployment: Deployment) -> list[str]:
 
 
 def graph_memory(deployment: Deployment) -> list[str]:
-    """Say that CUDA graphs take some of the KV cache, where their usual size is more than a small share of it."""
+    """Say that CUDA graphs take some of the KV cache, if their usual size is more than a small share of it."""
     engine, memory, scenario = ENGINES[deployment.scenario.engine], deployment.memory, deployment.scenario
     since = engine.charges_graphs_since
     mode = scenario.cudagraph_mode or engine.cudagraph_mode
@@ -89,7 +89,7 @@ def graph_memory(deployment: Deployment) -> list[str]:
 
 
 def window_memory(deployment: Deployment, trace: Trace) -> list[str]:
-    """Say where requests are so short that SGLang's pool of sliding layers would be full before the other one."""
+    """Say if requests are so short that SGLang's pool of sliding layers would be full before the other one."""
     engine, arch, scenario = ENGINES[deployment.scenario.engine], deployment.architecture, deployment.scenario
     ratio = None if arch is None else engine.window_pool_ratio(arch)
     if arch is None or deployment.memory is None or ratio is None or scenario.disable_hybrid_kv_cache_manager:
@@ -105,7 +105,7 @@ def window_memory(deployment: Deployment, trace: Trace) -> list[str]:
 
 
 def release_of_windows(deployment: Deployment) -> list[str]:
-    """Say what an older release does with the KV of sliding layers."""
+    """Say how an older release keeps the KV of sliding layers."""
     scenario, memory, arch = deployment.scenario, deployment.memory, deployment.architecture
     engine, version = ENGINES[scenario.engine], scenario.engine_version
     if memory is None or arch is None or not arch.sliding_window or scenario.disable_hybrid_kv_cache_manager:
@@ -116,8 +116,8 @@ def release_of_windows(deployment: Deployment) -> list[str]:
         return [] if tokens == 1 else [
             f"{engine.title} {version}: sliding layers keep {chunk:,} tokens of a prompt beside their window while it "
             f"is computed; newer releases keep those of all steps in flight"]
-    newest, own = (engine.window_pages(arch, 16, 2.0, layout.tensor_parallel_size, layout.pipeline_parallel_size,
-                                       release) for release in (None, version))
-    return [] if newest is None or own is not None else [
+    newest, older = (engine.window_pages(arch, 16, 2.0, layout.tensor_parallel_size, layout.pipeline_parallel_size,
+                                         release) for release in (None, version))
+    return [] if newest is None or older is not None else [
         f"{engine.title} {version}: sliding layers keep all of the context in the KV cache; newer releases keep their "
         f"window"]

@@ -45,8 +45,8 @@ def notes(deployment: Deployment, trace: Trace, *, num_followers: int = 0,
     """
     lines = []
     for pool in pools_of(deployment, 1):
-        own = [*pool.notes, *_engines(pool.deployment, trace), *_prefill_worker(pool)]
-        lines += [f"{pool.name}: {note}" for note in own] if deployment.pools else own
+        of_pool = [*pool.notes, *_engines(pool.deployment, trace), *_prefill_worker(pool)]
+        lines += [f"{pool.name}: {note}" for note in of_pool] if deployment.pools else of_pool
     if num_followers:
         lines.append(f"{num_followers:,} requests wait until the requests before them finish; "
                      f"--no-wait-for-parents sends all at their recorded times")
@@ -114,7 +114,7 @@ def _engines(deployment: Deployment, trace: Trace) -> list[str]:
 
 
 def _prefill_worker(pool: Pool) -> list[str]:
-    """Say that nobody measured how much longer steps of this engine take on a replica that only prefills."""
+    """Say that it was not measured how much longer this engine's steps take on a replica that only prefills."""
     scenario = pool.deployment.scenario
     if pool.role != "prefill" or pool.deployment.stack is None or scenario.prefill_worker_ratio is not None or (
             has_runs(scenario.engine)):
@@ -134,7 +134,7 @@ def _checkpoint(deployment: Deployment) -> list[str]:
 
 
 def _kv_cache(deployment: Deployment) -> list[str]:
-    """Say that the checkpoint decides the format of the KV cache, or what stands for a packed format."""
+    """Say that the checkpoint decides the format of the KV cache, or the stand-in for a packed format."""
     arch, scenario = deployment.architecture, deployment.scenario
     if deployment.stack is not None and scenario.kv_cache_dtype.lower() not in KV_BYTES_PER_ELEMENT:
         return [_packed_kv(scenario.kv_cache_dtype.lower(), deployment.stack.kv_bytes_per_element)]
@@ -184,33 +184,33 @@ def _images(deployment: Deployment) -> str:
 
 
 def _kernels(deployment: Deployment) -> list[str]:
-    """Say which kernels and which power nobody measured on the GPU."""
-    stack, found = deployment.stack, []
+    """Say which kernels and which power were not measured on the GPU."""
+    stack, lines = deployment.stack, []
     if stack is None:
         return []
     if unmeasured := priors(stack):
-        found.append(f"step times use priors (medians over other GPUs) for {', '.join(unmeasured)}: their kernels "
+        lines.append(f"step times use priors (medians over other GPUs) for {', '.join(unmeasured)}: their kernels "
                      f"were not measured on {stack.gpu.name}")
     if stack.is_staged and stack.layout.num_gpus > 1:
-        found.append(f"collectives go through the host: {stack.gpu.name} has no peer access on PCIe unless its host is "
+        lines.append(f"collectives go through the host: {stack.gpu.name} has no peer access on PCIe unless its host is "
                      f"set up for it; --pcie-p2p is for such hosts")
     if deployment.scenario.pcie_p2p is not None and not stack.gpu.scale_up_link.startswith("PCIe"):
-        found.append(f"pcie_p2p = {deployment.scenario.pcie_p2p}: no effect, since {stack.gpu.scale_up_link} joins "
+        lines.append(f"pcie_p2p = {deployment.scenario.pcie_p2p}: no effect, since {stack.gpu.scale_up_link} joins "
                      f"{stack.gpu.name}")
     if stack.gpu.power_limit_w:
-        found.append(f"power_limit = {stack.gpu.power_limit_w:g} W of {stack.gpu.tdp_w:g} W: large products run at "
+        lines.append(f"power_limit = {stack.gpu.power_limit_w:g} W of {stack.gpu.tdp_w:g} W: large products run at "
                      f"{clock_share(stack.gpu):.0%} of their clocks. Times that memory bounds stay: decodes of RTX "
                      f"3090 were measured up to 6 % slower down to 57 % of the limit, and 14 % slower at 43 %")
     if WEIGHT_FORMATS[weight_format(stack.arch, stack.quantization)].widened_bytes:
-        found.append("bitsandbytes' weights are widened to 16 bit before each product: the planner counts the traffic, "
+        lines.append("bitsandbytes' weights are widened to 16 bit before each product: the planner counts the traffic, "
                      "and nobody measured the kernel")
     if not stack.gpu.hbm_energy_j_per_byte:
-        found.append(f"energy_kwh uses priors (medians over H100 and B200): the serving power of "
+        lines.append(f"energy_kwh uses priors (medians over H100 and B200): the serving power of "
                      f"{stack.gpu.name} was not published")
     if (gpu := stack.gpu).kernels_of != gpu.name:
-        found.append(f"step times use kernels measured on {gpu.kernels_of}, which has the same chip as {gpu.name}: "
+        lines.append(f"step times use kernels measured on {gpu.kernels_of}, which has the same chip as {gpu.name}: "
                      f"the planner assumes the same shares of the peaks")
-    return found
+    return lines
 
 
 def _context(deployment: Deployment) -> list[str]:
@@ -278,8 +278,8 @@ def _calibration(deployment: Deployment) -> list[str]:
         return []
     source = read_table(Path(path), "source")
     fitted = f", fitted to {fitted_to(source)}" if "measured" in source else ""
-    own = {"gpu": deployment.stack.gpu.name, "model": deployment.stack.arch.profile_name}
-    others = [name for kind, name in own.items() if kind in source and name not in source[kind]]
+    named = {"gpu": deployment.stack.gpu.name, "model": deployment.stack.arch.profile_name}
+    others = [name for kind, name in named.items() if kind in source and name not in source[kind]]
     if others:
         fitted += f", none of them on {' or with '.join(others)}: its constants may not fit this deployment"
     doubted = [f"{path}: before the fit, {doubt}" for doubt in source.get("doubts", ())]
@@ -303,15 +303,15 @@ def idle_options(scenario: Scenario) -> list[str]:
     >>> idle_options(Scenario(speculative_method="mtp", speculative_acceptance="0.8"))
     ['speculative_method = mtp, speculative_acceptance = 0.8: no effect without --num-speculative-tokens']
     """
-    given, found = given_options(scenario), []
+    asked, lines = given_options(scenario), []
     for switch, names in SWITCHES.items():
-        idle = [f"{name} = {given[name]}" for name in names if name in given]
-        if idle and switch not in given:
-            found.append(f"{', '.join(idle)}: no effect without --{switch.replace('_', '-')}")
+        idle = [f"{name} = {asked[name]}" for name in names if name in asked]
+        if idle and switch not in asked:
+            lines.append(f"{', '.join(idle)}: no effect without --{switch.replace('_', '-')}")
     is_alone = scenario.data_parallel_size == 1 and scenario.fleet is None and scenario.autoscale is None
     if is_alone and scenario.router not in (None, SERVICE_ROUTER):
-        found.append(f"router = {scenario.router}: no effect with one replica")
-    return found
+        lines.append(f"router = {scenario.router}: no effect with one replica")
+    return lines
 
 
 def fitted_to(source: Mapping[str, Any]) -> str:

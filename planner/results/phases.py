@@ -1,4 +1,4 @@
-"""Where requests' time goes: its phases, from the table of requests."""
+"""How requests' time divides: its phases, from the table of requests."""
 
 from typing import Any
 
@@ -24,9 +24,9 @@ SLOWEST = 0.01  # share of requests whose phases are told apart from all request
 def request_phases(requests: pl.DataFrame) -> pl.DataFrame:
     """Return the time of each completed request by phase [s]; the phases of a request add up to its `e2e_s`.
 
-    Interference and transfer are parts of decode where they are not known: without recorded steps, in a pipeline. Only
-    where some replicas prefill and others decode is there a handover, only where clients try again or the router has a
-    queue are there retries and a gateway, and only with KV tiers a load.
+    Interference and transfer are parts of decode if they are not known: without recorded steps, in a pipeline. There is
+    a handover only if some replicas prefill and others decode, retries and a gateway only if clients try again or the
+    router has a queue, and a load only with KV tiers.
 
     Parameters
     ----------
@@ -58,14 +58,14 @@ def reached_s(requests: pl.DataFrame) -> pl.Series:
 
 
 def optional_s(requests: pl.DataFrame, name: str) -> pl.Series:
-    """Return a column that only some replays have, as `handover_s` or `load_s` [s]; 0 where there is none."""
+    """Return a column that only some replays have, as `handover_s` or `load_s` [s]; 0 without it."""
     if name not in requests.columns:
         return pl.repeat(0.0, requests.height, eager=True)
     return requests[name].fill_null(0.0)
 
 
 def phases(requests: pl.DataFrame) -> dict[str, Any] | None:
-    """Return the mean time of completed requests by phase, of all and of the slowest 1 %; None where there are none.
+    """Return the mean time of completed requests by phase, of all and of the slowest 1 %; None without any.
 
     Returns
     -------

@@ -25,7 +25,7 @@ def describe_pools(result: ReplayResult, duration_s: float) -> list[dict[str, An
 
 
 def _row(result: ReplayResult, part: Share, duration_s: float) -> dict[str, Any]:
-    pool, own, engine = part.pool, part.pool.deployment, part.engine
+    pool, replica, engine = part.pool, part.pool.deployment, part.engine
     blocks = int(part.settings.num_gpu_blocks)
     taken = _of(result, part)
     queried = int(engine.num_queried_tokens)
@@ -33,11 +33,11 @@ def _row(result: ReplayResult, part: Share, duration_s: float) -> dict[str, Any]
     return {
         "name": pool.name, "role": pool.role, "weight": pool.weight,
         "accepts": described(pool.accepts),
-        "gpu": own.gpu.name if own.gpu else None, "engine": own.scenario.engine,
-        "tensor_parallel_size": own.layout.tensor_parallel_size,
-        "pipeline_parallel_size": own.layout.pipeline_parallel_size,
-        "data_parallel_size": own.layout.data_parallel_size,
-        "policy": own.policy.name, "block_size": own.settings.block_size,
+        "gpu": replica.gpu.name if replica.gpu else None, "engine": replica.scenario.engine,
+        "tensor_parallel_size": replica.layout.tensor_parallel_size,
+        "pipeline_parallel_size": replica.layout.pipeline_parallel_size,
+        "data_parallel_size": replica.layout.data_parallel_size,
+        "policy": replica.policy.name, "block_size": replica.settings.block_size,
         "num_replicas": pool.num_replicas, "first_replica": part.first_replica, "num_gpus": pool.num_gpus,
         "replicas_mean": None if pool.autoscale is None else part.mean_replicas,
         "num_requests": int(taken.sum()),
@@ -53,7 +53,7 @@ def _row(result: ReplayResult, part: Share, duration_s: float) -> dict[str, Any]
 
 
 def _of(result: ReplayResult, part: Share) -> Any:
-    """Return which requests a pool had, shape [num_requests]: of those that decode alone, which it decoded."""
+    """Return which requests a pool had, shape [num_requests]; a decode pool had the requests that it decoded."""
     replica = np.zeros(len(result.records.requests), np.int32) if result.replica is None else result.replica
     if result.handover is not None and part.pool.role == "decode":
         replica = result.handover["decode_replica"]

@@ -9,7 +9,7 @@ from planner.replays.reasons import REJECTED
 from planner.replays.result_tables import ReplayResult
 
 SINGULAR = {"have": "has", "need": "needs"}  # verbs of `WHY`
-WHY = {  # by reason: what the requests are, and what lets them in
+WHY = {  # by reason: the fault of the requests, and the option that lets them in
     "too_long": "have prompts of max_model_len = {max_model_len} tokens or more; --max-model-len raises the limit as "
                 "far as the model and the KV cache allow",
     "token_budget": "have prompts above max_num_batched_tokens = {max_num_batched_tokens}, and prompts are not split "

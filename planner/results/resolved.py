@@ -16,7 +16,7 @@ PANELS = ("Deployment", "Cache tiers", "Fleet", "Overload", "Step time")  # of o
 def describe_deployment(deployment: Deployment, num_replicas: int) -> dict[str, Any]:
     """Return the resolved deployment as plain values, for the summary; `num_gpus` is over all replicas.
 
-    Of a fleet whose replicas differ it has what the command line said, and settings that are the same in all pools.
+    Of a fleet with different replicas it has the command line's options, and settings that all pools share.
     """
     scenario, memory = deployment.scenario, deployment.memory
     pools = pools_of(deployment, num_replicas)
@@ -39,36 +39,36 @@ def describe_deployment(deployment: Deployment, num_replicas: int) -> dict[str, 
 
 
 def value_sources(deployment: Deployment) -> dict[str, str]:
-    """Return where the value of each option of the deployment and its scheduler comes from.
+    """Return the source of the value of each option of the deployment and its scheduler.
 
     `given`: by the user. `derived`: from the model, the memory or the trace. `engine`: the engine's default, on this
     GPU in this release if it depends on them.
     """
-    engine, found = ENGINES[deployment.scenario.engine], {}
-    by_engine = {f.name for f in fields(EngineDefaults)} | {each.option for each in engine.defaults_since}
+    engine, sources = ENGINES[deployment.scenario.engine], {}
+    by_engine = {f.name for f in fields(EngineDefaults)} | {default.option for default in engine.defaults_since}
     for name in (*names_in("Deployment"), *names_in("Scheduling")):
         resolved = getattr(deployment.settings, name, getattr(deployment.scenario, name))
         if name in deployment.given:
-            found[name] = "given"
+            sources[name] = "given"
         else:
-            found[name] = "engine" if name in by_engine or resolved == OPTION_DEFAULTS[name] else "derived"
-    return found
+            sources[name] = "engine" if name in by_engine or resolved == OPTION_DEFAULTS[name] else "derived"
+    return sources
 
 
 def fitted_deployments(deployment: Deployment) -> list[Deployment]:
     """Return a pool's deployment for each set of constants that the step times of a deployment's pools use.
 
-    Where kernels were not measured, they are a set of their own: their errors are larger.
+    If kernels were not measured, they are a set of their own: their errors are larger.
     """
     fitted = {}
-    for own in (pool.deployment for pool in pools_of(deployment, 1)):
-        scenario = own.scenario
-        fitted[scenario.step_time, scenario.engine, scenario.calibration, bool(unmeasured_operators(own))] = own
+    for pooled in (pool.deployment for pool in pools_of(deployment, 1)):
+        scenario = pooled.scenario
+        fitted[scenario.step_time, scenario.engine, scenario.calibration, bool(unmeasured_operators(pooled))] = pooled
     return list(fitted.values())
 
 
 def describe_policy(deployment: Deployment) -> dict[str, Any]:
-    """Return the policy and its settings as plain values, for the summary; where pools have several, all by name."""
+    """Return the policy and its settings as plain values, for the summary; if pools have several, all by name."""
     scenario = deployment.scenario
     policies = [pool.deployment.policy for pool in pools_of(deployment, scenario.data_parallel_size)]
     chosen = {name: getattr(scenario, name) for name in names_in("Scheduling")}

@@ -15,7 +15,7 @@ Three findings contradict a deployment that keeps up, and two one that does not:
   could have served.
 - The queue stayed closer to its beginning: the motion stays within m · s with the probability of `_stays_within`
   (Feller, "An Introduction to Probability Theory and Its Applications" II, X.5). While batches still fill no request
-  waits, however high the load. Then all requests in the deployment count, not only those that wait.
+  waits, at any load. Then all requests in the deployment count, not only waiting ones.
 
 Each conclusion is drawn if its probability under the opposite is below `LEVEL`, shared by the findings that lead to it
 (Bonferroni). If none is, or if they contradict each other, the verdict is that the replay cannot tell.
@@ -43,7 +43,7 @@ LEAST_STAYS = 50  # of requests in a row, for a queue of many servers to wander 
 NUM_MEANS = 10  # of requests' times in the second half
 MOST_DRIFT = 0.199  # of such means of a Brownian motion from the first, in s: less with a probability of 0.0025
 TURNED_AWAY = (st.OVERLOADED, st.UNAVAILABLE)
-NEVER_RUN = (st.REJECTED, st.THROTTLED)  # whatever the load
+NEVER_RUN = (st.REJECTED, st.THROTTLED)  # at any load
 TERMS_OF_SERIES = 20
 
 Floats = NDArray[np.float64]
@@ -58,7 +58,7 @@ class Queue:
     ----------
     arrival_s, left_s : sorted; a request leaves with its first token, or without one, or never (inf) [s].
     begin_s, end_s : first and last arrival from outside; requests that follow others come later too [s].
-    came_s, finished_s : arrivals and ends of all requests in the deployment, sorted; inf where one has no end [s].
+    came_s, finished_s : arrivals and ends of all requests in the deployment, sorted; inf without an end [s].
     """
 
     arrival_s: Floats
@@ -102,13 +102,13 @@ class Queue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What is concluded.
+    """The conclusion.
 
     Parameters
     ----------
     saturated : YES, NO or CANNOT_TELL.
-    confidence : that the opposite would have looked otherwise; None where nothing was compared [1].
-    reason : what led to it, in words.
+    confidence : that the opposite would have looked otherwise; None if nothing was compared [1].
+    reason : the finding that led to it, in words.
     since_s : from when on the deployment does not keep up; None unless it is YES [s].
     served_rate : the most that its seats can serve, if they are too few [1/s].
     """
@@ -122,7 +122,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seats:
-    """Seats for running requests: those there are, those needed in the mean, and how sure it is that these are more.
+    """Seats for running requests: their number, the mean need, and how sure it is that the need is more.
 
     Parameters
     ----------
@@ -163,17 +163,17 @@ def saturation_sentence(summary: Mapping[str, Any]) -> str:
     ...     "offered_request_rate": 4.0, "served_request_rate": 4.0, "saturation_reason": "the queue does not grow"})
     'saturated: no (> 99.9 % sure), 4/s offered, 4/s served: the queue does not grow'
     """
-    found, sure, since_s = (summary.get(key) for key in ("saturated", "saturation_confidence", "saturated_since_s"))
-    if found is None:
+    verdict, sure, since_s = (summary.get(key) for key in ("saturated", "saturation_confidence", "saturated_since_s"))
+    if verdict is None:
         return ""
     since = "" if since_s is None else f" since {since_s:,.4g} s"
-    how = "" if sure is None or found == CANNOT_TELL else f" ({_percent(sure)} sure)"
+    how = "" if sure is None or verdict == CANNOT_TELL else f" ({_percent(sure)} sure)"
     keys = (("offered_request_rate", "offered"), ("served_request_rate", "served"))
     rates = [f"{summary[key]:,.4g}/s {what}" for key, what in keys
              if summary[key] is not None and summary["saturation_confidence"] is not None]
-    marked = "; latencies depend on the trace's length" if found == YES else ""
+    marked = "; latencies depend on the trace's length" if verdict == YES else ""
     between = ": " if rates else ", "
-    word = "cannot tell" if found == CANNOT_TELL else found
+    word = "cannot tell" if verdict == CANNOT_TELL else verdict
     return ", ".join([f"saturated: {word}{since}{how}", *rates]) + f"{between}{summary['saturation_reason']}{marked}"
 
 
@@ -242,7 +242,7 @@ def _within(z: float) -> float:
 
 
 def _stays_within(m: float) -> float:
-    """Return the probability that a Brownian motion of variance 1 stays within m of where it began.
+    """Return the probability that a Brownian motion of variance 1 stays within m of its beginning.
 
     >>> round(_stays_within(0.5046), 4), round(_stays_within(3.0), 3)
     (0.01, 0.995)
@@ -254,15 +254,15 @@ def _stays_within(m: float) -> float:
 
 
 def _near(result: ReplayResult, queue: Queue) -> float:
-    """Return how sure it is that what waits stays nearer to its beginning than at the capacity [1].
+    """Return how sure it is that waiting requests stay nearer to their beginning than at the capacity [1].
 
-    Of all requests in the deployment that is so in any case. Of those in the queue alone it is if batches do not still
-    fill: with room in them for all that may yet come, or with requests that take no longer than before.
+    Of all requests in the deployment this holds in any case. Of requests in the queue alone it holds if batches do not
+    still fill: with room in them for all that may yet come, or with requests that take no longer than before.
     """
     at_s, length = queue.path(queue.begin_s)
     scale = queue.scale(queue.begin_s)
     inside = np.searchsorted(queue.came_s, at_s, side="right") - np.searchsorted(queue.finished_s, at_s, side="right")
-    shed = np.maximum(length - inside, 0)  # those that were turned away are in the queue for ever
+    shed = np.maximum(length - inside, 0)  # requests that were turned away are in the queue for ever
     is_filled = _has_room(result, queue, at_s, inside) or _is_steady(result, queue)
     furthest = length if is_filled else inside + shed
     return 1 - _stays_within(int(furthest.max()) / scale)
@@ -271,8 +271,8 @@ def _near(result: ReplayResult, queue: Queue) -> float:
 def _has_room(result: ReplayResult, queue: Queue, at_s: Floats, inside: NDArray[np.int64]) -> bool:
     """Tell whether the batches have free seats and KV blocks for the growth of another load of the same length.
 
-    That is twice what the second half shows at most: how many more requests there were at its end than at its
-    beginning, and what chance may have hidden.
+    That is twice the growth that the second half shows at most: how many more requests there were at its end than at
+    its beginning, and the growth that chance may have hidden.
 
     Parameters
     ----------
@@ -281,16 +281,16 @@ def _has_room(result: ReplayResult, queue: Queue, at_s: Floats, inside: NDArray[
     middle_s = (queue.begin_s + queue.end_s) / 2
     first = int(inside[np.searchsorted(at_s, middle_s, side="right") - 1])
     hidden = _NORMAL.inv_cdf(1 - LEVEL / FINDINGS[NO]) * queue.scale(middle_s)
-    fullest = max((max(int(each.engine.max_running) / max(int(each.settings.max_num_seqs), 1),
-                       int(each.engine.peak_blocks) / max(int(each.settings.num_gpu_blocks), 1))
-                   for each in result.replicas), default=1.0)
+    fullest = max((max(int(replica.engine.max_running) / max(int(replica.settings.max_num_seqs), 1),
+                       int(replica.engine.peak_blocks) / max(int(replica.settings.num_gpu_blocks), 1))
+                   for replica in result.replicas), default=1.0)
     if result.scaling is not None or not 0 < fullest < 1 or not _has_left(result, queue, middle_s):
         return False
     return float(inside[-1]) * (1 / fullest - 1) >= 2 * (max(int(inside[-1]) - first, 0) + hidden)
 
 
 def _has_left(result: ReplayResult, queue: Queue, begin_s: float) -> bool:
-    """Tell whether half of those that came from a time on have left before the last arrival."""
+    """Tell whether half of the requests that came from a time on have left before the last arrival."""
     r = result.records.requests
     came = (np.asarray(r.arrival_s) >= begin_s) & (np.asarray(r.arrival_s) <= queue.end_s)
     return bool((np.asarray(r.finished_s)[came] <= queue.end_s).mean() >= 0.5)
@@ -299,7 +299,7 @@ def _has_left(result: ReplayResult, queue: Queue, begin_s: float) -> bool:
 def _is_steady(result: ReplayResult, queue: Queue) -> bool:
     """Tell whether the requests' own times do not drift in the second half of a load of `LEAST_STAYS`.
 
-    What they take for their lengths is subtracted (least squares), and the rest in means of requests in a row is
+    The time due to their lengths is subtracted (least squares), and the rest in means of requests in a row is
     compared with the first mean.
     """
     r = result.records.requests
@@ -321,7 +321,7 @@ def _idle(result: ReplayResult, queue: Queue) -> float:
     if result.num_replicas > 1:
         return 0.0
     came_s, finished_s = queue.came_s, queue.finished_s
-    alone = np.searchsorted(finished_s, came_s, side="right") == np.arange(len(came_s))  # nobody is there
+    alone = np.searchsorted(finished_s, came_s, side="right") == np.arange(len(came_s))  # no other request is there
     since_s = finished_s[np.maximum(np.arange(len(came_s)) - 1, 0)]
     inside = alone & (came_s > queue.begin_s) & (came_s <= queue.end_s)
     idle_s = float((came_s - since_s)[inside].sum())
@@ -331,16 +331,16 @@ def _idle(result: ReplayResult, queue: Queue) -> float:
 
 
 def _seats(result: ReplayResult, queue: Queue) -> Seats:
-    """Compare the seats with what the requests need; nothing is sure if other limits than seats count.
+    """Compare the seats with the requests' need; nothing is sure if other limits than seats count.
 
-    Where requests follow others, their number depends on how they are served.
+    If requests follow others, their number depends on how they are served.
     """
     r, settings = result.records.requests, [replica.settings for replica in result.replicas]
     done = np.asarray(r.state) == st.COMPLETED
-    count = sum(int(each.max_num_seqs) for each in settings)
+    count = sum(int(row.max_num_seqs) for row in settings)
     seated_s = np.asarray(r.finished_s - r.first_scheduled_s - r.preempted_s)[done]
     if (result.handover is not None or result.scaling is not None or result.num_followers or seated_s.sum() <= 0
-            or any(bool(each.limits_batch_only) for each in settings)):
+            or any(bool(row.limits_batch_only) for row in settings)):
         return Seats(count=count, needed=0.0, rate=math.inf, confidence=0.0)
     num_requests, mean_s = len(queue.arrival_s), float(seated_s.mean())
     needed = (num_requests - 1) / queue.span_s * mean_s

@@ -1,4 +1,4 @@
-"""Spans of time: what each request did when, from the tables of requests, steps and the schedule."""
+"""Spans of time: the states of each request over time, from the tables of requests, steps and the schedule."""
 
 import polars as pl
 
@@ -6,24 +6,24 @@ from planner.results.phases import optional_s
 
 
 def spans(requests: pl.DataFrame, steps: pl.DataFrame, schedule: pl.DataFrame) -> pl.DataFrame:
-    """Return what each request did when, in order: one row a span.
+    """Return the states of each request in order: one row a span.
 
-    Each prompt chunk is a span of its own, and so is a run of decode steps, without prompts or with. A request
-    waits until it is first scheduled, then for what it loads from a KV tier, and is left out while it runs or was
+    Each prompt chunk is a span of its own, as is a run of decode steps, without prompts or with. A request
+    waits until it is first scheduled, then for its load from a KV tier, and is left out while it runs or was
     preempted and has no token in the steps.
 
     Parameters
     ----------
-    requests, steps, schedule : as the tables of `ReplayResult`; spans are of the requests given.
+    requests, steps, schedule : as the tables of `ReplayResult`; spans cover the given requests.
 
     Returns
     -------
     polars.DataFrame
         `request_id, kind, start_s, end_s, num_tokens`.
     """
-    given = schedule if "replica" in schedule.columns else schedule.with_columns(replica=pl.lit(0, pl.Int32))
+    planned = schedule if "replica" in schedule.columns else schedule.with_columns(replica=pl.lit(0, pl.Int32))
     known = requests.select("request_id", "first_token_at_s")
-    rows = given.join(known, on="request_id").join(
+    rows = planned.join(known, on="request_id").join(
         steps.select("step", pl.col("replica").cast(pl.Int32), "start_s", "duration_s", "num_prompts"),
         on=["step", "replica"]).sort("request_id", "start_s")
     kind = (pl.when(pl.col("first_token_at_s").is_null() | (pl.col("start_s") < pl.col("first_token_at_s")))
@@ -45,5 +45,5 @@ def spans(requests: pl.DataFrame, steps: pl.DataFrame, schedule: pl.DataFrame) -
     gaps = worked.with_columns(before=pl.col("end_s").shift().over("request_id")).filter(
         pl.col("start_s") > pl.col("before") + 1e-9).select(
         "request_id", kind=pl.lit("left out"), start_s="before", end_s="start_s", num_tokens=pl.lit(0, pl.Int64))
-    found = pl.concat([each.with_columns(pl.col("num_tokens").cast(pl.Int64)) for each in (waits, loads, worked, gaps)])
-    return found.filter(pl.col("end_s") > pl.col("start_s")).sort("request_id", "start_s")
+    whole = pl.concat([part.with_columns(pl.col("num_tokens").cast(pl.Int64)) for part in (waits, loads, worked, gaps)])
+    return whole.filter(pl.col("end_s") > pl.col("start_s")).sort("request_id", "start_s")

@@ -24,7 +24,7 @@ SHOWN_SHARE = 0.005  # of its time; a phase below that is not named
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
-    """What happened to one request.
+    """The history of one request.
 
     Parameters
     ----------
@@ -47,30 +47,30 @@ def tell(requests: pl.DataFrame, steps: pl.DataFrame, schedule: pl.DataFrame, re
     ------
     UnknownNameError : there is no such request.
     """
-    own = requests.filter(request_id=request_id).head(1)
-    if own.is_empty():
+    request = requests.filter(request_id=request_id).head(1)
+    if request.is_empty():
         raise UnknownNameError("request", request_id, requests["request_id"].head(20).to_list())
-    row = own.row(0, named=True)
-    found = spans(own, steps, schedule)
-    events = found.select(
+    row = request.row(0, named=True)
+    rows = spans(request, steps, schedule)
+    events = rows.select(
         at_ms=1e3 * (pl.col("start_s") - row["arrival_s"]), what=pl.col("kind").replace_strict(KINDS),
         lasts_ms=1e3 * (pl.col("end_s") - pl.col("start_s")), num_tokens="num_tokens")
-    return Story(sentence=_sentence(row, found, _phases(own)), events=events)
+    return Story(sentence=_sentence(row, rows, _phases(request)), events=events)
 
 
-def _phases(own: pl.DataFrame) -> dict[str, float]:
-    """Return its time by phase [s]; nothing where it was not completed."""
-    times = request_phases(own)
+def _phases(request: pl.DataFrame) -> dict[str, float]:
+    """Return its time by phase [s]; empty if it was not completed."""
+    times = request_phases(request)
     return {} if times.is_empty() else {phase: times[phase][0] or 0.0 for phase in PHASES}
 
 
-def _sentence(row: dict[str, Any], found: pl.DataFrame, times_s: dict[str, float]) -> str:
+def _sentence(row: dict[str, Any], rows: pl.DataFrame, times_s: dict[str, float]) -> str:
     parts = [f"{row['input_tokens']:,} prompt tokens, {row['output_tokens']:,} output tokens, {row['status']}"]
     if row["num_cached_tokens"]:
         below = ", ".join(f"{row[key]:,} {where}" for key, where in (
             ("cpu_cached_tokens", "in host memory"), ("remote_cached_tokens", "in the remote store")) if row.get(key))
         parts.append(f"{row['num_cached_tokens']:,} prompt tokens were cached{below and f' ({below})'}")
-    chunks = found.filter(kind="prompt chunk")["num_tokens"].to_list()
+    chunks = rows.filter(kind="prompt chunk")["num_tokens"].to_list()
     if chunks:
         most = f" of at most {max(chunks):,} tokens" if len(chunks) > 1 else ""
         parts.append(f"its prompt ran in {len(chunks)} {'chunk' if len(chunks) == 1 else 'chunks'}{most}")

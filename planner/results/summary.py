@@ -23,7 +23,7 @@ from planner.settings.objectives import Objectives, judge, own_limits
 from planner.settings.slo import METRICS, Slo, meets
 
 PERCENTILES = (90, 95, 99)
-HEADLINES = (  # key, what it is called, unit; fractions are shown in per cent
+HEADLINES = (  # key, its name, unit; fractions are shown in per cent
     ("completed", "requests completed", ""),
     ("saturated", "saturated", ""),
     ("request_throughput", "requests", "/s"),
@@ -43,13 +43,13 @@ NOT_PREDICTED = ("wall_s", "simulated_requests_per_s", "slo", "slo_attainment_by
 
 
 def describe(values: NDArray[np.float64], name: str) -> dict[str, float | None]:
-    """Return mean, median, standard deviation and percentiles in milliseconds, `None` each where there are no values.
+    """Return mean, median, standard deviation and percentiles in milliseconds, `None` each without values.
 
     Percentiles are linear between order statistics, as numpy's default.
 
     Parameters
     ----------
-    values : in seconds, NaN where a request has none.
+    values : in seconds, NaN if a request has none.
     """
     values = values[~np.isnan(values)]
     keys = ("mean", "median", "std", *(f"p{p}" for p in PERCENTILES))
@@ -123,8 +123,8 @@ def summarize(whole: ReplayResult, objectives: Objectives | None, window: Window
 
     Parameters
     ----------
-    window : when requests must be sent to count, and what rates are over; None for all. Figures of the engines, and the
-        verdict on saturation, are of the whole replay all the same. What an engine adds up over gaps between tokens is
+    window : when requests must be sent to count, and the time for rates; None for all. Figures of the engines, and the
+        verdict on saturation, cover the whole replay all the same. An engine's sums over gaps between tokens are
         not known by request, so ITL has a mean alone.
     """
     result = whole if window is None else counted(whole, window)
@@ -180,7 +180,7 @@ def _gaps(result: ReplayResult, window: Window | None) -> dict[str, float | None
 
 
 def numbers(summary: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return what a summary predicts: its numbers, without the time that the replay itself took.
+    """Return the predictions of a summary: its numbers, without the time that the replay itself took.
 
     The verdict on saturation is a number too, 0 for no, 1 for yes, and 0.5 if the replay cannot tell.
 
@@ -197,17 +197,17 @@ def _rate(count: int, duration_s: float) -> float | None:
 
 
 def _objectives(result: ReplayResult, objectives: Objectives, duration_s: float) -> dict[str, Any]:
-    """Return what came of the objectives; goodput and attainment are of requests' own limits, None without any."""
+    """Return the outcome of the objectives; goodput and attainment count requests' own limits, None without any."""
     figures: dict[str, Any] = {"request_goodput": None, "slo_attainment": None, "slo_attainment_by_metric": None}
     times_s = result.times_s
     verdict = judge(objectives, times_s)
-    shares = {each.name: each.value for each in verdict.judged if each.unit == "1" and each.name != ATTAINMENT}
+    shares = {one.name: one.value for one in verdict.judged if one.unit == "1" and one.name != ATTAINMENT}
     good = None
     if shares:
         good = meets(objectives.slo, *(times_s[metric] for metric in METRICS), own_s=own_limits(objectives, times_s))
         figures = {"request_goodput": _rate(int(good.sum()), duration_s), "slo_attainment": verdict.attainment,
                    "slo_attainment_by_metric": shares}
-    return {**figures, "objectives": [asdict(each) for each in verdict.judged],
+    return {**figures, "objectives": [asdict(one) for one in verdict.judged],
             **describe_tenants(result, good, duration_s)}
 
 
@@ -240,15 +240,15 @@ def _engine_totals(result: ReplayResult, duration_s: float) -> dict[str, Any]:
 
 
 def _acceptance_length(engine: Any) -> float | None:
-    """Return the tokens that a decode emits a step, by vLLM's name; what was accepted beyond an output's end is not."""
+    """Return the tokens that a decode emits a step, by vLLM's name; tokens beyond an output's end do not count."""
     steps = int(engine.total_decode_tokens - engine.total_accepted_tokens)
     return int(engine.total_decode_tokens) / steps if steps else None
 
 
 def _rank_wait(parts: Sequence[Share]) -> float | None:
-    """Return the share of their steps' time that ranks of data-parallel attention waited; None where there are none.
+    """Return the share of their steps' time that ranks of data-parallel attention waited; None without ranks.
 
-    A rank waits for what a step takes beyond its own time, and with a dummy batch for all of it.
+    A rank waits for a step's time beyond its own, and with a dummy batch for all of it.
     """
     ranked = [part.engine for part in parts if part.pool.deployment.layout.data_parallel_size > 1]
     busy_s = sum(float(engine.busy_s) for engine in ranked)
@@ -258,7 +258,7 @@ def _rank_wait(parts: Sequence[Share]) -> float | None:
 def _imbalance(result: ReplayResult) -> float | None:
     """Return the tokens of the requests of the replica that has most, over the mean of all; None of one alone.
 
-    Where replicas come and go there is no such number either.
+    If replicas come and go there is no such number either.
     """
     if result.replica is None or (result.scaling is not None and result.scaling.events):
         return None

@@ -19,11 +19,11 @@ LATENCIES = {"ttft": "ttft_s", "tpot": "tpot_s", "e2el": "e2e_s"}
 
 
 def describe_tenants(result: ReplayResult, good: NDArray[np.bool_] | None, duration_s: float) -> dict[str, Any]:
-    """Return `tenants`: each tenant's figures by the summary's names; nothing where the trace has no tenants.
+    """Return `tenants`: each tenant's figures by the summary's names; nothing if the trace has no tenants.
 
     Parameters
     ----------
-    good : whether each request meets its own limits, shape [num_requests]; None where requests have none.
+    good : whether each request meets its own limits, shape [num_requests]; None if requests have none.
     duration_s : of the replay [s].
     """
     if "tenant" not in result.trace.requests.columns:
@@ -36,7 +36,7 @@ def describe_tenants(result: ReplayResult, good: NDArray[np.bool_] | None, durat
 
 
 def _by_tenant(result: ReplayResult, good: NDArray[np.bool_] | None, duration_s: float) -> pl.DataFrame:
-    """Return one row a tenant, those with the most requests first."""
+    """Return one row a tenant, the tenants with the most requests first."""
     requests = result.records.requests
     state = np.asarray(requests.state)
     done = state == st.COMPLETED
@@ -79,5 +79,5 @@ def _objectives(result: ReplayResult) -> dict[str, dict[str, Any]]:
         objectives = result.tenants.of(name).objectives
         if objectives is not None:
             verdict = judge(objectives, {key: values[rows] for key, values in times_s.items()})
-            judged[name] = {"slo": objectives_text(objectives), "objectives": [asdict(each) for each in verdict.judged]}
+            judged[name] = {"slo": objectives_text(objectives), "objectives": [asdict(one) for one in verdict.judged]}
     return judged

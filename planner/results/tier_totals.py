@@ -7,7 +7,7 @@ from planner.replays.fleet.shares import Share
 
 
 def tier_totals(parts: Sequence[Share]) -> dict[str, Any]:
-    """Return hits and traffic of some pools together; None each of what none of them has."""
+    """Return hits and traffic of some pools together; None for each tier that no pool has."""
     queried = sum(int(part.engine.num_queried_tokens) for part in parts)
     tiers = {"cpu": [part.pool.deployment.settings.cpu_tier for part in parts],
              "remote": [part.pool.deployment.settings.remote_tier for part in parts]}
@@ -16,8 +16,8 @@ def tier_totals(parts: Sequence[Share]) -> dict[str, Any]:
     if any(part.settings.has_tiers for part in parts):
         hits["gpu"] = sum(int(part.engine.num_hit_tokens) for part in parts) - below
     traffic: dict[str, Any] = {}
-    for row, (name, own) in enumerate(tiers.items()):
-        there = [(tier, part.links[row]) for tier, part in zip(own, parts, strict=True)
+    for row, (name, of_parts) in enumerate(tiers.items()):
+        there = [(tier, part.links[row]) for tier, part in zip(of_parts, parts, strict=True)
                  if tier is not None and part.settings.has_tiers]
         hits[name] = sum(int(link.num_hit_tokens) for _, link in there) if there else None
         for way, count in (("read", "num_read_blocks"), ("written", "num_written_blocks")):

@@ -19,13 +19,13 @@ FIRST_PROCESS, TRACK = 1, 1  # 0 is the idle process of the format's readers
 STEP_ARGS = ("num_prompts", "num_prompt_tokens", "num_decodes", "decode_context_tokens", "num_preempted")
 COUNTERS = ("num_running", "num_waiting", "num_used_blocks")
 CHUNK_ROWS = 100_000
-# Spans of a request: name, and where each begins and ends [s]. What has no beginning or end was never there.
+# Spans of a request: name, begin and end [s]. A span without begin or end did not occur.
 SPANS = (("queue", "arrival_s", "first_scheduled_at_s"), ("prefill", "first_scheduled_at_s", "prefilled_at_s"),
          ("handover", "prefilled_at_s", "decoding_at_s"), ("decode", "decoding_at_s", "finished_at_s"))
 
 
 def check_timeline_path(path: Path) -> None:
-    """Raise OutputError where a path has neither ending of a Chrome trace."""
+    """Raise OutputError if a path has neither ending of a Chrome trace."""
     if not path.name.endswith(ENDINGS):
         raise OutputError(f"--timeline {path}: must end with {' or '.join(ENDINGS)}")
 

@@ -35,8 +35,8 @@ class Residuals:
     ----------
     probabilities : of the quantiles, rising.
     log_errors : the quantiles by metric, as many as `probabilities`.
-    source : the file they were read from, or what they stand for.
-    basis : whose errors they are where the deployment's own kernels were not measured, as a sentence; else empty.
+    source : their file, or the runs for which they stand.
+    basis : the source of the errors if the deployment's own kernels were not measured, as a sentence; else empty.
     """
 
     probabilities: tuple[float, ...]
@@ -86,7 +86,7 @@ class Residuals:
         return errors
 
     def check_level(self, level: float) -> None:
-        """Raise UsageError where `level` is no share, or larger than the quantiles reach."""
+        """Raise UsageError if `level` is no share, or larger than the quantiles reach."""
         largest = 1 - 2 * max(self.probabilities[0], 1 - self.probabilities[-1])
         if not 0 < level <= largest + 1e-9:
             raise UsageError(f"--interval {level}: must be a share above 0 and at most {largest:.2f}, the largest that "
@@ -100,7 +100,7 @@ def residuals_of(log_errors: Mapping[str, Floats], source: str) -> Residuals:
 
     Parameters
     ----------
-    log_errors : log(predicted / measured) by metric; NaN where there is none. A metric without any is left out.
+    log_errors : log(predicted / measured) by metric; NaN without one. A metric without any is left out.
     """
     kept = {metric: values[np.isfinite(values)] for metric, values in log_errors.items()}
     least = 1 / (1 + min((len(values) for values in kept.values() if len(values)), default=1))
@@ -122,7 +122,7 @@ def of_a_new_group(log_errors: Floats, groups: Sequence[str]) -> Floats:
 
     Parameters
     ----------
-    log_errors : log(predicted / measured), shape [num_runs]; NaN where there is none.
+    log_errors : log(predicted / measured), shape [num_runs]; NaN without one.
     groups : of each run.
 
     Returns
@@ -141,16 +141,16 @@ def of_a_new_group(log_errors: Floats, groups: Sequence[str]) -> Floats:
         return errors
     from scipy.special import stdtrit  # not at start: most commands do without
 
-    own = errors - np.array([biases[str(name)] for name in names])
+    unbiased = errors - np.array([biases[str(name)] for name in names])
     medians = np.array(list(biases.values()))
     one_more = medians.std(ddof=1) * math.sqrt(1 + 1 / len(medians)) * stdtrit(len(medians) - 1, STUDENT)
-    spread: Floats = own[:, None] + medians.mean() + one_more
+    spread: Floats = unbiased[:, None] + medians.mean() + one_more
     return spread.reshape(-1)
 
 
 def with_derived(log_errors: Mapping[str, Floats], measured: Mapping[str, Floats],
                  output_tokens: Floats) -> dict[str, Floats]:
-    """Add the errors in E2EL and in a closed loop's throughput that follow from those in mean TTFT and mean TPOT.
+    """Add the errors in E2EL and in a closed loop's throughput that follow from the errors in mean TTFT and mean TPOT.
 
     E2EL = TTFT + (n − 1) · TPOT, and a closed loop with c in flight emits c · n / E2EL tokens a second.
 
@@ -171,12 +171,12 @@ def read_residuals(path: Path, table: str) -> Residuals:
 
     Raises
     ------
-    CatalogError : the file has no such table, or it is not what `planner calibrate` writes.
+    CatalogError : the file has no such table, or `planner calibrate` did not write it.
     """
-    found = read_table(path, table)
+    stored = read_table(path, table)
     try:
-        probabilities = tuple(float(p) for p in found["probabilities"])
-        log_errors = {metric: tuple(float(q) for q in values) for metric, values in found["log_errors"].items()}
+        probabilities = tuple(float(p) for p in stored["probabilities"])
+        log_errors = {metric: tuple(float(q) for q in values) for metric, values in stored["log_errors"].items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CatalogError(f"{path}: has no held-out errors in [{table}], and intervals need them; give "
                            f"--calibration a file that `planner calibrate --output` wrote") from error
@@ -194,9 +194,9 @@ def read_residuals(path: Path, table: str) -> Residuals:
 def residuals_for(deployment: Deployment) -> Residuals:
     """Return the errors to expect of a deployment's step times.
 
-    Those of its calibration, if that has runs on this GPU; else those of the engine's constants on runs left out of
+    The errors of its calibration, if that has runs on this GPU; else of the engine's constants on runs left out of
     their fit. A deployment with a prior among its kernels has the errors of such deployments on GPUs that no fit saw,
-    and one that drafts tokens those of runs with drafts, of which the engines' fits have none.
+    and one that drafts tokens has the errors of runs with drafts, of which the engines' fits have none.
 
     Raises
     ------
@@ -218,7 +218,7 @@ def residuals_for(deployment: Deployment) -> Residuals:
 def step_factors(deployment: Deployment, quantiles: Floats) -> Floats:
     """Return how much longer steps take than predicted at quantiles of log(predicted / measured) in TPOT [1].
 
-    They are 1 where step times are a line, or nobody knows the errors.
+    They are 1 if step times are a line, or the errors are not known.
     """
     errors = {} if deployment.stack is None else (residuals := residuals_for(deployment)).log_errors
     if "tpot_ms" not in errors:
@@ -227,9 +227,9 @@ def step_factors(deployment: Deployment, quantiles: Floats) -> Floats:
 
 
 def unmeasured_operators(deployment: Deployment) -> tuple[str, ...]:
-    """Return the operators of a deployment whose kernels nobody measured on its GPU; none where step times are a line.
+    """Return the operators of a deployment whose kernels were not measured on its GPU; none if step times are a line.
 
-    On a MIG slice nobody measured any.
+    On a MIG slice no operator was measured.
     """
     if deployment.stack is None:
         return ()
@@ -237,7 +237,7 @@ def unmeasured_operators(deployment: Deployment) -> tuple[str, ...]:
 
 
 def _has_runs_on(calibration: str, gpu: str | None) -> bool:
-    """Tell whether a calibration has runs on a GPU; True where it does not say which GPUs it has."""
+    """Tell whether a calibration has runs on a GPU; True if it does not say which GPUs it has."""
     measured_on = read_table(Path(calibration), "source").get("gpu")
     return measured_on is None or gpu is None or load_gpu(gpu).name in measured_on
 
@@ -261,9 +261,9 @@ def _of_drafts() -> Residuals:
 
 def summary_intervals(summary: Mapping[str, Any], deployment: Deployment,
                       level: float) -> tuple[dict[str, list[float] | None], list[str]]:
-    """Return `<key>_interval` for each of SUMMARY_KEYS, and what to know of them, a sentence each.
+    """Return `<key>_interval` for each of SUMMARY_KEYS, and remarks on them, a sentence each.
 
-    An interval is None where the summary, or the errors, have no value. Throughput has one in a closed loop only:
+    An interval is None if the summary, or the errors, have no value. Throughput has one in a closed loop only:
     elsewhere it follows the arrivals.
     """
     residuals = residuals_for(deployment)

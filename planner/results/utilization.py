@@ -1,4 +1,4 @@
-"""How hard the hardware worked and what it cost: MFU, MBU, GPU-hours, money, energy, and which limit binds."""
+"""How hard the hardware worked and its cost: MFU, MBU, GPU-hours, money, energy, and which limit binds."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from planner.results.limits import LEAST_BUSY, LEAST_SHARE
 
 
 def utilization(result: ReplayResult, duration_s: float, output_tokens: int) -> dict[str, Any]:
-    """Return the hardware's part of the summary; `None` where no GPU or model is named.
+    """Return the hardware's part of the summary; `None` if no GPU or model is named.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def utilization(result: ReplayResult, duration_s: float, output_tokens: int) -> 
 
 
 def hardware(parts: Sequence[Share], duration_s: float) -> dict[str, Any]:
-    """Return how hard the GPUs of some pools worked, and what they cost; `None` where one of them names none."""
+    """Return how hard the GPUs of some pools worked, and their cost; `None` if a pool names none."""
     powered = [(part, part.pool.deployment.gpu) for part in parts]
     cost_usd = energy_kwh = 0.0
     for part, gpu in powered:
@@ -83,9 +83,9 @@ def bottleneck(result: ReplayResult, parts: Sequence[Share], busy: float, mfu: f
                mbu: float | None) -> str:
     """Name the limit that binds: one of the queue's (`explanation.limits`), compute, memory_bandwidth, or arrivals.
 
-    A limit of the queue binds where requests wait for a fair share of their time: the one that most of them waited for,
-    step by step. Of the rest only totals are known; where steps are recorded, `explanation.limits` also tells those
-    that wait for the host, for links and for other ranks.
+    A limit of the queue binds if requests wait for a fair share of their time: the one that most of them waited for,
+    step by step. Of the rest only totals are known; if steps are recorded, `explanation.limits` also tells the waits
+    for the host, for links and for other ranks.
     """
     requests = result.records.requests
     stopped_s: NDArray[np.float64] = np.sum([part.engine.total_stopped_s for part in parts], axis=0)
