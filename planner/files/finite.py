@@ -3,7 +3,7 @@
 import math
 from typing import Any, TypeGuard
 
-LARGE = 1e300  # beyond any time and any count, whatever the unit; sums and products of a few less do not overflow
+LARGE = 1e300  # beyond any time and any count, in any unit; sums and products of a few less do not overflow
 
 
 def is_number(value: Any) -> TypeGuard[int | float]:
@@ -16,7 +16,7 @@ def is_number(value: Any) -> TypeGuard[int | float]:
 
 
 def number_in(text: str) -> float:
-    """Return the number that a text writes, or NaN where it writes none.
+    """Return the number that a text writes, or NaN if it writes none.
 
     >>> [number_in(text) for text in ("2.5", "inf", "two")]
     [2.5, inf, nan]

@@ -1,4 +1,4 @@
-"""JSON and TOML of users: what is nested deeper than Python can follow is a ValueError, as what is neither is."""
+"""JSON and TOML of users: text nested deeper than Python can follow is a ValueError, as is text in neither format."""
 
 import json
 import tomllib
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def parse_json(text: str | bytes, **options: Any) -> Any:
-    """Parse JSON; `options` are those of `json.loads`, and so are errors.
+    """Parse JSON; `options` and errors are the same as of `json.loads`.
 
     >>> parse_json("[" * 100_000)
     Traceback (most recent call last):
@@ -17,9 +17,9 @@ def parse_json(text: str | bytes, **options: Any) -> Any:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Parse TOML; errors are those of `tomllib.loads`."""
-    found: dict[str, Any] = _checked(lambda: tomllib.loads(text))
-    return found
+    """Parse TOML; errors are the same as of `tomllib.loads`."""
+    table: dict[str, Any] = _checked(lambda: tomllib.loads(text))
+    return table
 
 
 def _checked(parse: Callable[[], Any]) -> Any:

@@ -7,7 +7,7 @@ from polars.exceptions import PanicException, PolarsError
 
 from planner.errors import TraceError
 
-DAMAGE = (OSError, PolarsError, PanicException)  # what reading raises; Polars panics at some damaged files
+DAMAGE = (OSError, PolarsError, PanicException)  # errors of reading; Polars panics at some damaged files
 
 
 def read_table_file(path: Path, *, what: str = "table") -> pl.DataFrame:
@@ -28,7 +28,7 @@ def read_table_file(path: Path, *, what: str = "table") -> pl.DataFrame:
 
 
 def columns_of(path: Path) -> list[str]:
-    """Return the columns of a table; none where there is no file, or it is no CSV or Parquet.
+    """Return the columns of a table; none if there is no file, or it is no CSV or Parquet.
 
     Raises
     ------
