@@ -38,8 +38,8 @@ class EngineSettings:
 
     `victim` None leaves the choice to the policy. `swap_s_per_token` is the time of one token's KV on the host link
     [s]. Swapped KV is in `cpu_tier` if there is one; all replicas share `remote_tier`. `acceptance` is the probability
-    that a number of drafted tokens is accepted, one for each number. `draft_lengths` are the tokens drafted after a
-    step by its number of requests, empty if the length is constant. `num_lookahead_tokens` are KV slots
+    that at least a number of drafted tokens is accepted, one for each number. `draft_lengths` are the tokens drafted
+    after a step by its number of requests, empty if the length is constant. `num_lookahead_tokens` are KV slots
     that a decode holds for drafts. With `hashes_next_token` a block's content covers the token after it. `seed` seeds
     the draws of accepted drafts. `state_blocks` are KV blocks that a request takes for its recurrent states
     (`deployment.memory.pages`). Sliding layers keep `window_tokens`, and `window_chunk` more while a prompt is
