@@ -10,6 +10,7 @@ from planner.errors import UsageError
 from planner.launch.launch_file import read_text
 from planner.launch.manifests.manifest_kinds import manifest_engines
 from planner.launch.scripts.shell_script import script_launches
+from planner.launch.variables import put_in
 
 SERVE = "vllm serve Qwen/Qwen3-32B"
 
@@ -83,6 +84,17 @@ def test_compose_takes_a_value_in_place_of_a_variable_that_is_set(tmp_path: Path
         (tmp_path / ".env").write_text(dotenv)
         engine = manifest_engines(text, path, "compose.yml")[0]
         assert " ".join(engine.words).endswith(f"Qwen/Qwen3-32B {words}"), engine.words
+
+
+@pytest.mark.parametrize(("syntax", "text", "words"), [
+    ("shell", "${A:?set it} ${C:?set it} 'a@b $A' \\$A ${L[@]} ${N:-${A}}", "1 ${C:?set it} 'a@b $A' \\$A x y 1"),
+    ("compose", "$$A $A ${E:-2} ${E-2} ${N:-${A}}", "$A 1 2  1"),
+    ("dockerfile", "${A:+--a} ${C:+--c} ${C:-3}", "--a  3"),
+    ("unit", "${A} $$A %(ENV_A)s $C", "1 $A 1 $C"),
+    ("kubernetes", "$(A) $$(A) $(C) $A", "1 $(A) $(C) $A"),
+])
+def test_variables_are_put_in_as_each_syntax_has_them(syntax: str, text: str, words: str) -> None:
+    assert put_in(text, {"A": "1", "E": "", "L": "x y"}, syntax, arguments=["--own"]) == words
 
 
 def test_a_service_of_compose_has_its_environment_and_its_arguments() -> None:

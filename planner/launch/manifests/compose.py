@@ -1,6 +1,5 @@
 """Files of docker compose: services whose command serves, with the variables that compose puts in."""
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +12,9 @@ from planner.launch.described import Described
 from planner.launch.manifests.containers import Around, count_of, engines_of, environment_of, gpus_of, text_of, words_of
 from planner.launch.manifests.dockerfile import of_dockerfile
 from planner.launch.scripts.named_script import of_named_script
+from planner.launch.variables import put_in
 
 MOST_EXTENDED = 8  # services, each of which extends the next
-# Of a variable, as compose puts it in: $NAME, ${NAME}, ${NAME:-default}; two dollars are one.
-USED = re.compile(r"\$\$|\$\{(\w+)(?:(:?[-?+=])([^{}]*))?\}|\$(\w+)")
 
 
 def is_compose(document: Mapping[str, Any]) -> bool:
@@ -38,9 +36,9 @@ def of_compose(document: Mapping[str, Any], folder: Path) -> Iterator[Described]
         service = _extended(given, document["services"], folder)
         command = [word for key in ("entrypoint", "command") for word in _words(service.get(key), values)]
         files, missing = _env_files(service, folder)
-        environment = files | {key: _put_in(value, values)
+        environment = files | {key: put_in(value, values, "compose")
                                for key, value in environment_of(service.get("environment")).items()}
-        image = _put_in(text_of(service.get("image")) or "", values) or None
+        image = put_in(text_of(service.get("image")) or "", values, "compose") or None
         container = {"image": image, "env": environment, "resources": {"limits": _gpus(service)}}
         deploy = service.get("deploy") or {}
         around = Around(place=f"service {name}", replicas=count_of(deploy.get("replicas", service.get("scale"))))
@@ -101,21 +99,8 @@ def _built(service: Mapping[str, Any], folder: Path, environment: Mapping[str, s
 def _words(value: Any, values: Mapping[str, str]) -> list[str]:
     """Return the words of a command with variables put in, before a text is split."""
     if isinstance(value, str):
-        return bare_words(_put_in(value, values))
-    return [_put_in(word, values) for word in words_of(value)]
-
-
-def _put_in(text: str, values: Mapping[str, str]) -> str:
-    """Return a text with the variables that have a value or a default; others stay."""
-    def value(match: re.Match[str]) -> str:
-        braced, how, default, plain = match.groups()
-        if match[0] == "$$":
-            return "$"
-        if how in ("+", ":+"):  # a value in place of that of a variable that is set
-            return default if values.get(braced) else ""
-        return values.get(braced or plain, match[0] if default is None or how in ("?", ":?") else default)
-
-    return USED.sub(value, text)
+        return bare_words(put_in(value, values, "compose"))
+    return [put_in(word, values, "compose") for word in words_of(value)]
 
 
 def _dotenv(path: Path) -> dict[str, str]:

@@ -11,8 +11,8 @@ from planner.launch.described import Described, NamedGpu
 from planner.launch.manifests.config_maps import missing_sources
 from planner.launch.manifests.node_labels import of_resources
 from planner.launch.scripts.shell_script import script_launches
+from planner.launch.variables import put_in
 
-REFERENCE = re.compile(r"\$\$|\$\((\w+)\)")  # of a variable, as Kubernetes puts it in
 COUNTED = re.compile(r"^gpus?$|/(?:gpu(?:\.shared)?|gaudi|mig-.+)$")  # resources that are GPUs
 SHELLS = ("sh", "bash", "ash", "dash", "zsh")
 
@@ -42,7 +42,7 @@ def engines_of(container: Mapping[str, Any], around: Around, *, command: Sequenc
     environment = {**(variables or {}), **environment_of(container.get("env"))}
     image = text_of(container.get("image"))
     own = [*words_of(container.get("command")), *words_of(container.get("args"))]
-    words = [_with(word, environment) for word in (own if command is None else command)]
+    words = [put_in(word, environment, "kubernetes") for word in (own if command is None else command)]
     launches: list[tuple[Sequence[str], str, Mapping[str, str], Mapping[str, str], tuple[str, ...]]] = []
     if (script := _script(words)) is not None:
         launches = [(launch.words, f"line {launch.line} of {around.place}", launch.files, launch.variables,
@@ -154,11 +154,6 @@ def flags_of(options: Mapping[str, Any]) -> list[str]:
         elif value is not None:
             words.append(f"{flag}={value}")
     return words
-
-
-def _with(word: str, environment: Mapping[str, str]) -> str:
-    """Return a word with the variables that it refers to; those without a value stay."""
-    return REFERENCE.sub(lambda match: "$" if match[0] == "$$" else environment.get(match[1], match[0]), word)
 
 
 def _script(words: Sequence[str]) -> tuple[str, Sequence[str]] | None:

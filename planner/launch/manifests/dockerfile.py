@@ -11,10 +11,10 @@ from planner.launch.described import Described
 from planner.launch.manifests.containers import Around, engines_of
 from planner.launch.scripts.named_script import of_named_script
 from planner.launch.scripts.python_engines import stated
+from planner.launch.variables import put_in
 
 BEGINNING = re.compile(r"(?:[ \t]*(?:#[^\n]*|ARG[ \t][^\n]*)?\r?\n)*[ \t]*FROM[ \t]+\S")
 INSTRUCTION = re.compile(r"\s*(FROM|ARG|ENV|RUN|CMD|ENTRYPOINT)\s+(.*)", re.IGNORECASE | re.DOTALL)
-USED = re.compile(r"\$\{(\w+)(?::?[-+]([^{}]*))?\}|\$(\w+)")
 PLACE = "the Dockerfile"
 
 
@@ -83,13 +83,13 @@ def _last_stage(text: str) -> Stage | None:
     for name, rest in _instructions(text):
         values = arguments | dict(stage.variables if stage is not None else {})
         if name == "FROM":
-            words = [_put_in(word, values) for word in rest.split() if not word.startswith("--")]
+            words = [put_in(word, values, "dockerfile") for word in rest.split() if not word.startswith("--")]
             stage = stages.get(words[0].lower(), Stage(image=words[0]))
             label = words[2].lower() if len(words) > 2 else str(len(stages))
         elif name == "ARG":
             for word in split_words(rest):
                 key, _, value = word.partition("=")
-                arguments.setdefault(key, _put_in(value, values))
+                arguments.setdefault(key, put_in(value, values, "dockerfile"))
             continue
         elif stage is not None:
             stage = _with(stage, name, rest, values)
@@ -103,7 +103,7 @@ def _with(stage: Stage, name: str, rest: str, values: Mapping[str, str]) -> Stag
     if name == "ENV":
         return replace(stage, variables={**stage.variables, **_variables(rest, values)})
     if name == "RUN":
-        return replace(stage, texts=(*stage.texts, _put_in(rest, values)))
+        return replace(stage, texts=(*stage.texts, put_in(rest, values, "dockerfile")))
     if name == "CMD":
         return replace(stage, command=_words(rest))
     return replace(stage, entrypoint=_words(rest), command=None)
@@ -137,15 +137,6 @@ def _variables(rest: str, values: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of an ENV: NAME=value …, or NAME and one value."""
     words = split_words(rest)
     if words and "=" not in words[0]:
-        return {words[0]: _put_in(rest.partition(words[0])[2].strip(), values)}
+        return {words[0]: put_in(rest.partition(words[0])[2].strip(), values, "dockerfile")}
     pairs = (word.partition("=") for word in words)
-    return {name: _put_in(value, values) for name, _, value in pairs}
-
-
-def _put_in(text: str, values: Mapping[str, str]) -> str:
-    """Return a text with the values of its variables; those without one stay."""
-    def value(match: re.Match[str]) -> str:
-        found = values.get(match[1] or match[3])
-        return found if found is not None else match[0] if match[2] is None else match[2]
-
-    return USED.sub(value, text)
+    return {name: put_in(value, values, "dockerfile") for name, _, value in pairs}

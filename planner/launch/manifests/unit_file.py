@@ -9,6 +9,7 @@ from planner.launch.beginnings import split_words
 from planner.launch.described import Described
 from planner.launch.manifests.containers import Around, count_of, engines_of
 from planner.launch.scripts.named_script import of_named_script
+from planner.launch.variables import put_in
 
 SECTION = re.compile(r"^\[(Service|Container|program:[^\]]+)\]\s*$", re.MULTILINE)
 COMMANDS = {"Service": "ExecStart", "Container": "Exec", "program": "command"}
@@ -30,7 +31,7 @@ def of_unit_file(text: str, folder: Path | None) -> Iterator[Described]:
         if kind not in COMMANDS or not (command or "Image" in keys):
             continue
         variables = dict(_variables(kind, keys))
-        words = [_put_in(word, variables) for word in split_words(command)]
+        words = [put_in(word, variables, "unit") for word in split_words(command)]
         image = keys.get("Image", [None])[-1]
         around = Around(place=f"section {title}", replicas=count_of(keys.get("numprocs", ["1"])[-1]))
         container = {"image": image, "env": variables}
@@ -67,9 +68,3 @@ def _variables(kind: str, keys: Mapping[str, list[str]]) -> Iterator[tuple[str, 
     if kind == "program":
         for name, value in (PAIR.findall(",".join(keys.get("environment", [])))):
             yield name, value.strip("\"'")
-
-
-def _put_in(word: str, variables: Mapping[str, str]) -> str:
-    """Return a word with the variables of its section."""
-    return re.sub(r"\$\{(\w+)\}|\$(\w+)|%\(ENV_(\w+)\)s",
-                  lambda match: variables.get(match[1] or match[2] or match[3], match[0]), word)

@@ -9,8 +9,8 @@ from itertools import takewhile
 
 from planner.errors import UsageError
 from planner.launch.beginnings import BEGINNINGS, bare_words, find_launch, shell_words
-from planner.launch.scripts.arithmetic import sum_of
 from planner.launch.scripts.branches import PATTERN, Block, holds
+from planner.launch.variables import put_in
 
 ASSIGNED = re.compile(r"^(?:(?:export|local|readonly|declare|typeset)\s+(?:-\w+\s+)*)?([A-Za-z_]\w*)(\+?)=(.*)$", re.S)
 BARE_FLAG = re.compile(r"--?[A-Za-z]")
@@ -30,11 +30,6 @@ SPAN = re.compile(r"\{(-?\d+)\.\.(-?\d+)\}|\$\(seq(?:\s+(-?\d+))?\s+(-?\d+)\)")
 CASE = re.compile(r"^case\s+(\"[^\"]*\"|\S+)\s+in\b\s*(.*)$", re.S)
 SHORT = re.compile(r"^(!?\s*(?:\[\[?\s.*?\s\]\]?|test\s[^&|]*?))\s+(&&|\|\|)\s+(.*)$", re.S)  # [ -n "$X" ] && Y=1
 PART = re.compile(r"""(?:[^;'"\\]|\\.|'[^']*'|"(?:\\.|[^"\\])*")+""", re.S)  # up to a semicolon outside quotes
-USED = re.compile(r"\\\$|'[^']*'|\"?\$\{(\w+)\[[@*]\]\}\"?|\$\{(\w+)(?:(:?[-=+])((?:[^{}]|\{[^{}]*\})*))?\}|"
-                  r"\$(\w+)|\"?\$[@*]\"?")
-SUM = re.compile(r"'[^']*'|\$\(\(((?:[^()]|\([^()]*\))*)\)\)")  # $((8 * NODES))
-NAME = re.compile(r"[A-Za-z_]\w*")
-SUMS = set("0123456789 +-*/%()")
 # A file that the script writes: cat > engine.yaml <<'EOF'; the lines up to EOF are its text.
 HEREDOC = re.compile(r"""^cat\s+(?:>{1,2}\s*(\S+)\s+<<-?\s*(['"]?)(\w+)\2|<<-?\s*(['"]?)(\w+)\4\s*>{1,2}\s*(\S+))""")
 GOES_ON = ("\\", " `", " ^")  # of a shell, PowerShell and Windows' shell
@@ -74,41 +69,12 @@ class Variables:
         self.values[name] = new if is_certain or not before else list(dict.fromkeys([*before, *new]))
 
     def put_in(self, text: str) -> str:
-        """Return a text with the values of its variables; variables without a single value stay as they are.
-
-        >>> Variables({"TP": ["2"]}).put_in("-tp ${TP:-4} --port ${PORT:-8000} '$TP' $MODEL")
-        "-tp 2 --port 8000 '$TP' $MODEL"
-        """
-        return SUM.sub(self._sum, USED.sub(self._value, text))
-
-    def _sum(self, match: re.Match[str]) -> str:
-        """Return the value of `$((…))`; it stays if it has a variable without a single value."""
-        if match[1] is None:
-            return match[0]
-        values = {name: found[0] for name, found in self.values.items() if len(found) == 1}
-        text = NAME.sub(lambda name: values.get(name[0], name[0]), match[1])
-        value = None if set(text) - SUMS else sum_of(text)
-        return match[0] if value is None else str(value)
-
-    def _value(self, match: re.Match[str]) -> str:
-        array, braced, how, default, plain = match.groups()
-        name = array or braced or plain
-        if name is None:  # escaped, quoted, or the script's own arguments
-            return shlex.join(self.arguments) if "@" in match[0] or match[0] in ("$*", '"$*"') else match[0]
-        values = self.values.get(name)
-        if how in ("+", ":+") and (values is None or len(values) == 1):
-            is_set = values is not None and (how == "+" or values != [""])
-            return self.put_in(default) if is_set else ""
-        if values is not None and len(values) != 1:
-            return f"${name}"
-        if values is None or (values == [""] and how in (":-", ":=")):
-            if how is None:
-                return match[0]
-            found = self.put_in(default).strip("\"'")
-            if "=" in how:
-                self.values[name] = [found]
-            return found
-        return values[0]
+        """Return a text with the values of its variables; variables without a single value stay as they are."""
+        assigned: dict[str, str] = {}
+        single = {name: values[0] if len(values) == 1 else None for name, values in self.values.items()}
+        text = put_in(text, single, arguments=self.arguments, assigned=assigned)
+        self.values |= {name: [value] for name, value in assigned.items()}
+        return text
 
 
 def applied_manifests(text: str) -> Iterator[str]:
