@@ -1,4 +1,4 @@
-"""Launches in Python: classes that start an engine, commands in lists and texts, notebooks, and computed values."""
+"""Launches in Python: classes that start an engine, commands in lists and texts, notebooks; no value is computed."""
 
 import json
 from pathlib import Path
@@ -15,40 +15,14 @@ MODAL = '''
 import modal
 image = (modal.Image.from_registry("nvidia/cuda:12.8.0-devel-ubuntu22.04").entrypoint([])
          .uv_pip_install("vllm==0.11.2", "huggingface-hub").env({"VLLM_FLOAT32_MATMUL_PRECISION": "high"}))
-app, MODEL, N_GPU, FAST, PORT = modal.App("llm"), "m/m", 2, False, 8000
-@app.function(image=image, gpu=f"H100:{N_GPU * 2}")
+app, MODEL, N_GPU = modal.App("llm"), "m/m", 2
+@app.function(image=image, gpu=f"H100:{N_GPU}")
 def serve():
     import subprocess
-    cmd = ["vllm", "serve", "--uvicorn-log-level=info", MODEL, "--served-model-name", MODEL, "llm", "--port", str(PORT)]
-    cmd += ["--enforce-eager" if FAST else "--no-enforce-eager"]
-    cmd += ["--tensor-parallel-size", str(N_GPU)]
+    cmd = ["vllm", "serve", "--uvicorn-log-level=info", MODEL, "--served-model-name", MODEL, "llm", "--port", "8000",
+           "--tensor-parallel-size", str(N_GPU)]
     print(*cmd)
     subprocess.Popen(" ".join(cmd), shell=True)
-'''
-SGLANG_CLASS = '''
-class Config:
-    MODEL, TP = "m/m", 8
-@app.cls(gpu="H200:8")
-class Server:
-    @modal.enter()
-    def start(self):
-        self.model = Config.MODEL
-        self.process = _start(self.model, tp=Config.TP)
-def _start(model, tp=1, port=8000):
-    words = ["python", "-m", "sglang.launch_server", "--model-path", model, "--tp", f"{tp}", "--port", str(port)]
-    if port > 9000:
-        words.extend(["--mem-fraction-static", "0.5"])
-    return subprocess.Popen(words)
-'''
-EXAMPLE = '''
-from dataclasses import asdict
-from vllm import LLM, EngineArgs
-def engine_args(tp, model="m/m"):
-    return EngineArgs(model=model, tensor_parallel_size=tp, max_num_seqs=64)
-if __name__ == "__main__":
-    args = engine_args(2)
-    args.gpu_memory_utilization = 0.85
-    llm = LLM(**asdict(args) | {"seed": 1})
 '''
 TRTLLM = '''
 from tensorrt_llm import LLM
@@ -72,8 +46,9 @@ app = build_openai_app({"llm_configs": [config]})
     ("from vllm import LLM\n"
      "llm = LLM(model='m/m', speculative_config={'method': 'ngram', 'num_speculative_tokens': 4})",
      {"engine": "vllm", "usage_context": "llm_class", "speculative_method": "ngram", "num_speculative_tokens": 4}),
-    (EXAMPLE, {"engine": "vllm", "usage_context": "llm_class", "tensor_parallel_size": 2, "max_num_seqs": 64,
-               "gpu_memory_utilization": 0.85}),
+    ("import vllm\nOPTIONS = dict(max_model_len=8192)\nMORE = {'enforce_eager': True}\nif __name__ == '__main__':\n"
+     "    llm = vllm.LLM('m/m', **OPTIONS, **MORE)",
+     {"engine": "vllm", "usage_context": "llm_class", "max_model_len": 8192, "cudagraph_mode": "none"}),
     ("from vllm.engine.arg_utils import AsyncEngineArgs as Args\nfrom vllm import AsyncLLMEngine\n"
      "engine = AsyncLLMEngine.from_engine_args(Args(model='m/m', max_num_seqs=100))",
      {"engine": "vllm", "usage_context": "engine_context", "max_num_seqs": 100}),
@@ -94,56 +69,61 @@ app = build_openai_app({"llm_configs": [config]})
      {"engine": "vllm", "usage_context": "engine_context", "max_model_len": 4096, "data_parallel_size": 2}),
     (MODAL, {"engine": "vllm", "engine_version": "0.11.2", "tensor_parallel_size": 2, "fp32_matmul": "tf32",
              "gpu": "h100-sxm"}),
-    (SGLANG_CLASS, {"engine": "sglang", "tensor_parallel_size": 8, "gpu": "h200-sxm"}),
-    ("import os\nTP = int(os.getenv('TP', '2'))\nMODEL = os.environ.get('MODEL', 'm/m')\n"
-     "os.system(f'''vllm serve {MODEL} \\\\\n  --tensor-parallel-size {TP}''')",
+    ("import os\nTP, MODEL = 2, 'm/m'\nos.system(f'''vllm serve {MODEL} \\\\\n  --tensor-parallel-size {TP}''')",
      {"engine": "vllm", "tensor_parallel_size": 2}),
     ("import asyncio\nfrom vllm import AsyncEngineArgs\nfrom vllm.v1.engine.async_llm import AsyncLLM\n"
      "async def main():\n    engine = AsyncLLM.from_engine_args(AsyncEngineArgs(model='m/m', max_num_seqs=9))\n"
      "asyncio.run(main())", {"engine": "vllm", "usage_context": "engine_context", "max_num_seqs": 9}),
-    ("from vllm import LLM\nclass Worker:\n    def __init__(self, name, tp=1):\n"
-     "        self.llm = LLM(model=name, tensor_parallel_size=tp)\nworker = Worker('m/m', tp=2)",
-     {"engine": "vllm", "usage_context": "llm_class", "tensor_parallel_size": 2}),
-    ("import os\nos.system('vllm serve {} -tp {tp}'.format('m/m', tp=2))",
-     {"engine": "vllm", "tensor_parallel_size": 2}),
-    ("import os\nos.system('vllm serve %s -tp %d' % ('m/m', 2))", {"engine": "vllm", "tensor_parallel_size": 2}),
-    ("import subprocess\nfor i in range(4):\n    subprocess.Popen(['vllm', 'serve', 'm/m', '--port', str(8000 + i)])",
-     {"engine": "vllm", "data_parallel_size": 4}),
-    ("import argparse\nfrom vllm import LLM\nparser = argparse.ArgumentParser()\n"
-     "parser.add_argument('--model', default='m/m')\nparser.add_argument('-n', '--max-seqs', type=int, default=8)\n"
-     "args = parser.parse_args()\nLLM(model=args.model, max_num_seqs=args.max_seqs)",
-     {"engine": "vllm", "usage_context": "llm_class", "max_num_seqs": 8}),
 ])
 def test_python_is_read_as_it_runs(text: str, expected: dict[str, Any]) -> None:
     assert read_launch(text).options == {"model": "m/m"} | expected
 
 
+START = "import os, subprocess, sys, torch, vllm\n"
+
+
 @pytest.mark.parametrize(("text", "said"), [
-    ("import torch\nfrom vllm import LLM\nLLM(model='m/m', tensor_parallel_size=torch.cuda.device_count())",
-     "${torch.cuda.device_count()}: must be a whole number; put the variable's value in its place"),
-    ("import yaml\nfrom vllm import LLM\nLLM(**yaml.safe_load(open('llm.yaml')))",
-     "line 3 starts an engine with **yaml.safe_load(open('llm.yaml')), which the text does not say; write the"),
-    ("from ray.serve.llm import LLMConfig\nLLMConfig(model_loading_config={'model_id': 'm/m'}, engine_kwargs=load())",
-     "line 2 has engine_kwargs = ${load()}, which the text does not say as a table"),
-    ("import sys\nfrom vllm import LLM\nLLM(model=sys.argv[1])", "the model is ${sys.argv[1]}, a variable without"),
-    ("import argparse\nfrom vllm import LLM\nparser = argparse.ArgumentParser()\n"
-     "parser.add_argument('--model', required=True)\nargs = parser.parse_args()\nLLM(model=args.model)",
-     "the model is ${args.model}, a variable without"),
-    ("from vllm import LLM\nfor name in ['m/a', 'm/b']:\n    LLM(model=name)", "launches several engines that differ"),
+    ("vllm.LLM(model='m/m', tensor_parallel_size=torch.cuda.device_count())", "computes torch.cuda.device_count()"),
+    ("vllm.LLM(**yaml.safe_load(open('llm.yaml')))", "computes yaml.safe_load(open('llm.yaml')), an argument of LLM"),
+    ("vllm.LLM(model=sys.argv[1])", "computes sys.argv[1]"),
+    ("args = parser.parse_args()\nvllm.LLM(model=args.model)", "line 3 computes args.model, an argument of LLM"),
+    ("for name in ['m/a', 'm/b']:\n    vllm.LLM(model=name)", "computes name"),
+    ("for i in range(4):\n    subprocess.Popen(['vllm', 'serve', 'm/m'])", "line 3 starts an engine in a loop"),
+    ("vllm.LLM('m/m', max_num_seqs=2 * 8)", "computes 2 * 8"),
+    ("TP = os.environ.get('TP', 2)\nvllm.LLM('m/m', tensor_parallel_size=TP)", "computes os.environ.get('TP', 2)"),
+    ("class A:\n    TP = 8\nvllm.LLM('m/m', tensor_parallel_size=A.TP)", "computes A.TP"),
+    ("def start(tp):\n    vllm.LLM('m/m', tensor_parallel_size=tp)\nstart(2)", "line 3 computes tp"),
+    ("N = 8\nN += 1\nvllm.LLM('m/m', max_num_seqs=N)", "computes N, an argument"),
+    ("OPTIONS = {}\nOPTIONS['max_num_seqs'] = 8\nvllm.LLM('m/m', **OPTIONS)", "computes OPTIONS, an argument"),
+    ("args = vllm.EngineArgs('m/m')\nllm = vllm.LLM(**vars(args))", "computes vars(args)"),
+    ("subprocess.run(['vllm', 'serve', 'm/m', '-tp', str(tp)])", "computes tp, a part of a command"),
+    ("cmd = ['vllm', 'serve', 'm/m']\ncmd += ['-tp', '2']\nsubprocess.run(cmd)", "line 2 puts a command together"),
+    ("cmd = ['vllm', 'serve', 'm/m']\ncmd.append('-x')\nsubprocess.run(cmd)", "line 2 puts a command together"),
+    ("self.cmd = ['vllm', 'serve', 'm/m']", "puts a command together"),
+    ("subprocess.run(['vllm', 'serve', 'm/m'] + extra)", "puts a command together"),
+    ("os.system('vllm serve {}'.format('m/m'))", "puts a command together"),
+    ("cmd = 'vllm serve m/m '\ncmd += '-tp 2'\nos.system(cmd)", "line 4 puts a command together"),
+    ("os.system(f'vllm serve m/m -tp {tp}')", "computes tp, a part of a command"),
+])
+def test_a_launch_that_python_computes_is_refused(text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=r"the text: line \d .*, and Python is not run; give the server.s log") as caught:
+        read_launch(START + text)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(("text", "said"), [
     ("from tensorrt_llm._tensorrt_engine import LLM\nLLM(model='m/m')", "runs TensorRT engines"),
-    ("from vllm import LLM\nif small():\n    seqs = 8\nelse:\n    seqs = 64\nLLM(model='m/m', max_num_seqs=seqs)",
-     "${seqs}: must be a whole number"),
     ("import subprocess\nprint('vllm serve m/m')\nsubprocess.run(['uvicorn', 'app:app'])", "launches no engine"),
 ])
-def test_a_value_that_python_computes_is_refused(text: str, said: str) -> None:
+def test_what_launches_no_engine_of_these_is_refused(text: str, said: str) -> None:
     with pytest.raises(UsageError) as caught:
         read_launch(text)
     assert said in str(caught.value)
 
 
 def test_the_gpus_that_a_platform_is_asked_for_are_noted() -> None:
-    notes = read_launch(MODAL, gpu="h100-sxm").notes
-    assert notes == ("line 13 requests 4 GPUs, and its command uses 2; 2 are predicted",)
+    notes = read_launch(MODAL.replace("{N_GPU}", "4"), gpu="h100-sxm").notes
+    assert notes == ("line 9 requests 4 GPUs, and its command uses 2; 2 are predicted",)
 
 
 @pytest.mark.parametrize(("source", "engine"), [

@@ -2,8 +2,9 @@
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from planner.engines import ENGINES
 from planner.engines.releases import stated_release
@@ -13,6 +14,7 @@ from planner.errors import UsageError
 BEGINNINGS = tuple((pattern, name) for name, engine in ENGINES.items() for pattern in engine.dialect.commands)
 IMAGES = "|".join(image for engine in ENGINES.values() for image in engine.dialect.images)
 IMAGE = re.compile(rf"(?:\S*/)?(?:{IMAGES}):(?:\S*_vllm_)?v?([^-@_\s]+)\S*")  # the release in its tag
+PINNED = re.compile(r"(?:vllm|sglang|tensorrt[-_]llm)(?:\[[\w,]+\])?==(\d[\w.]*)")  # a package that is installed
 IMAGE_NAME = re.compile(rf"(?:\S*/)?(?:{IMAGES})(?:[:@]\S+)?")
 # Programs beside an engine that a first word names, and their kind.
 ROUTERS = re.compile(r"sglang_router\.launch_router|dynamo\.frontend|trtllm-serve disaggregated")
@@ -72,6 +74,21 @@ def image_release(image: str) -> str | None:
     """
     match = IMAGE.fullmatch(image)
     return stated_release(match[1]) if match else None
+
+
+def stated(constants: Iterable[Any]) -> dict[str, Any]:
+    """Return the release that texts of a script name: of a package that is installed, or of an image."""
+    for text in constants:
+        if not isinstance(text, str):
+            continue
+        pinned = PINNED.search(text)
+        if pinned is not None:
+            release = stated_release(pinned[1])
+        else:
+            release = image_release(text) if IMAGE_NAME.fullmatch(text) else None
+        if release is not None:
+            return {"engine_version": release}
+    return {}
 
 
 def find_launch(words: Sequence[str]) -> Beginning | None:

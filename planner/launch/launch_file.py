@@ -136,7 +136,7 @@ def read_file(path: Path, role: str = "both", gpu: str | None = None) -> Logged 
         text = code_of(text)
     elif path.name.lower().startswith("makefile") or path.suffix == ".mk":
         text = recipes_of(text)
-    launches = _of_text(text, path.parent)
+    launches = _of_text(text, path.parent, str(path))
     if not launches:
         raise UsageError(f"--from-command {path}: launches no engine that is known; give a script with vllm serve, "
                          f"python -m sglang.launch_server or trtllm-serve in it, a deployment file (Kubernetes, "
@@ -156,21 +156,22 @@ def _resolved(logged: Logged, later: Iterator[tuple[int, str]]) -> Logged:
     return logged
 
 
-def _of_text(text: str, folder: Path | None = None) -> list[Described]:
+def _of_text(text: str, folder: Path | None = None, where: str = "the text") -> list[Described]:
     """Return the engines that a text launches: a Dockerfile, a unit of systemd, or a script of Python or a shell.
 
     Parameters
     ----------
     folder : of the file; None reads no file that the text names.
+    where : the text is called so in messages.
     """
     if manifests := list(applied_manifests(text)):
-        found = [engine for each in manifests for engine in manifest_engines(each, folder or Path(), "the text")]
+        found = [engine for each in manifests for engine in manifest_engines(each, folder or Path(), where)]
     elif is_dockerfile(text):
         found = list(of_dockerfile(text, folder))
     elif is_unit_file(text):
         found = list(of_unit_file(text, folder))
     else:
-        found = python_launches(text)
+        found = python_launches(text, where)
     return [replace(launch, role=_role(launch)) for launch in found] or [
         _of_script(launch) for launch in script_launches(text)]
 

@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from planner.launch.beginnings import stated
 from planner.launch.described import Described
 from planner.launch.gpu_offers import SMALLEST, Offer, offer_of, texts_of
 from planner.launch.instance_types import gpus_of_instance
 from planner.launch.manifests.containers import Around, count_of, engines_of, environment_of, scaling, text_of
 from planner.launch.named_gpus import named_instance
-from planner.launch.scripts.python_engines import stated
 
 
 def is_cloud_task(document: Mapping[str, Any]) -> bool:

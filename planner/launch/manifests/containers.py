@@ -44,7 +44,7 @@ def engines_of(container: Mapping[str, Any], around: Around, *, command: Sequenc
     own = [*words_of(container.get("command")), *words_of(container.get("args"))]
     words = [put_in(word, environment, "kubernetes") for word in (own if command is None else command)]
     launches: list[tuple[Sequence[str], str, Mapping[str, str], Mapping[str, str], tuple[str, ...]]] = []
-    if (script := _script(words)) is not None:
+    if (script := shell_script_of(words)) is not None:
         launches = [(launch.words, f"line {launch.line} of {around.place}", launch.files, launch.variables,
                      launch.notes) for launch in script_launches(script[0], environment, script[1])]
     elif find_launch(words) is not None:
@@ -156,7 +156,7 @@ def flags_of(options: Mapping[str, Any]) -> list[str]:
     return words
 
 
-def _script(words: Sequence[str]) -> tuple[str, Sequence[str]] | None:
+def shell_script_of(words: Sequence[str]) -> tuple[str, Sequence[str]] | None:
     """Return the script that a shell runs, and its arguments behind its name; None if the words are no shell's."""
     if not words or words[0].rpartition("/")[2] not in SHELLS:
         return None

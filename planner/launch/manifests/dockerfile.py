@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from planner.launch.beginnings import split_words
+from planner.launch.beginnings import split_words, stated
 from planner.launch.described import Described
 from planner.launch.manifests.containers import Around, engines_of
 from planner.launch.scripts.named_script import of_named_script
-from planner.launch.scripts.python_engines import stated
 from planner.launch.variables import put_in
 
 BEGINNING = re.compile(r"(?:[ \t]*(?:#[^\n]*|ARG[ \t][^\n]*)?\r?\n)*[ \t]*FROM[ \t]+\S")

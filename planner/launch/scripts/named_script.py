@@ -30,7 +30,7 @@ def of_named_script(words: Sequence[str], folder: Path | None, variables: Mappin
         if text is None:
             continue
         if name.endswith(".py"):
-            yield from python_launches(text)
+            yield from python_launches(text, name)
             continue
         for launch in script_launches(text, variables):
             known = ENGINES[launched(launch.words).engine].dialect.known_variables
