@@ -85,7 +85,7 @@ def test_two_commands_are_refused_with_the_way_to_give_them() -> None:
     assert done.exit_code != 0
     assert "is given 2 times" in str(done.exception)
     assert "[[pool]]" in str(done.exception)
-    with pytest.raises(UsageError, match=r"differ \(line 1, line 2\); give the command of one.*\[\[pool\]\]"):
+    with pytest.raises(UsageError, match=r"differ \(#1: line 1, #2: line 2\); give the command of one.*\[\[pool\]\]"):
         read_launch("vllm serve m/m &\nvllm serve n/n")
 
 

@@ -106,7 +106,7 @@ START = "import os, subprocess, sys, torch, vllm\n"
     ("os.system(f'vllm serve m/m -tp {tp}')", "computes tp, a part of a command"),
 ])
 def test_a_launch_that_python_computes_is_refused(text: str, said: str) -> None:
-    with pytest.raises(UsageError, match=r"the text: line \d .*, and Python is not run; give the server.s log") as caught:
+    with pytest.raises(UsageError, match=r"the text: line \d .*, and Python is not run; give the server.s") as caught:
         read_launch(START + text)
     assert said in str(caught.value)
 

@@ -420,7 +420,7 @@ def test_llmds_values_have_both_roles(tmp_path: Path) -> None:
     ("a.yaml", "image: {{ .Values.image }}:{{ tag }}\n", "cannot be read as YAML"),
     ("a.yaml", "kind: Deployment\nspec: {template: {metadata: [1], spec: {}}}\n", "has a key of another form"),
     ("a.yaml", "kind: Pod\nspec: {containers: [{command: [vllm, serve, $(MODEL)]}]}\n", "the model is $(MODEL)"),
-    ("a.sh", "vllm serve a/b\nvllm serve c/d\n", "launches several engines that differ (line 1, line 2)"),
+    ("a.sh", "vllm serve a/b\nvllm serve c/d\n", "a.sh: launches several engines that differ (#1: line 1, #2: line 2); give "),
     ("a.sh", "if true; then\n  M=a/b\nelse\n  M=c/d\nfi\nvllm serve $M\n", "the model is $M, a variable without"),
     ("a.sh", "vllm serve $MODEL\n", "the model is $MODEL, a variable without a single value"),
 ])
@@ -433,7 +433,7 @@ def test_what_launches_no_engine_that_can_be_told_is_refused(name: str, text: st
 def test_a_script_is_read_from_text_too() -> None:
     script = "MODEL=acme/chat-7b\nvllm serve $MODEL \\\n  -tp 2\n"
     assert read_launch(script, reads_files=False).options == CHAT | {"tensor_parallel_size": 2}
-    with pytest.raises(UsageError, match=r"the text: launches several engines that differ \(line 1, line 2\)"):
+    with pytest.raises(UsageError, match=r"the text: launches several engines that differ \(#1: line 1, #2: line 2\)"):
         read_launch("vllm serve a/b\nvllm serve c/d\n")
 
 

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from planner.deployment.named_files import beside
 from planner.errors import UsageError
+from planner.launch import read_launch
 from planner.launch.launch_file import read_text
 from planner.launch.manifests.manifest_kinds import manifest_engines
 from planner.launch.scripts.shell_script import script_launches
@@ -76,6 +78,40 @@ def test_a_variable_of_a_program_decides_nothing() -> None:
     assert launched(script) == ["", "--x 1"]
 
 
+def test_an_engine_of_a_file_is_chosen_by_its_number(tmp_path: Path) -> None:
+    path = tmp_path / "start.sh"
+    path.write_text(f"if has x; then\n {SERVE}\nelif [ -f y ]; then\n {SERVE} -tp 2\nelse\n {SERVE} -tp 4\nfi\n")
+    with pytest.raises(UsageError, match=r"differ \(#1: line 2, #2: line 4, #3: line 6\); give \S+start.sh#1 for #1"):
+        read_launch(str(path))
+    sizes = [read_launch(f"{path}#{number}").options.get("tensor_parallel_size") for number in (1, 2, 3)]
+    assert sizes == [None, 2, 4]
+    with pytest.raises(UsageError, match=r"#4: \S+start.sh launches 3 different engines; give a number from 1 to 3"):
+        read_launch(f"{path}#4")
+    assert beside(tmp_path, "from_command", "start.sh#2") == f"{path}#2"
+
+
+@pytest.mark.parametrize(("script", "note"), [
+    (f'case "${{MODE:-none}}" in\n fp8) A=1 ;;\n *) A=2 ;;\nesac\n{SERVE} --x $A',
+     "runs with MODE unset: `case \"${MODE:-none}\" in` of line 1 has the word 'none'; MODE=VALUE before the command"),
+    (f'case $MODE in fp8) A=1 ;; *) A=2 ;; esac\n{SERVE} --x $A', "runs with MODE unset: `case $MODE in` of line"),
+    (f': ${{NVLINK:=0}}\nif [ "$NVLINK" = 1 ]; then A=1; else A=2; fi\n{SERVE} --x $A',
+     'runs with NVLINK unset: `[ "$NVLINK" = 1 ]` of line 2 does not hold; NVLINK=VALUE before'),
+    (f'N=${{NODES:-1}}\n[ "$N" -gt 1 ] && A=1 || A=2\n{SERVE} --x $A', "runs with NODES unset: `[ \"$N\" -gt 1 ]` of"),
+    (f'if [ "$A" = 1 ] && [ "$B" = 1 ]; then X=1; else X=2; fi\n{SERVE} --x $X',
+     "runs with A and B unset: `[ \"$A\" = 1 ] && [ \"$B\" = 1 ]` of line 1 does not hold; A=VALUE or B=VALUE before"),
+    (f'[ "$A" = 1 ] && [ "$B" = 1 ] && X=1 || X=2\n{SERVE} --x $X', "; A=VALUE or B=VALUE before the command"),
+    (f'if [ "$1" = dev ]; then X=1; else X=2; fi\n{SERVE} --x $X', "runs with argument 1 unset: "),
+])
+def test_a_branch_that_an_unset_variable_decides_is_noted(script: str, note: str) -> None:
+    (launch,) = script_launches(script)
+    assert launch.words[-1] == "2"
+    assert [note in text for text in launch.notes] == [True]
+
+
+def test_a_case_on_an_argument_stays_open() -> None:
+    assert launched(f'case "$1" in\n dev) {SERVE} ;;\n *) {SERVE} --x 1 ;;\nesac') == ["", "--x 1"]
+
+
 def test_compose_takes_a_value_in_place_of_a_variable_that_is_set(tmp_path: Path) -> None:
     text = ('services: {llm: {image: "vllm/vllm-openai", command: "--model Qwen/Qwen3-32B ${EAGER:+--enforce-eager} '
             '${LEN:?give it}"}}')
@@ -110,3 +146,4 @@ def test_a_service_of_compose_has_its_environment_and_its_arguments() -> None:
         assert ("--disable-custom-all-reduce" in words) == has_flag
         assert words.endswith("--model Qwen/Qwen3-32B --max-model-len 32768")
         assert bool(engines[0].notes) == has_flag
+        assert engines[0].variables == {}  # NVLINK has an effect, and is not listed as one without

@@ -22,8 +22,8 @@ _LAUNCH = inspect.Parameter(
     annotation=Annotated[list[str] | None, typer.Option(
         metavar="TEXT",
         help="Launch command of the engine in quotes ('vllm serve …', 'python -m sglang.launch_server …', "
-             "'trtllm-serve …'), or a file: a script with the command, or the server's log. Other options override "
-             "the command.",
+             "'trtllm-serve …'), or a file: a script with the command, or the server's log. FILE#2 is the second of "
+             "its different engines. Other options override the command.",
         rich_help_panel="Deployment")])
 
 _QUIET = inspect.Parameter(

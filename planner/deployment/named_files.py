@@ -1,6 +1,7 @@
 """The files that a user's TOML names, looked for beside it."""
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ def beside(folder: Path, option: str, value: Any) -> Any:
     """Return an option's value, the path as from `folder` if it is a file there: `config.json`, `mine.py:policy`."""
     if option not in (*FILES, LAUNCH) or not isinstance(value, str):
         return value
-    return str(folder / value) if os.path.exists(folder / path_of(value)) else value  # of any name
+    paths = (path_of(value), re.sub(r"#\d+$", "", value))  # the second of start.sh#2, an engine of a file
+    return str(folder / value) if any(os.path.exists(folder / path) for path in paths) else value  # of any name
 
 
 def path_of(value: str) -> str:

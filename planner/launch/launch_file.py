@@ -27,12 +27,14 @@ from planner.traces.source import text_lines
 
 OF_A_REPLICA = ("--port", "--host", "--node-rank", "--data-parallel-rank", "--base-gpu-id", "--dist-init-addr",
                 "--served-model-name", "--nccl-port")
+NUMBERED = re.compile(r"(.+)#(\d+)", re.DOTALL)  # a file with the number of an engine
 MOST_LINES = 100_000  # of a script; a log may have more
 SUFFIXES = (".yaml", ".yml", ".json", ".sh", ".log", ".txt")  # of files that launch an engine
 MEMBER = re.compile(r"<\w+\.(\w+): [^<>]*>")  # of an enumeration, as Python writes it
 # Names in the line of the resolved config, and the arguments that they are.
 RESOLVED = {"max_seq_len": "max_model_len", **{name: name for name in (
     "quantization", "kv_cache_dtype", "tensor_parallel_size", "pipeline_parallel_size")}}
+TEXT = "the text"  # a source that is no file
 QUOTES, OPEN, CLOSED = "'\"", "([{<", ")]}>"
 
 
@@ -52,13 +54,19 @@ class Logged:
     version: str | None
 
 
-def file_of(command: str) -> Path | None:
-    """Return the path that stands in place of a launch command; None where it is none of a file."""
-    try:
-        path = Path(command)
-        return path if path.is_file() or path.is_fifo() else None
-    except (OSError, ValueError):  # too long for a path, or no path at all
-        return None
+def file_of(command: str) -> tuple[Path, int | None] | None:
+    """Return the file that a launch command names, and the number of one of its engines; None if it names no file.
+
+    `start.sh#2` is the second engine of start.sh.
+    """
+    numbered = NUMBERED.fullmatch(command)
+    for text, number in ((command, None), *(((numbered[1], int(numbered[2])),) if numbered else ())):
+        try:
+            if (path := Path(text)).is_file() or path.is_fifo():
+                return path, number
+        except (OSError, ValueError):  # too long for a path, or no path at all
+            return None
+    return None
 
 
 def check_no_path(command: str) -> None:
@@ -94,11 +102,12 @@ def read_text(command: str, role: str = "both", gpu: str | None = None) -> Descr
     is_script = any(mark in command.replace("\\\n", "").strip() for mark in ("\n", ";", "$(("))
     launches = _of_text(command) if is_script else []
     if launches:
-        return _chosen("the text", launches, role, gpu)
+        return _chosen(TEXT, launches, role, gpu)
     return Described(words=split_words(command), place="the command")
 
 
-def read_file(path: Path, role: str = "both", gpu: str | None = None) -> Logged | Described:
+def read_file(path: Path, role: str = "both", gpu: str | None = None, number: int | None = None
+              ) -> Logged | Described:
     """Read a launch out of a file: a server's arguments in its log, a deployment file, or the line of a script.
 
     vLLM writes the arguments that differ from their defaults, SGLang all of them.
@@ -107,6 +116,7 @@ def read_file(path: Path, role: str = "both", gpu: str | None = None) -> Logged 
     ----------
     role : of the engine that is looked for, where a file has several.
     gpu : of the engine that is looked for, one or several separated by commas; None is any.
+    number : of the engine that is looked for, of the engines that differ; None is any [1].
 
     Raises
     ------
@@ -115,7 +125,7 @@ def read_file(path: Path, role: str = "both", gpu: str | None = None) -> Logged 
     if path.suffix.lower() in (".yaml", ".yml", ".json"):
         found = read_manifest(path)
         return _chosen(str(path), [each if each.role != "both" else replace(each, role=_role(each)) for each in found],
-                       role, gpu)
+                       role, gpu, number)
     version: str | None = None
     lines: list[str] = []
     lines_of_file = text_lines(path)
@@ -141,7 +151,7 @@ def read_file(path: Path, role: str = "both", gpu: str | None = None) -> Logged 
         raise UsageError(f"--from-command {path}: launches no engine that is known; give a script with vllm serve, "
                          f"python -m sglang.launch_server or trtllm-serve in it, a deployment file (Kubernetes, "
                          f"compose, Helm values), or a server's log from its beginning")
-    return _chosen(str(path), launches, role, gpu)
+    return _chosen(str(path), launches, role, gpu, number)
 
 
 def _resolved(logged: Logged, later: Iterator[tuple[int, str]]) -> Logged:
@@ -156,7 +166,7 @@ def _resolved(logged: Logged, later: Iterator[tuple[int, str]]) -> Logged:
     return logged
 
 
-def _of_text(text: str, folder: Path | None = None, where: str = "the text") -> list[Described]:
+def _of_text(text: str, folder: Path | None = None, where: str = TEXT) -> list[Described]:
     """Return the engines that a text launches: a Dockerfile, a unit of systemd, or a script of Python or a shell.
 
     Parameters
@@ -213,9 +223,21 @@ def _with_roles(launches: Sequence[Described]) -> Sequence[Described]:
     return [replace(each, role=other) if each.role == "both" else each for each in launches]
 
 
-def _chosen(source: str, launches: Sequence[Described], role: str, gpu: str | None) -> Described:
-    """Return the engine of a file that is asked for, with the replicas of all that are equal to it."""
+def _chosen(source: str, launches: Sequence[Described], role: str, gpu: str | None, number: int | None = None
+            ) -> Described:
+    """Return the engine of a file that is asked for, with the replicas of all that are equal to it.
+
+    Parameters
+    ----------
+    number : of the engine, among the engines that differ; None if none is asked for [1].
+    """
     launches = _with_roles(launches)
+    kinds = list(dict.fromkeys(_deployment(each, any_gpu=False) for each in launches))
+    if number is not None and not 1 <= number <= len(kinds):
+        raise UsageError(f"--from-command {source}#{number}: {source} launches {len(kinds)} different engines; give a "
+                         f"number from 1 to {len(kinds)}")
+    if number is not None:
+        launches = [each for each in launches if _deployment(each, any_gpu=False) == kinds[number - 1]]
     of_role = [each for each in launches if each.role == role] or [
         each for each in launches if role == "both" or each.role == "both"]
     if not of_role:
@@ -228,10 +250,12 @@ def _chosen(source: str, launches: Sequence[Described], role: str, gpu: str | No
                          f"({', '.join(each.place for each in of_role)}); {REMEDY}")
     if all(_deployment(each, any_gpu) == _deployment(first, any_gpu) for each in of_role):
         return replace(first, replicas=sum(each.replicas for each in of_role))
-    places = ", ".join(each.place for each in of_role[:4])
-    remedy = REMEDY if len({each.role for each in of_role}) > 1 else "choose one with --gpu" if all(
+    numbers = {kinds.index(_deployment(each, any_gpu=False)) + 1: each.place for each in reversed(of_role)}
+    places = ", ".join(f"#{one}: {place}" for one, place in sorted(numbers.items()))
+    remedy = "choose one with --gpu" if all(
         _deployment(each, True) == _deployment(first, True) for each in of_role) else (
-        "give the command of one of them, or each to a [[pool]] of a fleet's file as its from_command")
+        f"give {'the command of one of them' if source == TEXT else f'{source}#1 for #1'}, or each to a [[pool]] of a "
+        f"fleet's file as its from_command")
     raise UsageError(f"--from-command {source}: launches several engines that differ ({places}); {remedy}")
 
 

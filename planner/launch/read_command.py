@@ -64,7 +64,8 @@ def read_launch(command: str, *, reads_files: bool = True, model: str | None = N
     """Read what launches an engine: `vllm serve …`, `python -m sglang.launch_server …`, `trtllm-serve …`.
 
     Or the path of a file with it: a script, a deployment file (Kubernetes, compose, Helm values …), an engine's own
-    file of options, or the log of a server of vLLM's or SGLang's from its beginning.
+    file of options, or the log of a server of vLLM's or SGLang's from its beginning. `FILE#2` is the second of the
+    file's different engines.
 
     Parameters
     ----------
@@ -83,10 +84,10 @@ def read_launch(command: str, *, reads_files: bool = True, model: str | None = N
     ------
     UsageError : it launches none of these engines, names no model, or has a value that is wrong or not modelled.
     """
-    path = file_of(command) if reads_files else None
-    if reads_files and path is None:
+    file = file_of(command) if reads_files else None
+    if reads_files and file is None:
         check_no_path(command)
-    source = read_text(command, role, gpu) if path is None else read_file(path, role, gpu)
+    source = read_text(command, role, gpu) if file is None else read_file(file[0], role, gpu, file[1])
     source = source if isinstance(source, Logged) else on_gpu(source, gpu)
     if isinstance(source, Logged):
         taken, notes = _of_log(source, role), []

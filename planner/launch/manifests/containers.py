@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from planner.launch.beginnings import OF_A_SHELL, find_launch
+from planner.engines import ENGINES
+from planner.launch.beginnings import OF_A_SHELL, find_launch, launched
 from planner.launch.described import Described, NamedGpu
 from planner.launch.manifests.config_maps import missing_sources
 from planner.launch.manifests.node_labels import of_resources
-from planner.launch.scripts.shell_script import script_launches
+from planner.launch.scripts.shell_script import ScriptLaunch, script_launches
 from planner.launch.variables import put_in
 
 COUNTED = re.compile(r"^gpus?$|/(?:gpu(?:\.shared)?|gaudi|mig-.+)$")  # resources that are GPUs
@@ -43,22 +44,25 @@ def engines_of(container: Mapping[str, Any], around: Around, *, command: Sequenc
     image = text_of(container.get("image"))
     own = [*words_of(container.get("command")), *words_of(container.get("args"))]
     words = [put_in(word, environment, "kubernetes") for word in (own if command is None else command)]
-    launches: list[tuple[Sequence[str], str, Mapping[str, str], Mapping[str, str], tuple[str, ...]]] = []
+    launches: list[ScriptLaunch] = []
     if (script := shell_script_of(words)) is not None:
-        launches = [(launch.words, f"line {launch.line} of {around.place}", launch.files, launch.variables,
-                     launch.notes) for launch in script_launches(script[0], environment, script[1])]
+        launches = list(script_launches(script[0], environment, script[1]))
     elif find_launch(words) is not None:
-        launches = [(words, around.place, {}, {}, ())]
+        launches = [ScriptLaunch(0, tuple(words), {})]
     elif image is not None and not (bool(container.get("command")) if has_entrypoint is None else has_entrypoint) and (
             find_launch([image, *words]) is not None):
-        launches = [([image, *words], around.place, {}, {}, ())]
+        launches = [ScriptLaunch(0, (image, *words), {})]
     gpus = gpus_of(container.get("resources"))
-    for launch_words, place, files, exported, notes in launches:
-        own_around = _with_ranks(around, launch_words)
+    for launch in launches:
+        own_around = _with_ranks(around, launch.words)
         if own_around is not None:
-            yield Described(words=launch_words, place=place, files=files, image=image,
-                            variables={**environment, **exported}, replicas=own_around.replicas, role=around.role,
-                            notes=(*_notes(container), *notes), gpus=None if gpus is None else gpus * own_around.nodes,
+            known = ENGINES[launched(launch.words).engine].dialect.known_variables
+            place = around.place if script is None else f"line {launch.line} of {around.place}"
+            yield Described(words=launch.words, place=place, files=launch.files, image=image,
+                            variables={name: value for name, value in {**environment, **launch.variables}.items()
+                                       if name in known or name not in launch.used},
+                            replicas=own_around.replicas, role=around.role, notes=(*_notes(container), *launch.notes),
+                            gpus=None if gpus is None else gpus * own_around.nodes,
                             gpu_names=of_resources(around.gpu_names, container.get("resources")))
 
 

@@ -66,13 +66,12 @@ def holds(condition: str, put_in: Callable[[str], str], is_set: Callable[[str], 
     (False, None)
     """
     plain = condition.strip()
-    negated, plain = plain.startswith("! "), plain.removeprefix("! ").strip()
     parts = re.split(r"\s+(&&|\|\|)\s+", plain)
-    if len(parts) > 1 and all(TEST.match(part) for part in parts[::2]):
-        found = _joined([holds(part, put_in, is_set) for part in parts[::2]], parts[1::2])
-    else:
-        match = TEST.match(plain)
-        found = None if match is None else _expression(put_in(match[1] or match[2]), is_set)
+    if len(parts) > 1 and all(TEST.match(part.removeprefix("! ").strip()) for part in parts[::2]):
+        return _joined([holds(part, put_in, is_set) for part in parts[::2]], parts[1::2])
+    negated, plain = plain.startswith("! "), plain.removeprefix("! ").strip()
+    match = TEST.match(plain)
+    found = None if match is None else _expression(put_in(match[1] or match[2]), is_set)
     return found if found is None or not negated else not found
 
 

@@ -9,7 +9,7 @@ from itertools import takewhile
 
 from planner.errors import UsageError
 from planner.launch.beginnings import BEGINNINGS, bare_words, find_launch, shell_words
-from planner.launch.scripts.branches import PATTERN, Block, holds
+from planner.launch.scripts.branches import PATTERN, UNSET, Block, holds
 from planner.launch.variables import put_in
 
 ASSIGNED = re.compile(r"^(?:(?:export|local|readonly|declare|typeset)\s+(?:-\w+\s+)*)?([A-Za-z_]\w*)(\+?)=(.*)$", re.S)
@@ -28,7 +28,10 @@ OF_SBATCH = {"--nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), "-N": ("SLURM_N
 LOOP = re.compile(r"^for\s+(\w+)\s+in\s+(.*)$", re.S)
 SPAN = re.compile(r"\{(-?\d+)\.\.(-?\d+)\}|\$\(seq(?:\s+(-?\d+))?\s+(-?\d+)\)")
 CASE = re.compile(r"^case\s+(\"[^\"]*\"|\S+)\s+in\b\s*(.*)$", re.S)
-SHORT = re.compile(r"^(!?\s*(?:\[\[?\s.*?\s\]\]?|test\s[^&|]*?))\s+(&&|\|\|)\s+(.*)$", re.S)  # [ -n "$X" ] && Y=1
+ONE_TEST = r"!?\s*(?:\[\[?\s(?:(?!\s\]).)*\s\]\]?|test\s[^&|]*?)"
+# [ -n "$X" ] && Y=1, also behind several tests
+SHORT = re.compile(rf"^({ONE_TEST}(?:\s+(?:&&|\|\|)\s+{ONE_TEST})*)\s+(&&|\|\|)\s+(.*)$", re.S)
+NAMES = re.compile(r"\$\{?(\w+)")
 PART = re.compile(r"""(?:[^;'"\\]|\\.|'[^']*'|"(?:\\.|[^"\\])*")+""", re.S)  # up to a semicolon outside quotes
 # A file that the script writes: cat > engine.yaml <<'EOF'; the lines up to EOF are its text.
 HEREDOC = re.compile(r"""^cat\s+(?:>{1,2}\s*(\S+)\s+<<-?\s*(['"]?)(\w+)\2|<<-?\s*(['"]?)(\w+)\4\s*>{1,2}\s*(\S+))""")
@@ -50,11 +53,17 @@ class Variables:
     values : of each variable.
     exported : names of variables that its commands see.
     arguments : of the script, which it has as "$@".
+    used : names that texts of the script have.
+    from_unset : names by whose defaults a variable has its value, because these names are not set.
+    notes : on branches that a variable decides which is not set.
     """
 
     values: dict[str, list[str]] = field(default_factory=dict)
     exported: set[str] = field(default_factory=set)
     arguments: Sequence[str] = ()
+    used: set[str] = field(default_factory=set)
+    from_unset: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -74,7 +83,24 @@ class Variables:
         single = {name: values[0] if len(values) == 1 else None for name, values in self.values.items()}
         text = put_in(text, single, arguments=self.arguments, assigned=assigned)
         self.values |= {name: [value] for name, value in assigned.items()}
+        self.from_unset |= {name: (name,) for name in assigned}
         return text
+
+    def unset_in(self, text: str) -> tuple[str, ...]:
+        """Return the names that decide a text by being unset: its own, and those behind the values of its variables."""
+        names = NAMES.findall(text)
+        self.used.update(names)
+        return tuple(dict.fromkeys(unset for name in names for unset in (
+            self.from_unset.get(name, ()) if name in self.values else (name,))))
+
+    def note(self, text: str, number: int, result: str) -> None:
+        """Note that a branch of a line has a result because variables are not set."""
+        if unset := self.unset_in(text):
+            names = " and ".join(f"argument {name}" if name.isdigit() else name for name in unset)
+            values = " or ".join(f"{name}=VALUE" for name in unset if not name.isdigit())
+            remedy = f"{values} before the command, or in its environment, changes it" if values else (
+                "give the command that the script runs with arguments")
+            self.notes.append(f"runs with {names} unset: `{text}` of line {number} {result}; {remedy}")
 
 
 def applied_manifests(text: str) -> Iterator[str]:
@@ -94,6 +120,7 @@ class ScriptLaunch:
     variables : exported before, by name.
     times : engines that it launches: a loop's number of values if they run beside each other; None if not known [1].
     notes : on branches before that a variable decided which is not set.
+    used : names of the variables that the script uses itself.
     """
 
     line: int
@@ -102,6 +129,7 @@ class ScriptLaunch:
     times: int | None = 1
     variables: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    used: frozenset[str] = frozenset()
 
 
 def script_launches(text: str, variables: Mapping[str, str] | None = None,
@@ -122,7 +150,6 @@ def script_launches(text: str, variables: Mapping[str, str] | None = None,
                       arguments=arguments)
     files: dict[str, str] = {}
     blocks: list[Block] = []  # that are open
-    notes: list[str] = []
     launched_at: int | None = None  # line before this one, if it launches an engine
     for number, line, body in _lines(text):
         if launched_at is not None and BARE_FLAG.match(line):
@@ -136,9 +163,9 @@ def script_launches(text: str, variables: Mapping[str, str] | None = None,
             files[known.put_in(written[1] or written[6]).strip("\"'")] = body if is_quoted else known.put_in(body)
             continue
         for part in _commands(line):
-            left = _entered(known, blocks, part, number, notes)
+            left = _entered(known, blocks, part, number)
             states = [block.runs for block in blocks]
-            for command, is_sure in _chosen(known, left, number, notes):
+            for command, is_sure in _chosen(known, left, number):
                 if False in states:
                     _leave_out(known, command)
                 elif not _assigns(known, command, is_sure and None not in states) and (
@@ -146,10 +173,11 @@ def script_launches(text: str, variables: Mapping[str, str] | None = None,
                     counts = [block.times for block in blocks] if command.endswith("&") else []
                     times = None if None in counts else math.prod(count for count in counts if count is not None)
                     launched_at = number
-                    yield ScriptLaunch(number, tuple(words), dict(files), times, known.environment, tuple(notes))
+                    yield ScriptLaunch(number, tuple(words), dict(files), times, known.environment, tuple(known.notes),
+                                       frozenset(known.used))
 
 
-def _entered(known: Variables, blocks: list[Block], part: str, number: int, notes: list[str]) -> str:
+def _entered(known: Variables, blocks: list[Block], part: str, number: int) -> str:
     """Open, change or close the blocks that a part of a line does, and return the command that is left of it."""
     if blocks and blocks[-1].kind == "case" and part != "esac" and (pattern := PATTERN.match(part)):
         blocks[-1].enter_pattern(known.put_in(pattern[1]))
@@ -157,43 +185,45 @@ def _entered(known: Variables, blocks: list[Block], part: str, number: int, note
     first, _, rest = part.partition(" ")
     if first == "if":
         blocks.append(Block(kind=first))
-        blocks[-1].runs = _holds(known, rest, number, notes, blocks[:-1])
+        blocks[-1].runs = _holds(known, rest, number, blocks[:-1])
         return ""
     if case := CASE.match(part):
-        word = known.put_in(case[1]).strip("\"'")
-        blocks.append(Block(kind="case", word=None if "$" in word or "`" in word else word, runs=False))
-        return _entered(known, blocks, case[2], number, notes) if case[2] else ""
+        unset = [name for name in known.unset_in(case[1]) if name not in known.values and not name.isdigit()]
+        word = UNSET.sub(lambda match: "" if (match[1] or match[2]) in unset else match[0],
+                         known.put_in(case[1])).strip("\"'")
+        is_known = "$" not in word and "`" not in word
+        if is_known and all(block.runs is not False for block in blocks):
+            known.note(f"case {case[1]} in", number, f"has the word {word!r}")
+        blocks.append(Block(kind="case", word=word if is_known else None, runs=False))
+        return _entered(known, blocks, case[2], number) if case[2] else ""
     if first in OPENS:
         blocks.append(Block(kind=first, times=_times(known, part, first)))
     elif first in CLOSES and blocks:
         blocks.pop()
     elif first == "elif" and blocks:
         has_run = blocks[-1].is_done or blocks[-1].runs is True  # the shell does not evaluate the condition then
-        blocks[-1].enter(False if has_run else _holds(known, rest, number, notes, blocks[:-1]))
+        blocks[-1].enter(False if has_run else _holds(known, rest, number, blocks[:-1]))
         return ""
     elif first == "else" and blocks:
         blocks[-1].enter(True)
     return rest.strip() if first in ("then", "else", "do") else part
 
 
-def _holds(known: Variables, condition: str, number: int, notes: list[str], around: Sequence[Block]) -> bool | None:
+def _holds(known: Variables, condition: str, number: int, around: Sequence[Block]) -> bool | None:
     """Tell whether a condition holds; a variable that is not set gets a note if the branch is reached."""
     found = holds(condition, known.put_in, known.values.__contains__)
-    unset = [name for name in dict.fromkeys(re.findall(r"\$\{?(\w+)", condition)) if name not in known.values]
-    if found is not None and unset and all(block.runs is not False for block in around):
-        notes.append(f"runs with {' and '.join(unset)} unset: `{condition}` of line {number} "
-                     f"{'holds' if found else 'does not hold'}; {unset[0]}=VALUE before the command, or in its "
-                     f"environment, changes it")
+    if found is not None and all(block.runs is not False for block in around):
+        known.note(condition, number, "holds" if found else "does not hold")
     return found
 
 
-def _chosen(known: Variables, command: str, number: int, notes: list[str]) -> Iterator[tuple[str, bool]]:
+def _chosen(known: Variables, command: str, number: int) -> Iterator[tuple[str, bool]]:
     """Yield what a command with a test before it runs, and whether it does for sure: `[ -n "$X" ] && A || B`."""
     short = SHORT.match(command)
     if short is None:
         yield command, True
         return
-    found, (one, _, other) = _holds(known, short[1].strip(), number, notes, ()), short[3].partition(" || ")
+    found, (one, _, other) = _holds(known, short[1].strip(), number, ()), short[3].partition(" || ")
     if short[2] == "||":
         found = None if found is None else not found
     if found is not False:
@@ -247,11 +277,12 @@ def _assigns(known: Variables, line: str, is_certain: bool) -> bool:
     name, plus, value = match.groups()
     if EXPORTED.match(line):
         known.exported.update(re.findall(r"(?:^|\s)([A-Za-z_]\w*)\+?=", line))
-    is_array = value.startswith("(")
+    is_array, unset = value.startswith("("), known.unset_in(value)
     try:
         words = shell_words(known.put_in(value.strip()[1:].rpartition(")")[0] if is_array else value))
     except ValueError:  # a quote is open
         return True
+    known.from_unset[name] = (*(known.from_unset.get(name, ()) if plus else ()), *unset)
     if is_array:
         known.assign(name, shlex.join(words), is_added=bool(plus), is_certain=is_certain)
         return True
@@ -271,6 +302,7 @@ def _launching(known: Variables, line: str) -> list[str]:
         if KEY.match(line) or (find_launch(shell_words(line)) is None and not FROM_VARIABLE.match(line)):
             return []
         words = shell_words(known.put_in(line))
+        known.used.update(NAMES.findall(line))
         words = shell_words(" ".join(words[1:])) if words[:1] == ["eval"] else words
         return [] if find_launch(words) is None else words
     except (ValueError, UsageError):  # a quote is open
