@@ -1,11 +1,16 @@
 """Flags that name a container of weight formats: the checkpoint, or the log's line of the resolved config, decides."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from planner.errors import UsageError
 from planner.launch.read_command import read_launch
 
+CONFIG = {"model_type": "qwen3", "hidden_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 16,
+          "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 3072, "vocab_size": 151936,
+          "max_position_embeddings": 40960, "tie_word_embeddings": True}
 LOG = """\
 (APIServer pid=1) INFO 08-17 20:37:30 [api_utils.py:339]  version 0.27.1
 (APIServer pid=1) INFO 08-17 20:37:38 [api_utils.py:273] non-default args: {'model_tag': '/models/mine', 'model': \
@@ -30,6 +35,43 @@ quantization=modelopt_fp4, kv_cache_dtype=fp8_e4m3
 ])
 def test_the_checkpoint_decides_within_a_container(command: str, model: str | None, format_name: str | None) -> None:
     assert read_launch(command, model=model).options.get("quantization") == format_name
+
+
+STATED = {"modelopt": {"quant_method": "modelopt", "quant_algo": "NVFP4"},
+          "compressed-tensors": {"quant_method": "compressed-tensors", "config_groups": {"group_0": {
+              "targets": ["Linear"], "weights": {"num_bits": 4, "type": "int", "group_size": 128}}}},
+          "gptq": {"quant_method": "gptq", "bits": 4, "group_size": 128}, "fp8": {"quant_method": "fp8"},
+          "awq": {"quant_method": "awq", "bits": 4, "group_size": 128},
+          "auto-round": {"quant_method": "auto-round", "bits": 4, "group_size": 128}}
+
+
+@pytest.mark.parametrize(("method", "asked", "is_refused"), [
+    ("compressed-tensors", "modelopt", True), ("compressed-tensors", "awq", True), ("compressed-tensors", "fp8", True),
+    ("compressed-tensors", "compressed-tensors", False), ("modelopt", "modelopt_fp4", False), ("gptq", "fp8", True),
+    ("gptq", "gptq_marlin", False), ("awq", "gptq", True), ("awq", "awq_marlin", False), ("awq", "moe_wna16", False),
+    ("auto-round", "inc", False), ("fp8", "modelopt", True), ("modelopt", "fp8", False)])
+def test_vllm_refuses_a_method_that_is_not_the_checkpoints(method: str, asked: str, is_refused: bool, tmp_path: Path
+                                                           ) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(CONFIG | {"quantization_config": STATED[method]}))
+    for command, model in ((f"vllm serve {tmp_path} -q {asked}", None), (f"vllm serve m/m -q {asked}", str(path))):
+        if is_refused:
+            with pytest.raises(UsageError, match=rf"--quantization {asked}: the checkpoint \S+ is quantized by "
+                               rf"{method}, .*; leave --quantization out, or give --quantization {method}$"):
+                read_launch(command, model=model)
+        else:
+            assert read_launch(command, model=model).options["engine"] == "vllm"
+    server = read_launch(f"python -m sglang.launch_server --model-path {tmp_path} --quantization {asked}")
+    assert server.options["engine"] == "sglang"  # has a rule of its own
+
+
+def test_a_method_beside_a_model_that_only_has_the_same_layers_is_read() -> None:
+    with pytest.raises(UsageError, match=r"moonshotai/Kimi-K2\.5 is quantized by compressed-tensors"):
+        read_launch("vllm serve moonshotai/Kimi-K2.5 -q modelopt")
+    assert "a checkpoint with fp8 weights in place of moonshotai/Kimi-K2.5" in read_launch(
+        "vllm serve moonshotai/Kimi-K2.5 -q fp8").notes[0]
+    assert read_launch("vllm serve /models/mine -q fp8", model="kimi-k2.5").options["quantization"] == "fp8"
+    assert read_launch("vllm serve nvidia/Kimi-K2.5-NVFP4 -q modelopt").options["model"] == "nvidia/Kimi-K2.5-NVFP4"
 
 
 def test_an_assumed_format_is_said() -> None:

@@ -5,7 +5,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from planner.catalog.architecture import Architecture
 from planner.catalog.checkpoint_names import Checkpoint, as_published, checkpoint_of, known_part, unserved_format
 from planner.catalog.gpus import Gpu, read_gpu
 from planner.catalog.hf_config import architecture_from_config
+from planner.catalog.hf_quantization import quant_method
 from planner.catalog.mig import SEPARATOR, Slice, sliced, slices_of
 from planner.catalog.model_kinds import MODELLED, named_kind
 from planner.catalog.provenance import date_of, text_of
@@ -30,8 +31,7 @@ def data_dir(name: str) -> Path:
 
     Raises
     ------
-    CatalogError
-        If neither exists.
+    CatalogError : neither exists.
     """
     package = Path(__file__).resolve().parents[1]
     candidates = (package / "data" / name, package.parent / name)
@@ -90,10 +90,8 @@ def load_gpu(name: str) -> Gpu:
 
     Raises
     ------
-    UnknownNameError
-        If there is no such GPU; it offers the nearest.
-    CatalogError
-        If its file is wrong, or it has no such MIG profile.
+    UnknownNameError : there is no such GPU; it offers the nearest.
+    CatalogError : its file is wrong, or it has no such MIG profile.
 
     >>> load_gpu("NVIDIA H100 80GB HBM3").flops_per_s["bf16"]
     989400000000000.0
@@ -124,19 +122,37 @@ def load_model(name_or_path: str) -> Architecture:
 
     Raises
     ------
-    UnknownNameError
-        If there is no such model; it offers the nearest.
-    CatalogError
-        If its file is wrong or its architecture not supported.
+    UnknownNameError : there is no such model; it offers the nearest.
+    CatalogError : its file is wrong or its architecture not supported.
 
     >>> load_model("meta-llama/Llama-3.1-8B-Instruct").num_layers
     32
     """
+    return _read_model(*_located(name_or_path))
+
+
+def _located(name_or_path: str) -> tuple[Path, str, Checkpoint | None]:
+    """The file of a model, the variant's name in it, and the checkpoint that the name means, if it is in no file."""
     if is_path(name_or_path):
         file = Path(name_or_path).expanduser()
-        return _read_model(file if file.suffix in (".json", ".toml") else file / "config.json", "")
+        return file if file.suffix in (".json", ".toml") else file / "config.json", "", None
     path, checkpoint = _find_model(name_or_path)
-    return _read_model(path, name_or_path if checkpoint is None else checkpoint.base, checkpoint)
+    return path, name_or_path if checkpoint is None else checkpoint.base, checkpoint
+
+
+def stated_method(name_or_path: str) -> str | None:
+    """Return the quant_method of a checkpoint's config.json; None if it states none, or only its format is known."""
+    path, alias, checkpoint = _located(name_or_path)
+    entry = _config_of(path) if path.suffix == ".json" else _parse(path)
+    is_known = checkpoint is None and "quantization_config" not in _changed(entry, alias)
+    return quant_method(entry.get("config", entry)) if is_known else None
+
+
+def _changed(entry: Mapping[str, object], alias: str) -> dict[str, object]:
+    """The keys of the config that a variant changes in an entry of the catalog."""
+    variants = entry.get("variants")
+    return next((keys for name, keys in (variants.items() if isinstance(variants, dict) else ())
+                 if _key(alias) in (_key(name), _key(name.rpartition("/")[2]))), {})
 
 
 def is_path(name_or_path: str) -> bool:
@@ -199,10 +215,8 @@ def add_gpu(path: Path, folder: Path | None = None) -> Path:
 
     Raises
     ------
-    CatalogError
-        If the file is wrong; nothing is written then.
-    OutputError
-        If the copy cannot be written.
+    CatalogError : the file is wrong; nothing is written then.
+    OutputError : the copy cannot be written.
     """
     gpu = _read_gpu(path)
     return _copy(path.read_bytes(), (folder or user_dir()) / "gpus" / f"{_slug(gpu.name)}.toml")
@@ -224,10 +238,8 @@ def add_model(path: Path, name: str | None = None, folder: Path | None = None) -
 
     Raises
     ------
-    CatalogError
-        If the file is wrong; nothing is written then.
-    OutputError
-        If the copy cannot be written.
+    CatalogError : the file is wrong; nothing is written then.
+    OutputError : the copy cannot be written.
     """
     source = path / "config.json" if path.is_dir() else path
     model = _read_model(source, "")
@@ -352,14 +364,12 @@ def _read_model(path: Path, alias: str, checkpoint: Checkpoint | None = None) ->
         stated = stated if checkpoint is None else as_published(stated, checkpoint)
         return architecture_from_config(stated, name=name, where=str(path))
     entry = _parse(path)
-    config, variants = entry.get("config"), entry.get("variants", {})
-    if not isinstance(config, dict) or not isinstance(variants, dict):
+    config = entry.get("config")
+    if not isinstance(config, dict) or not isinstance(entry.get("variants", {}), dict):
         raise CatalogError(f"{path}: [config] is missing; it holds the keys of the model's config.json")
-    changed: dict[str, object] = next((keys for name, keys in variants.items()
-                                       if _key(alias) in (_key(name), _key(name.rpartition("/")[2]))), {})
     text_of(entry, "source", path)
     date_of(entry, path)
-    keys: dict[str, object] = {**config, **changed}
+    keys: dict[str, object] = {**config, **_changed(entry, alias)}
     keys = keys if checkpoint is None else as_published(keys, checkpoint)
     return architecture_from_config(keys, name=text_of(entry, "name", path), where=str(path))
 

@@ -62,6 +62,14 @@ def formats(config: Mapping[str, object], where: str) -> Formats:
     return Formats(weight_format, attention, experts, linear)
 
 
+def quant_method(config: Any) -> str | None:
+    """Return the method of quantization that a config states, itself or in the config of its language model."""
+    parts = [config, *(config.get(key) for key in families.INNER)] if isinstance(config, Mapping) else []
+    quant_config = next((stated for part in parts if isinstance(part, Mapping)
+                  and isinstance(stated := part.get("quantization_config"), Mapping)), {})
+    return str(quant_config.get("quant_method", "")).lower().replace("compressed_tensors", "compressed-tensors") or None
+
+
 def _by_targets(quant_config: Mapping[str, Any], where: str) -> Formats | None:
     """Return the formats of compressed-tensors' groups that name modules; None if they hold for all linear layers.
 

@@ -120,6 +120,8 @@ class Dialect:
     variables : environment variables that set an option, by name.
     unmodelled_variables : variables that change an answer and are not modelled; a default is a value without effect.
     refuses_longer_since : release since which the engine refuses a context limit above the model's; None if none does.
+    refuses_method : whether the engine refuses a value of --quantization, of (the checkpoint's method, the value, the
+        model's type); None if the engine's rule is not known.
     config_effects : effects of flags that change the model's config, and so its own limit.
     ranks : flags of data-parallel attention.
     lora_switch : the flag that turns adapters on; None if none is needed.
@@ -153,6 +155,7 @@ class Dialect:
     variables: Mapping[str, Flag] = field(default_factory=dict)
     unmodelled_variables: tuple[Unmodelled, ...] = ()
     refuses_longer_since: str | None = None
+    refuses_method: Callable[[str, str, str], bool] | None = None
     config_effects: tuple[str, ...] = ()
     ranks: RankFlags
     lora_switch: str | None = None

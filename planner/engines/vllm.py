@@ -55,6 +55,12 @@ def graph_capture_size(_: Size, max_num_seqs: int, tokens_per_decode: int) -> in
     return min(2 * (max_num_seqs or 256) * tokens_per_decode, 512)
 
 
+# Values of --quantization that a checkpoint of a method takes beside its own, and checkpoints that take any.
+OVERRIDES = {"gptq": ("gptq_marlin", "auto_gptq", "marlin", "moe_wna16", "gptq_bitblas", "bitblas"),
+             "awq": ("awq_marlin", "auto_awq", "marlin", "moe_wna16"), "auto-round": tuple(QUANTIZATIONS)}
+CLAIMED = (("mxfp4", "gpt_oss"), ("fp8", "deepseek_v4"))
+
+
 def converts_to(version: str | None) -> tuple[str, ...]:
     """Return the formats that vLLM makes of 16-bit weights: `_ONLINE_SHORTHANDS` in vllm/config/quantization.py.
 
@@ -66,6 +72,20 @@ def converts_to(version: str | None) -> tuple[str, ...]:
     formats = [name for name, since in (("fp8", "0"), ("mxfp8", "0.26"), ("mxfp4", "0.29"))
                if not is_before(version, since)]
     return (*formats, *(("bnb-4bit",) if is_before(version, "0.29") else ()))
+
+
+def refuses_method(method: str, asked: str, model_type: str) -> bool:
+    """Tell whether vLLM refuses --quantization: `_verify_quantization` in vllm/config/model.py.
+
+    A value beside the checkpoint's own method is taken if a class of it claims the checkpoint
+    (`override_quantization_method` in model_executor/layers/quantization).
+
+    >>> refuses_method("compressed-tensors", "modelopt", "qwen3"), refuses_method("awq", "awq_marlin", "qwen3")
+    (True, False)
+    """
+    if method.startswith("modelopt") or (method, model_type) in CLAIMED or asked == "humming":
+        return False
+    return asked not in (method, *OVERRIDES.get(method, ()))
 
 
 def default_context(arch: Architecture, version: str | None) -> int:
@@ -274,7 +294,8 @@ DIALECT = Dialect(  # vllm/engine/arg_utils.py
             (), "chunks_free_blocks", dict.fromkeys(ON, True) | dict.fromkeys(OFF, False)),
         "LMCACHE_MAX_LOCAL_CPU_SIZE": Flag(names=(), option="lmcache_gib", read=number),
     },
-    unmodelled_variables=VARIABLES, refuses_longer_since="0.6", config_effects=(OTHER_CONFIG,))
+    unmodelled_variables=VARIABLES, refuses_longer_since="0.6",
+    refuses_method=refuses_method, config_effects=(OTHER_CONFIG,))
 
 STATISTICS = re.compile(
     r"(?:(Engine \d+): )?Avg prompt throughput: (\d+(?:\.\d+)?) tokens/s, Avg generation throughput: "

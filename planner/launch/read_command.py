@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from planner.catalog.catalog_files import load_model
+from planner.catalog.catalog_files import is_path, load_model
 from planner.engines import ENGINES
 from planner.engines.releases import stated_release
 from planner.errors import PlannerError, UsageError
@@ -19,9 +19,9 @@ from planner.launch.checkpoint_format import missing_checkpoint
 from planner.launch.described import Described
 from planner.launch.flag_names import find_flag, flags_in, names_of, normal
 from planner.launch.launch_file import Logged, check_no_path, file_of, read_file, read_text
-from planner.launch.longer_context import check_longer_context
 from planner.launch.named_gpus import on_gpu
 from planner.launch.settle import settle
+from planner.launch.start_checks import check_longer_context, check_method
 from planner.launch.take_flags import take_flag, take_variable
 from planner.launch.taken import Taken
 from planner.settings.crossing import crossed
@@ -101,6 +101,8 @@ def read_launch(command: str, *, reads_files: bool = True, model: str | None = N
     _check_path(taken)
     if not isinstance(source, Logged):  # a server with a log has started
         check_longer_context(taken)
+        if model is None or is_path(model):  # else the checkpoint may be another one than the model's own
+            check_method(taken)
     if taken.found.get("performance_mode") == "interactivity":
         del taken.found["performance_mode"]
         taken.unmodelled.append(("--performance-mode interactivity", "captures CUDA graphs of more sizes"))

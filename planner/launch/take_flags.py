@@ -92,6 +92,7 @@ def _take_entry(taken: Taken, named: Named, flag: str, value: Any) -> None:
         raise UsageError(f"--from-command: {flag} lacks its value")
     else:
         taken.found[entry.option] = entry.read(flag, value)
+        taken.written[entry.option] = str(value)
 
 
 def _entry_of_level(taken: Taken, named: Named) -> bool:

@@ -19,6 +19,7 @@ class Taken:
     no_effect : flags that set none and have no effect on a prediction, as they were written; of variables their names.
     unmodelled : flags that would change the answer, each with its effect.
     unknown : flags that are not the engine's.
+    written : values of options as the flags have them, by name.
     """
 
     engine: str
@@ -27,6 +28,7 @@ class Taken:
     no_effect: list[str] = field(default_factory=list)
     unmodelled: list[tuple[str, str]] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
+    written: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.found["engine"] = self.engine
