@@ -140,7 +140,7 @@ def test_variables_of_a_config_map_in_the_file_are_put_in(tmp_path: Path) -> Non
     launch = read_launch(str(path))
     assert launch.options == SEATS | {"tensor_parallel_size": 2}
     assert "--seed 64" in launch.left_aside
-    assert launch.notes == ("container  of Deployment takes variables from Secret hub, which the file does not have; "
+    assert launch.notes == ("Deployment takes variables from Secret hub, which the file does not have; "
                             "variables that change the engine are then missing",)
 
 

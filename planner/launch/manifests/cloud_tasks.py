@@ -46,8 +46,7 @@ def _of_offer(document: Mapping[str, Any], offer: Offer) -> Iterator[Described]:
                  "resources": {"limits": {"gpu": gpus}}}
     around = Around(place="the task", replicas=replicas, nodes=nodes, gpu_names=offer.names)
     for engine in engines_of(container, around, command=["sh", "-c", script], variables=variables):
-        kept = {name: value for name, value in engine.variables.items() if name not in variables}
-        yield replace(engine, notes=(*engine.notes, *notes), variables=kept,
+        yield replace(engine, notes=(*engine.notes, *notes),
                       options={**stated([document.get("setup")]), **engine.options})
 
 

@@ -36,7 +36,7 @@ def engines_of(container: Mapping[str, Any], around: Around, *, command: Sequenc
     Parameters
     ----------
     command : in place of the container's own command and arguments.
-    variables : besides those of its environment.
+    variables : that its platform sets, besides those of its environment.
     has_entrypoint : whether the words begin with a program, and not with arguments of the image's own; None if the
         container's `command` does so.
     """
@@ -60,7 +60,7 @@ def engines_of(container: Mapping[str, Any], around: Around, *, command: Sequenc
             place = around.place if script is None else f"line {launch.line} of {around.place}"
             yield Described(words=launch.words, place=place, files=launch.files, image=image,
                             variables={name: value for name, value in {**environment, **launch.variables}.items()
-                                       if name in known or name not in launch.used},
+                                       if name in known or name not in (launch.used | {*(variables or {})})},
                             replicas=own_around.replicas, role=around.role, notes=(*_notes(container), *launch.notes),
                             gpus=None if gpus is None else gpus * own_around.nodes,
                             gpu_names=of_resources(around.gpu_names, container.get("resources")))

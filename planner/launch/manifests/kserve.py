@@ -1,4 +1,4 @@
-"""KServe: InferenceServices with a container or a model, LLMInferenceServices, and their configurations."""
+"""Services that name a model or a runtime: KServe's and OME's, with their configurations, and KubeAI's Models."""
 
 import re
 import shlex
@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from planner.engines import ENGINES
 from planner.launch.described import Described
 from planner.launch.manifests.bases import MOUNTED, hub_name
 from planner.launch.manifests.containers import (
@@ -13,17 +14,23 @@ from planner.launch.manifests.containers import (
     count_of,
     engines_of,
     environment_of,
+    gpus_of,
     scaling,
     title,
     words_of,
 )
 from planner.launch.manifests.go_templates import rendered
-from planner.launch.manifests.kubernetes import of_pod
+from planner.launch.manifests.kubernetes import of_kubernetes, of_pod
 from planner.launch.manifests.node_labels import gpus_named
+from planner.launch.named_gpus import named_gpu
 
 RUNTIMES_OWN = ("--model-name", "--model-dir", "--model-id", "--model-revision", "--backend", "--task",
                 "--predictor-config", "--http-port", "--grpc-port", "--enable-docs-url")
 EVALUATED = re.compile(r'\beval "((?:exec )?vllm serve\b.*)"', re.DOTALL)  # the command of a preset
+# OME's parts, and their roles if both are there.
+PARTS = (("engineConfig", "prefill"), ("engine", "prefill"), ("decoderConfig", "decode"), ("decoder", "decode"))
+PROFILE = re.compile(r"^(?:nvidia|amd)-gpu-|^(?:google|aws)-")  # the beginnings of names of KubeAI's profiles
+SCHEMES = ("hf://", "pvc://", "s3://", "gs://", "oss://")
 EXTRA = "VLLM_ADDITIONAL_ARGS"  # the variable with arguments beside those of llm-d's template
 
 
@@ -48,8 +55,7 @@ def of_llm_service(document: Mapping[str, Any]) -> Iterator[Described]:
         if document["kind"].endswith("Config") and not isinstance(part.get("template"), Mapping):
             continue  # settings of another part, as of the router
         for engine in _of_llm_part(part, model, f"{place}, {role}" if prefill else place, role if prefill else "both"):
-            variables = {name: value for name, value in engine.variables.items() if name != EXTRA}
-            yield replace(engine, notes=(*engine.notes, *notes), variables=variables)
+            yield replace(engine, notes=(*engine.notes, *notes))
 
 
 def _of_predictor(predictor: Mapping[str, Any], place: str) -> Iterator[Described]:
@@ -110,3 +116,50 @@ def _of_llm_part(part: Mapping[str, Any], model: Any, place: str, role: str) -> 
                                             nodes=max(nodes, 1) if "dataLocal" in parallelism else 1,
                                             gpu_names=gpus_named(pod)), command=words, has_entrypoint=has_own,
                           variables={EXTRA: ""})
+
+
+def of_runtime(document: Mapping[str, Any]) -> Iterator[Described]:
+    """Yield the engines of a runtime or service, OME's or KServe's; OME's engine beside a decoder prefills."""
+    spec = document["spec"]
+    parts = [(spec[key], role) for key, role in PARTS if isinstance(spec.get(key), Mapping)]
+    if not parts:
+        yield from of_kserve(document) if document["kind"] == "InferenceService" else of_kubernetes(document)
+    is_apart = len({role for _, role in parts}) > 1
+    model = (spec.get("model") or {}).get("name")
+    classes = (spec.get("acceleratorRequirements") or {}).get("acceleratorClasses") or ()
+    names = tuple(named for each in classes if (named := named_gpu(str(each))).gpu or named.problem)
+    for part, role in parts:
+        leader, worker = part.get("leader") or {}, part.get("worker") or {}
+        pod = {**part, **leader}
+        runner = pod.get("runner")
+        pod["containers"] = [*([runner] if isinstance(runner, Mapping) else ()), *(pod.get("containers") or ())]
+        nodes = 1 + count_of(worker.get("size")) if worker else 1
+        gpus = sum(gpus_of(container.get("resources")) or 0 for container in pod["containers"]) * nodes
+        given = {"MODEL_PATH": model, "PARALLELISM_SIZE": gpus or None}  # by OME's operator
+        variables = {key: str(value) for key, value in given.items() if value is not None}
+        replicas = max(count_of(part.get("minReplicas")), 1)
+        notes = scaling(part.get("minReplicas", 1), part.get("maxReplicas"), replicas)
+        for engine in of_pod({"spec": pod}, title(document), role=role if is_apart else "both", replicas=replicas,
+                             nodes=nodes, variables=variables):
+            yield replace(engine, gpu_names=engine.gpu_names or names, notes=(*engine.notes, *notes))
+
+
+def of_kube_ai(document: Mapping[str, Any]) -> Iterator[Described]:
+    """Yield the engine of a Model; none if the engine is not known."""
+    spec = document["spec"]
+    if str(spec.get("engine")).lower() not in ENGINES:
+        return
+    model = str(spec.get("url", "")).partition("?")[0]
+    for scheme in SCHEMES:
+        model = model.removeprefix(scheme)
+    launch = ENGINES[str(spec["engine"]).lower()].dialect.launch
+    least, most = count_of(spec.get("minReplicas")), spec.get("maxReplicas")
+    replicas = count_of(spec.get("replicas"), max(least, 1))
+    container = {"image": spec.get("image"), "env": spec.get("env"),
+                 "resources": {"limits": {"gpu": str(spec.get("resourceProfile", "")).rpartition(":")[2]}}}
+    place, notes = title(document), () if most == replicas else scaling(least, most, replicas)
+    named = named_gpu(PROFILE.sub("", str(spec.get("resourceProfile", "")).rpartition(":")[0]))
+    names = (named,) if named.gpu or named.problem else ()
+    for engine in engines_of(container, Around(place=place, replicas=replicas, gpu_names=names),
+                             command=[*launch, model, *words_of(spec.get("args"))]):
+        yield replace(engine, place=place, notes=(*engine.notes, *notes))

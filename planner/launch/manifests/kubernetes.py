@@ -1,7 +1,7 @@
-"""Kubernetes manifests: Pods, Deployments, StatefulSets, Jobs and LeaderWorkerSets with a container that serves."""
+"""Kinds of Kubernetes' documents with pods: a row for each, with paths to its pods, replicas, roles and nodes."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.launch.described import Described
@@ -19,35 +19,113 @@ from planner.launch.manifests.containers import (
 from planner.launch.manifests.node_labels import gpus_named, of_resources
 from planner.launch.scripts.named_script import of_named_script
 
+ROLES = ("prefill", "decode")
 ROLE_LABEL = "llm-d.ai/role"
+OF_PART = {"resources": "resources", "envs": "env"}  # keys of a part, and of its container
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodKind:
+    """Where a kind of document has its pods: paths from its specification or a part, with `|` between alternatives.
+
+    Parameters
+    ----------
+    parts : with pods of their own, a list or a table by name; None if the specification is the only part.
+    template : of a part, the template of its pod.
+    pod : of a part, the pod's specification, if it has no template.
+    replicas : of a part, its pods or groups of pods.
+    nodes : of a part, the pods of a group.
+    role : of a part, the text that names its role. A role counts only if the other one is there, too.
+    groups : of the specification, the number of all parts together; None if it has none.
+    place : of a part, with its name and the document's title.
+    """
+
+    parts: str | None = None
+    template: str = "leaderWorkerTemplate.leaderTemplate|leaderWorkerTemplate.workerTemplate|template"
+    pod: str = ""
+    replicas: str = "replicas"
+    nodes: str = "leaderWorkerTemplate.size"
+    role: str = "name"
+    groups: str | None = None
+    place: str = "{title}"
+
+
+GROUPS = PodKind(
+    parts="template.spec.roles|template.spec.replicatedJobs|roles|replicatedJobs", groups="replicas",
+    template="template.spec.template|template|leaderWorkerSet.leaderTemplate|leaderWorkerTemplate.leaderTemplate",
+    nodes="leaderWorkerSet.size|leaderWorkerTemplate.size|podGroupSize", place="{name} of {title}")
+POD_KINDS: Mapping[str, PodKind] = {
+    **dict.fromkeys(("Pod", "Deployment", "Rollout", "StatefulSet", "ReplicaSet", "DaemonSet", "Job", "LeaderWorkerSet",
+                     "Service", "ServingRuntime", "ClusterServingRuntime"), PodKind()),
+    **dict.fromkeys(("JobSet", "RoleBasedGroup", "StormService", "RoleSet"), GROUPS),
+    "DynamoGraphDeployment": PodKind(
+        parts="services|components", template="podTemplate", pod="extraPodSpec", nodes="multinode.nodeCount",
+        role="subComponentType|type", place="component {name}")}
+# Paths from the specification of a kind to its cluster of Ray: KubeRay's, and AIBrix' fleets of them.
+CLUSTERS: Mapping[str, str] = {"RayCluster": "", "RayClusterFleet": "template.spec",
+                               "RayClusterReplicaSet": "template.spec", "RayService": "rayClusterConfig"}
+
+
+def at(value: Any, paths: str) -> Any:
+    """Return the first value that a document has at one of several paths; None if it has none, or empty ones.
+
+    >>> at({"spec": {"roles": [], "jobs": [1]}}, "spec.roles|spec.jobs"), at({"size": 2}, "")
+    ([1], {'size': 2})
+    """
+    for path in paths.split("|"):
+        place = value
+        for key in path.split(".") if path else ():
+            place = place.get(key) if isinstance(place, Mapping) else None
+        if place not in (None, {}, []):
+            return place
+    return None
 
 
 def of_kubernetes(document: Mapping[str, Any]) -> Iterator[Described]:
-    """Yield the engines of a manifest."""
-    spec, place = document["spec"], title(document)
-    replicas = count_of(spec.get("replicas"))
-    group = spec.get("leaderWorkerTemplate")
-    if isinstance(group, Mapping):
-        size = count_of(group.get("size"))
-        template = group.get("leaderTemplate") or group.get("workerTemplate") or {}
-        yield from of_pod(template, place, replicas=replicas, nodes=size)
-    else:
-        template = spec.get("template") if isinstance(spec.get("template"), Mapping) else {"spec": spec}
-        yield from of_pod(template, place, replicas=replicas)
+    """Yield the engines of a document whose kind is a row of `POD_KINDS`."""
+    kind, spec = POD_KINDS[document["kind"]], document["spec"]
+    parts = {"": spec} if kind.parts is None else dict(_named_parts(spec, kind.parts))
+    named = {name: next((role for role in ROLES if role in str(at(part, kind.role)).lower()), "both")
+             for name, part in parts.items()}
+    is_apart = set(ROLES) <= set(named.values())
+    for name, part in parts.items():
+        template = at(part, kind.template)
+        template = template if isinstance(template, Mapping) else {"spec": at(part, kind.pod) or {}}
+        beside = {} if kind.parts is None else {
+            key: part[own] for own, key in OF_PART.items() if own in part}
+        engines = of_pod(template, kind.place.format(name=name, title=title(document)), beside=beside,
+                         replicas=count_of(at(part, kind.replicas)), nodes=count_of(at(part, kind.nodes)),
+                         role=named[name] if is_apart else "both")
+        groups = 1 if kind.groups is None else count_of(at(spec, kind.groups))
+        yield from (replace(engine, replicas=engine.replicas * groups) for engine in engines)
 
 
-def of_pod(template: Mapping[str, Any], place: str, *, replicas: int = 1, role: str = "both", nodes: int = 1
-           ) -> Iterator[Described]:
-    """Yield the engines of a pod's template."""
+def _named_parts(spec: Mapping[str, Any], paths: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the parts of a document with their names."""
+    for path in paths.split("|"):
+        parts = at(spec, path) or ()
+        yield from parts.items() if isinstance(parts, Mapping) else ((str(part.get("name")), part) for part in parts)
+
+
+def of_pod(template: Mapping[str, Any], place: str, *, replicas: int = 1, role: str = "both", nodes: int = 1,
+           beside: Mapping[str, Any] | None = None, variables: Mapping[str, str] | None = None) -> Iterator[Described]:
+    """Yield the engines of a pod's template.
+
+    Parameters
+    ----------
+    beside : keys that each of its containers has, unless it has its own.
+    variables : that the platform sets in its containers.
+    """
     labels = (template.get("metadata") or {}).get("labels") or {}
-    role = str(labels[ROLE_LABEL]) if labels.get(ROLE_LABEL) in ("prefill", "decode") else role
+    role = str(labels[ROLE_LABEL]) if labels.get(ROLE_LABEL) in ROLES else role
     pod = template.get("spec") or {}
-    containers, gpu_names = pod.get("containers"), gpus_named(pod)
+    containers, gpu_names = pod.get("containers") or [pod.get("mainContainer")], gpus_named(pod)
+    variables = {**({"LWS_GROUP_SIZE": str(nodes)} if nodes > 1 else {}), **(variables or {})}
     for container in containers if isinstance(containers, list) else ():
         if isinstance(container, Mapping):
-            around = Around(place=f"container {container.get('name', '')} of {place}", replicas=replicas, role=role,
-                            nodes=nodes, gpu_names=gpu_names)
-            variables = {"LWS_GROUP_SIZE": str(nodes)} if nodes > 1 else {}
+            around = Around(place=f"container {name} of {place}" if (name := container.get("name")) else place,
+                            replicas=replicas, role=role, nodes=nodes, gpu_names=gpu_names)
+            container = {**(beside or {}), **container}
             yield from list(engines_of(container, around, variables=variables)) or list(
                 _of_script(container, around, variables))
 
@@ -61,3 +139,18 @@ def _of_script(container: Mapping[str, Any], around: Around, variables: Mapping[
         yield replace(engine, image=text_of(container.get("image")), replicas=around.replicas, role=around.role,
                       gpus=None if gpus is None else gpus * around.nodes,
                       gpu_names=of_resources(around.gpu_names, container.get("resources")))
+
+
+def of_ray_cluster(document: Mapping[str, Any]) -> Iterator[Described]:
+    """Yield the engines that the pods of a cluster of Ray launch, each on the GPUs of all its nodes."""
+    spec = document["spec"]
+    cluster = at(spec, CLUSTERS[document["kind"]]) or {}
+    groups = cluster.get("workerGroupSpecs") or []
+    templates = [part.get("template") or {} for part in (cluster.get("headGroupSpec") or {}, *groups)]
+    counts = [1, *(count_of(at(group, "replicas|minReplicas")) * count_of(group.get("numOfHosts")) for group in groups)]
+    gpus = sum(count * (gpus_of(container.get("resources")) or 0) for count, template in zip(
+        counts, templates, strict=True) for container in at(template, "spec.containers") or ())
+    names = next((names for template in templates if (names := gpus_named(template.get("spec") or {}))), ())
+    for template in templates:
+        for engine in of_pod(template, title(document), replicas=count_of(spec.get("replicas"))):
+            yield replace(engine, gpus=gpus or None, gpu_names=engine.gpu_names or names)

@@ -14,7 +14,6 @@ from planner.launch.manifests.bases import with_bases
 from planner.launch.manifests.cloud_tasks import is_cloud_task, of_cloud_task
 from planner.launch.manifests.compose import is_compose, of_compose
 from planner.launch.manifests.config_maps import with_config_maps
-from planner.launch.manifests.dynamo_graph import of_dynamo
 from planner.launch.manifests.engine_config import is_engine_config, of_engine_config
 from planner.launch.manifests.helm_values import (
     is_image_chart,
@@ -24,14 +23,10 @@ from planner.launch.manifests.helm_values import (
     of_llmd,
     of_production_stack,
 )
-from planner.launch.manifests.kserve import of_llm_service
-from planner.launch.manifests.kube_ai import of_kube_ai
-from planner.launch.manifests.kubernetes import of_kubernetes
+from planner.launch.manifests.kserve import of_kube_ai, of_llm_service, of_runtime
+from planner.launch.manifests.kubernetes import CLUSTERS, POD_KINDS, of_kubernetes, of_ray_cluster
 from planner.launch.manifests.node_labels import gpus_of_pools
-from planner.launch.manifests.ome import of_runtime
-from planner.launch.manifests.ray_clusters import CLUSTERS, of_ray_cluster
 from planner.launch.manifests.ray_serve import is_ray, of_ray
-from planner.launch.manifests.role_groups import of_role_group
 from planner.launch.manifests.trtllm_disaggregated import is_trtllm_disaggregated, of_trtllm_disaggregated
 
 Document = Mapping[str, Any]
@@ -39,12 +34,9 @@ Document = Mapping[str, Any]
 Reader = Callable[[Document], Iterator[Described]]
 # The reader of each kind of Kubernetes' documents.
 BY_KIND: Mapping[str, Reader] = {
-    **dict.fromkeys(("Pod", "Deployment", "Rollout", "StatefulSet", "ReplicaSet", "DaemonSet", "Job", "LeaderWorkerSet",
-                     "Service"), of_kubernetes),
+    **dict.fromkeys(POD_KINDS, of_kubernetes), **dict.fromkeys(CLUSTERS, of_ray_cluster),
     **dict.fromkeys(("InferenceService", "ServingRuntime", "ClusterServingRuntime"), of_runtime),
-    **dict.fromkeys(("LLMInferenceService", "LLMInferenceServiceConfig"), of_llm_service),
-    **dict.fromkeys(("JobSet", "RoleBasedGroup", "StormService", "RoleSet"), of_role_group),
-    **dict.fromkeys(CLUSTERS, of_ray_cluster), "DynamoGraphDeployment": of_dynamo, "Model": of_kube_ai}
+    **dict.fromkeys(("LLMInferenceService", "LLMInferenceServiceConfig"), of_llm_service), "Model": of_kube_ai}
 # What tells another kind, and what reads it with the file's path; the first that fits.
 BY_KEYS: tuple[tuple[Callable[[Document], bool], Callable[[Document, Path], Iterator[Described]]], ...] = (
     (is_ray, lambda document, path: of_ray(document, path.parent)),

@@ -43,8 +43,8 @@ class Constants:
             case ast.List(elts=parts) | ast.Tuple(elts=parts) | ast.Set(elts=parts):
                 return [self.value(part, unread) for part in parts]
             case ast.Dict(keys=keys, values=values):
-                return self._table(zip((key and str(self.value(key, unread)) for key in keys), values, strict=True),
-                                   unread)
+                names = (None if key is None else str(self.value(key, unread)) for key in keys)
+                return self._table(zip(names, values, strict=True), unread)
             case ast.JoinedStr(values=parts):
                 return "".join(str(self.value(part, unread)) for part in parts)
             case ast.FormattedValue(value=value, format_spec=None):
