@@ -420,7 +420,7 @@ def test_llmds_values_have_both_roles(tmp_path: Path) -> None:
     ("a.yaml", "image: {{ .Values.image }}:{{ tag }}\n", "cannot be read as YAML"),
     ("a.yaml", "kind: Deployment\nspec: {template: {metadata: [1], spec: {}}}\n", "has a key of another form"),
     ("a.yaml", "kind: Pod\nspec: {containers: [{command: [vllm, serve, $(MODEL)]}]}\n", "the model is $(MODEL)"),
-    ("a.sh", "vllm serve a/b\nvllm serve c/d\n", "a.sh: launches several engines that differ (#1: line 1, #2: line 2); give "),
+    ("a.sh", "vllm serve a/b\nvllm serve c/d\n", "launches several engines that differ (#1: line 1, #2: line 2)"),
     ("a.sh", "if true; then\n  M=a/b\nelse\n  M=c/d\nfi\nvllm serve $M\n", "the model is $M, a variable without"),
     ("a.sh", "vllm serve $MODEL\n", "the model is $MODEL, a variable without a single value"),
 ])

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from planner.engines.values import number, table
-from planner.launch.roles import take_role
-from planner.launch.taken import Taken
+from planner.launch.taken import Taken, take_role
 
 # Names in vllm/distributed/kv_transfer/kv_connector/factory.py, and older ones.
 OF_TIERS = ("LMCacheConnectorV1", "LMCacheConnector", "LMCacheMPConnector", "OffloadingConnector",

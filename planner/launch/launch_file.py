@@ -18,11 +18,10 @@ from planner.launch.manifests.dockerfile import is_dockerfile, of_dockerfile
 from planner.launch.manifests.manifest_kinds import manifest_engines, read_manifest
 from planner.launch.manifests.unit_file import is_unit_file, of_unit_file
 from planner.launch.named_gpus import of_gpu
-from planner.launch.roles import REMEDY
-from planner.launch.scripts.makefile import recipes_of
-from planner.launch.scripts.notebook_code import code_of
+from planner.launch.scripts.embedded_scripts import code_of, recipes_of
 from planner.launch.scripts.python_script import python_launches
 from planner.launch.scripts.shell_script import ScriptLaunch, applied_manifests, script_launches
+from planner.launch.taken import REMEDY
 from planner.traces.source import text_lines
 
 OF_A_REPLICA = ("--port", "--host", "--node-rank", "--data-parallel-rank", "--base-gpu-id", "--dist-init-addr",

@@ -7,8 +7,7 @@ from planner.engines.values import number, table, truth, whole
 from planner.errors import UsageError
 from planner.launch.connectors import read_connector
 from planner.launch.flag_names import Named, find_flag
-from planner.launch.roles import take_role
-from planner.launch.taken import Taken
+from planner.launch.taken import Taken, take_role
 
 LEVELS = ("0", "1", "2", "3")
 SECRET = ("key", "token", "password", "secret")  # words of flags

@@ -9,7 +9,7 @@ from typing import Any
 from planner.engines import ENGINES
 from planner.launch.beginnings import OF_A_SHELL, find_launch, launched
 from planner.launch.described import Described, NamedGpu
-from planner.launch.manifests.config_maps import missing_sources
+from planner.launch.manifests.bases import missing_sources
 from planner.launch.manifests.node_labels import of_resources
 from planner.launch.scripts.shell_script import ScriptLaunch, script_launches
 from planner.launch.variables import put_in

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.launch.described import Described
-from planner.launch.manifests.config_maps import SCRIPTS
+from planner.launch.manifests.bases import SCRIPTS
 from planner.launch.manifests.containers import (
     Around,
     count_of,

@@ -10,11 +10,15 @@ import yaml
 
 from planner.errors import UsageError
 from planner.launch.described import Described
-from planner.launch.manifests.bases import with_bases
+from planner.launch.manifests.bases import with_bases, with_config_maps
 from planner.launch.manifests.cloud_tasks import is_cloud_task, of_cloud_task
 from planner.launch.manifests.compose import is_compose, of_compose
-from planner.launch.manifests.config_maps import with_config_maps
-from planner.launch.manifests.engine_config import is_engine_config, of_engine_config
+from planner.launch.manifests.engine_config import (
+    is_engine_config,
+    is_trtllm_disaggregated,
+    of_engine_config,
+    of_trtllm_disaggregated,
+)
 from planner.launch.manifests.helm_values import (
     is_image_chart,
     is_llmd,
@@ -27,7 +31,6 @@ from planner.launch.manifests.kserve import of_kube_ai, of_llm_service, of_runti
 from planner.launch.manifests.kubernetes import CLUSTERS, POD_KINDS, of_kubernetes, of_ray_cluster
 from planner.launch.manifests.node_labels import gpus_of_pools
 from planner.launch.manifests.ray_serve import is_ray, of_ray
-from planner.launch.manifests.trtllm_disaggregated import is_trtllm_disaggregated, of_trtllm_disaggregated
 
 Document = Mapping[str, Any]
 
