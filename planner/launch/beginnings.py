@@ -35,6 +35,7 @@ ENDS = (";", "&", "&&", "|", "||", ">", ">>", "2>", "2>&1")
 PYTHON = re.compile(r"(?:\S*/)?python[\d.]*")
 DOCKER_SWITCH = re.compile(r"-[dPit]+|--(?:rm|detach|init|interactive|tty|privileged|publish-all|read-only|"
                            r"no-healthcheck|oom-kill-disable|quiet|disable-content-trust)")
+SHELLS = ("sh", "bash", "ash", "dash", "zsh")
 OF_A_SHELL = re.compile(r"-[a-z]*c")
 
 
@@ -62,6 +63,16 @@ class Beginning:
     def release(self) -> str | None:
         """Return the release of the image that the command runs."""
         return next((release for word in self.before if (release := image_release(word))), None)
+
+
+def shell_script_of(words: Sequence[str]) -> tuple[str, Sequence[str]] | None:
+    """Return the script that a shell runs, and its arguments behind its name; None if the words are no shell's."""
+    if not words or words[0].rpartition("/")[2] not in SHELLS:
+        return None
+    place = next((number for number, word in enumerate(words) if number and OF_A_SHELL.fullmatch(word)), None)
+    rest = [] if place is None else words[place + 1:]
+    rest = rest[1:] if rest[:1] == ["--"] else rest  # the end of the shell's options
+    return (rest[0], rest[2:]) if rest else None
 
 
 def image_release(image: str) -> str | None:

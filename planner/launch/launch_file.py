@@ -20,7 +20,7 @@ from planner.launch.manifests.unit_file import is_unit_file, of_unit_file
 from planner.launch.named_gpus import of_gpu
 from planner.launch.scripts.embedded_scripts import code_of, recipes_of
 from planner.launch.scripts.python_script import python_launches
-from planner.launch.scripts.shell_script import ScriptLaunch, applied_manifests, script_launches
+from planner.launch.scripts.shell_script import ScriptLaunch, applied_manifests, described, script_launches
 from planner.launch.taken import REMEDY
 from planner.traces.source import text_lines
 
@@ -186,18 +186,11 @@ def _of_text(text: str, folder: Path | None = None, where: str = TEXT) -> list[D
 
 
 def _of_script(launch: ScriptLaunch) -> Described:
-    notes = launch.notes if launch.times is not None else (
-        *launch.notes, "runs in a loop of unknown length; one engine is predicted. --data-parallel-size has their "
+    engine = described(launch, f"line {launch.line}")
+    notes = engine.notes if launch.times is not None else (
+        *engine.notes, "runs in a loop of unknown length; one engine is predicted. --data-parallel-size has their "
         "number")
-    described = Described(words=launch.words, place=f"line {launch.line}", files=launch.files, notes=notes,
-                          variables=_known(launch), replicas=launch.times or 1)
-    return replace(described, role=_role(described))
-
-
-def _known(launch: ScriptLaunch) -> dict[str, str]:
-    """Return the exported variables of a script that the engine reads; a script exports many for other commands."""
-    known = ENGINES[launched(launch.words).engine].dialect.known_variables
-    return {name: value for name, value in launch.variables.items() if name in known}
+    return replace(engine, notes=notes, replicas=launch.times or 1, role=_role(engine))
 
 
 def _role(launch: Described) -> str:

@@ -8,7 +8,8 @@ from planner.launch.beginnings import stated
 from planner.launch.described import Described
 from planner.launch.gpu_offers import SMALLEST, Offer, offer_of, texts_of
 from planner.launch.instance_types import gpus_of_instance
-from planner.launch.manifests.containers import Around, count_of, engines_of, environment_of, scaling, text_of
+from planner.launch.manifests.containers import Around, engines_of
+from planner.launch.manifests.document_values import count_of, environment_of, scaling, text_of
 from planner.launch.named_gpus import named_instance
 
 

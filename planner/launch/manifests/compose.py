@@ -9,9 +9,9 @@ import yaml
 
 from planner.launch.beginnings import bare_words
 from planner.launch.described import Described
-from planner.launch.manifests.containers import Around, count_of, engines_of, environment_of, gpus_of, text_of, words_of
+from planner.launch.manifests.containers import Around, engines_of
 from planner.launch.manifests.dockerfile import of_dockerfile
-from planner.launch.scripts.named_script import of_named_script
+from planner.launch.manifests.document_values import count_of, environment_of, gpus_of, text_of, words_of
 from planner.launch.variables import put_in
 
 MOST_EXTENDED = 8  # services, each of which extends the next
@@ -43,9 +43,8 @@ def of_compose(document: Mapping[str, Any], folder: Path) -> Iterator[Described]
         deploy = service.get("deploy") or {}
         around = Around(place=f"service {name}", replicas=count_of(deploy.get("replicas", service.get("scale"))))
         has_entrypoint = "entrypoint" in service
-        found = list(engines_of(container, around, command=command, has_entrypoint=has_entrypoint)) or list(
-            of_named_script(command, folder, environment, around.place)) or list(
-            _built(service, folder, environment, around, command))
+        found = list(engines_of(container, around, command=command, has_entrypoint=has_entrypoint, folder=folder)
+                     ) or list(_built(service, folder, environment, around, command))
         notes = (f"takes variables from {', '.join(missing)}, which is not there; variables that change the engine are "
                  f"then missing",) if missing else ()
         yield from (replace(each, image=each.image or image, replicas=around.replicas,

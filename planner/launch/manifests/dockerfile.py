@@ -9,7 +9,6 @@ from pathlib import Path
 from planner.launch.beginnings import split_words, stated
 from planner.launch.described import Described
 from planner.launch.manifests.containers import Around, engines_of
-from planner.launch.scripts.named_script import of_named_script
 from planner.launch.variables import put_in
 
 BEGINNING = re.compile(r"(?:[ \t]*(?:#[^\n]*|ARG[ \t][^\n]*)?\r?\n)*[ \t]*FROM[ \t]+\S")
@@ -62,11 +61,10 @@ def of_dockerfile(text: str, folder: Path | None, command: Sequence[str] = (),
                     command=list(command) if command else stage.command)
     words = [*(stage.entrypoint or ()), *(stage.command or ())]
     container = {"image": stage.image, "env": dict(stage.variables)}
-    found = list(engines_of(container, Around(place=PLACE), command=words,
-                            has_entrypoint=stage.entrypoint is not None or _is_shell(stage.command))) or list(
-        of_named_script(words, folder, stage.variables, PLACE))
+    has_entrypoint = stage.entrypoint is not None or _is_shell(stage.command)
     options = stated(stage.texts)
-    yield from (replace(each, image=stage.image, options={**options, **each.options}) for each in found)
+    yield from (replace(each, options={**options, **each.options}) for each in engines_of(
+        container, Around(place=PLACE), command=words, has_entrypoint=has_entrypoint, folder=folder))
 
 
 def _is_shell(command: list[str] | None) -> bool:

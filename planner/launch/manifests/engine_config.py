@@ -10,7 +10,7 @@ from planner.engines import ENGINES
 from planner.engines.dialect import Tree
 from planner.launch.described import Described
 from planner.launch.flag_names import names_of, normal
-from planner.launch.manifests.containers import count_of
+from planner.launch.manifests.document_values import count_of
 
 COMMANDS = {"vllm": ("vllm", "serve"), "sglang": ("python", "-m", "sglang.launch_server"), "trtllm": ("trtllm-serve",)}
 SERVERS = {"context_servers": "prefill", "generation_servers": "decode"}

@@ -5,14 +5,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from planner.launch.described import Described
-from planner.launch.manifests.containers import (
-    Around,
-    count_of,
-    engines_of,
-    environment_of,
-    text_of,
-    words_of,
-)
+from planner.launch.manifests.containers import Around, engines_of
+from planner.launch.manifests.document_values import count_of, environment_of, text_of, words_of
 from planner.launch.manifests.go_templates import rendered
 from planner.launch.manifests.node_labels import gpus_named, of_resources
 

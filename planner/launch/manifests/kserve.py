@@ -9,16 +9,8 @@ from typing import Any
 from planner.engines import ENGINES
 from planner.launch.described import Described
 from planner.launch.manifests.bases import MOUNTED, hub_name
-from planner.launch.manifests.containers import (
-    Around,
-    count_of,
-    engines_of,
-    environment_of,
-    gpus_of,
-    scaling,
-    title,
-    words_of,
-)
+from planner.launch.manifests.containers import Around, engines_of
+from planner.launch.manifests.document_values import count_of, environment_of, gpus_of, scaling, title, words_of
 from planner.launch.manifests.go_templates import rendered
 from planner.launch.manifests.kubernetes import of_kubernetes, of_pod
 from planner.launch.manifests.node_labels import gpus_named

@@ -5,19 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.launch.described import Described
-from planner.launch.manifests.bases import SCRIPTS
-from planner.launch.manifests.containers import (
-    Around,
-    count_of,
-    engines_of,
-    environment_of,
-    gpus_of,
-    text_of,
-    title,
-    words_of,
-)
-from planner.launch.manifests.node_labels import gpus_named, of_resources
-from planner.launch.scripts.named_script import of_named_script
+from planner.launch.manifests.containers import Around, engines_of
+from planner.launch.manifests.document_values import count_of, gpus_of, title
+from planner.launch.manifests.node_labels import gpus_named
 
 ROLES = ("prefill", "decode")
 ROLE_LABEL = "llm-d.ai/role"
@@ -126,19 +116,7 @@ def of_pod(template: Mapping[str, Any], place: str, *, replicas: int = 1, role: 
             around = Around(place=f"container {name} of {place}" if (name := container.get("name")) else place,
                             replicas=replicas, role=role, nodes=nodes, gpu_names=gpu_names)
             container = {**(beside or {}), **container}
-            yield from list(engines_of(container, around, variables=variables)) or list(
-                _of_script(container, around, variables))
-
-
-def _of_script(container: Mapping[str, Any], around: Around, variables: Mapping[str, str]) -> Iterator[Described]:
-    """Yield the engines of a script that a container runs, and that a ConfigMap of the file has."""
-    words = [*words_of(container.get("command")), *words_of(container.get("args"))]
-    environment = {**variables, **environment_of(container.get("env"))}
-    gpus = gpus_of(container.get("resources"))
-    for engine in of_named_script(words, None, environment, around.place, container.get(SCRIPTS)):
-        yield replace(engine, image=text_of(container.get("image")), replicas=around.replicas, role=around.role,
-                      gpus=None if gpus is None else gpus * around.nodes,
-                      gpu_names=of_resources(around.gpu_names, container.get("resources")))
+            yield from engines_of(container, around, variables=variables)
 
 
 def of_ray_cluster(document: Mapping[str, Any]) -> Iterator[Described]:

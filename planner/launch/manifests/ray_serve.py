@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from planner.launch.described import Described
-from planner.launch.manifests.containers import count_of, environment_of, flags_of, scaling
+from planner.launch.manifests.document_values import count_of, environment_of, flags_of, scaling
 from planner.launch.named_gpus import named_gpu
 
 PARTS = (("llm_config", "both"), ("prefill_config", "prefill"), ("decode_config", "decode"))

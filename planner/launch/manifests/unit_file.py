@@ -7,8 +7,8 @@ from pathlib import Path
 
 from planner.launch.beginnings import split_words
 from planner.launch.described import Described
-from planner.launch.manifests.containers import Around, count_of, engines_of
-from planner.launch.scripts.named_script import of_named_script
+from planner.launch.manifests.containers import Around, engines_of
+from planner.launch.manifests.document_values import count_of
 from planner.launch.variables import put_in
 
 SECTION = re.compile(r"^\[(Service|Container|program:[^\]]+)\]\s*$", re.MULTILINE)
@@ -39,9 +39,8 @@ def of_unit_file(text: str, folder: Path | None) -> Iterator[Described]:
         notes = (f"takes variables from {files}, which is not read; variables that change the engine are then missing",
                  ) if files else ()
         entry = [word for text in keys.get("Entrypoint", []) for word in split_words(text)]
-        found = list(engines_of(container, around, command=[*entry, *words], has_entrypoint=bool(entry))) or list(
-            of_named_script(words, folder, variables, around.place))
-        yield from (replace(each, notes=(*each.notes, *notes)) for each in found)
+        yield from (replace(each, notes=(*each.notes, *notes)) for each in engines_of(
+            container, around, command=[*entry, *words], has_entrypoint=bool(entry), folder=folder))
 
 
 def _sections(text: str) -> Iterator[tuple[str, Mapping[str, list[str]]]]:

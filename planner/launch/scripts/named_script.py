@@ -3,11 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from planner.engines import ENGINES
-from planner.launch.beginnings import launched
 from planner.launch.described import Described
 from planner.launch.scripts.python_script import python_launches
-from planner.launch.scripts.shell_script import script_launches
+from planner.launch.scripts.shell_script import described, script_launches
 
 SUFFIXES = (".sh", ".bash", ".py")
 
@@ -32,9 +30,5 @@ def of_named_script(words: Sequence[str], folder: Path | None, variables: Mappin
         if name.endswith(".py"):
             yield from python_launches(text, name)
             continue
-        for launch in script_launches(text, variables):
-            known = ENGINES[launched(launch.words).engine].dialect.known_variables
-            found = {**variables, **launch.variables}
-            yield Described(words=launch.words, place=f"line {launch.line} of {name}, which {place} runs,",
-                            files=launch.files, notes=launch.notes,
-                            variables={key: found[key] for key in found if key in known})
+        yield from (described(launch, f"line {launch.line} of {name}, which {place} runs,", variables)
+                    for launch in script_launches(text, variables))

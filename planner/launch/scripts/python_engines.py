@@ -1,16 +1,17 @@
 """Classes and functions of Python packages that start an engine, as the commands that start the same one."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import yaml
 
 from planner.engines import ENGINES
-from planner.launch.beginnings import find_launch, launched
+from planner.launch.beginnings import find_launch, shell_script_of
 from planner.launch.described import Described
-from planner.launch.manifests.containers import count_of, flags_of, shell_script_of
+from planner.launch.manifests.document_values import count_of, flags_of
 from planner.launch.manifests.ray_serve import of_ray
-from planner.launch.scripts.shell_script import ScriptLaunch, script_launches
+from planner.launch.scripts.shell_script import ScriptLaunch, described, script_launches
 
 VLLM_CLASSES = {"LLM": "llm_class", "EngineArgs": "engine_context", "AsyncEngineArgs": "engine_context"}
 SGLANG_CLASSES = ("Engine", "ServerArgs", "Runtime")
@@ -79,7 +80,4 @@ def described_command(words: Sequence[str], place: str, variables: Mapping[str, 
     script = (words[0], ()) if len(words) == 1 else shell_script_of(words)
     launches = [ScriptLaunch(0, tuple(words), {}, variables=variables)] if find_launch(words) is not None else []
     for launch in launches if script is None else script_launches(script[0], variables, script[1]):
-        known = ENGINES[launched(launch.words).engine].dialect.known_variables
-        yield Described(words=launch.words, place=place, files=launch.files, options=around, notes=launch.notes,
-                        variables={name: value for name, value in {**variables, **launch.variables}.items()
-                                   if name in known})
+        yield replace(described(launch, place, variables), options=around)

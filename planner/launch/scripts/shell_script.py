@@ -7,8 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 
+from planner.engines import ENGINES
 from planner.errors import UsageError
-from planner.launch.beginnings import BEGINNINGS, bare_words, find_launch, shell_words
+from planner.launch.beginnings import BEGINNINGS, bare_words, find_launch, launched, shell_words
+from planner.launch.described import Described
 from planner.launch.scripts.branches import PATTERN, UNSET, Block, holds
 from planner.launch.variables import put_in
 
@@ -130,6 +132,22 @@ class ScriptLaunch:
     variables: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     used: frozenset[str] = frozenset()
+
+
+def described(launch: ScriptLaunch, place: str, environment: Mapping[str, str] | None = None, *,
+              keeps_others: bool = False) -> Described:
+    """Return the engine that a line of a script launches.
+
+    Parameters
+    ----------
+    environment : of the script.
+    keeps_others : whether variables that the engine does not know count, unless the script uses them itself. Else a
+        script's variables are left out, as it exports many for other commands.
+    """
+    known = ENGINES[launched(launch.words).engine].dialect.known_variables
+    return Described(words=launch.words, place=place, files=launch.files, notes=launch.notes, variables={
+        name: value for name, value in {**(environment or {}), **launch.variables}.items()
+        if name in known or (keeps_others and name not in launch.used)})
 
 
 def script_launches(text: str, variables: Mapping[str, str] | None = None,
