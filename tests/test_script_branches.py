@@ -90,6 +90,17 @@ def test_an_engine_of_a_file_is_chosen_by_its_number(tmp_path: Path) -> None:
     assert beside(tmp_path, "from_command", "start.sh#2") == f"{path}#2"
 
 
+def test_variables_before_a_script_are_set(tmp_path: Path) -> None:
+    path = tmp_path / "start.sh"
+    path.write_text(f'if [ "$NVLINK" = 1 ]; then {SERVE}; else {SERVE} --enforce-eager; fi\n')
+    for command, is_eager in ((str(path), True), (f"NVLINK=1 bash {path}", False), (f"NVLINK='1' {path}#1", False)):
+        launch = read_launch(command)
+        assert ("cudagraph_mode" in launch.options) == bool(launch.notes) == is_eager
+    (tmp_path / "pod.yaml").write_text("kind: Pod\n")
+    with pytest.raises(UsageError, match=r"NVLINK before .*: only a script of a shell takes variables"):
+        read_launch(f"NVLINK=1 {tmp_path / 'pod.yaml'}")
+
+
 @pytest.mark.parametrize(("script", "note"), [
     (f'case "${{MODE:-none}}" in\n fp8) A=1 ;;\n *) A=2 ;;\nesac\n{SERVE} --x $A',
      "runs with MODE unset: `case \"${MODE:-none}\" in` of line 1 has the word 'none'; MODE=VALUE before the command"),

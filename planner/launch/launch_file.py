@@ -4,7 +4,7 @@ import ast
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,8 @@ from planner.traces.source import text_lines
 
 OF_A_REPLICA = ("--port", "--host", "--node-rank", "--data-parallel-rank", "--base-gpu-id", "--dist-init-addr",
                 "--served-model-name", "--nccl-port")
-NUMBERED = re.compile(r"(.+)#(\d+)", re.DOTALL)  # a file with the number of an engine
+# A file with variables and a shell before it, and the number of an engine behind it: NVLINK=1 bash start.sh#2.
+NAMED = re.compile(r"((?:[A-Za-z_]\w*=\S*\s+)*)(?:(?:\S*/)?(?:ba|da|z)?sh\s+)?(.+?)(?:#(\d+))?", re.DOTALL)
 MOST_LINES = 100_000  # of a script; a log may have more
 SUFFIXES = (".yaml", ".yml", ".json", ".sh", ".log", ".txt")  # of files that launch an engine
 MEMBER = re.compile(r"<\w+\.(\w+): [^<>]*>")  # of an enumeration, as Python writes it
@@ -53,18 +54,36 @@ class Logged:
     version: str | None
 
 
-def file_of(command: str) -> tuple[Path, int | None] | None:
-    """Return the file that a launch command names, and the number of one of its engines; None if it names no file.
+@dataclass(frozen=True, slots=True)
+class NamedFile:
+    """A file that a launch command names: `NVLINK=1 start.sh#2` is its second engine, with a variable that is set.
 
-    `start.sh#2` is the second engine of start.sh.
+    Parameters
+    ----------
+    path : of the file.
+    number : of the engine, among the file's engines that differ; None if none is asked for [1].
+    variables : of the script's environment.
     """
-    numbered = NUMBERED.fullmatch(command)
-    for text, number in ((command, None), *(((numbered[1], int(numbered[2])),) if numbered else ())):
+
+    path: Path
+    number: int | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+def file_of(command: str) -> NamedFile | None:
+    """Return the file that a launch command names; None if it names no file."""
+    files = [(command, None, "")]
+    if match := NAMED.fullmatch(command.strip()):
+        files.append((match[2], match[3], match[1]))
+    for text, number, assigned in files:
         try:
-            if (path := Path(text)).is_file() or path.is_fifo():
-                return path, number
+            if not ((path := Path(text)).is_file() or path.is_fifo()):
+                continue
         except (OSError, ValueError):  # too long for a path, or no path at all
             return None
+        pairs = (word.partition("=") for word in assigned.split())
+        return NamedFile(path, None if number is None else int(number), {
+            name: value.strip("\"'") for name, _, value in pairs})
     return None
 
 
@@ -105,8 +124,7 @@ def read_text(command: str, role: str = "both", gpu: str | None = None) -> Descr
     return Described(words=split_words(command), place="the command")
 
 
-def read_file(path: Path, role: str = "both", gpu: str | None = None, number: int | None = None
-              ) -> Logged | Described:
+def read_file(file: NamedFile, role: str = "both", gpu: str | None = None) -> Logged | Described:
     """Read a launch out of a file: a server's arguments in its log, a deployment file, or the line of a script.
 
     vLLM writes the arguments that differ from their defaults, SGLang all of them.
@@ -115,13 +133,14 @@ def read_file(path: Path, role: str = "both", gpu: str | None = None, number: in
     ----------
     role : of the engine that is looked for, where a file has several.
     gpu : of the engine that is looked for, one or several separated by commas; None is any.
-    number : of the engine that is looked for, of the engines that differ; None is any [1].
 
     Raises
     ------
-    UsageError : it launches no engine, or several different ones.
+    UsageError : it launches no engine, or several different ones; or variables are set for a file that is no script.
     """
+    path, number = file.path, file.number
     if path.suffix.lower() in (".yaml", ".yml", ".json"):
+        _refuse_variables(file)
         found = read_manifest(path)
         return _chosen(str(path), [each if each.role != "both" else replace(each, role=_role(each)) for each in found],
                        role, gpu, number)
@@ -137,6 +156,7 @@ def read_file(path: Path, role: str = "both", gpu: str | None = None, number: in
             opening, sign = engine.dialect.log_opening
             _, found_there, rest = line.partition(opening)
             if found_there:
+                _refuse_variables(file)
                 return _resolved(Logged(name, dict(_arguments(rest, sign)), version), lines_of_file)
         if len(lines) < MOST_LINES:
             lines.append(line)
@@ -145,7 +165,7 @@ def read_file(path: Path, role: str = "both", gpu: str | None = None, number: in
         text = code_of(text)
     elif path.name.lower().startswith("makefile") or path.suffix == ".mk":
         text = recipes_of(text)
-    launches = _of_text(text, path.parent, str(path))
+    launches = _of_text(text, path.parent, str(path), file)
     if not launches:
         raise UsageError(f"--from-command {path}: launches no engine that is known; give a script with vllm serve, "
                          f"python -m sglang.launch_server or trtllm-serve in it, a deployment file (Kubernetes, "
@@ -165,13 +185,22 @@ def _resolved(logged: Logged, later: Iterator[tuple[int, str]]) -> Logged:
     return logged
 
 
-def _of_text(text: str, folder: Path | None = None, where: str = TEXT) -> list[Described]:
+def _refuse_variables(file: NamedFile) -> None:
+    """Raise UsageError if variables are set for a file that is no script of a shell."""
+    if file.variables:
+        raise UsageError(f"--from-command: {' '.join(file.variables)} before {file.path}: only a script of a shell "
+                         f"takes variables; set them in the file")
+
+
+def _of_text(text: str, folder: Path | None = None, where: str = TEXT, file: NamedFile | None = None
+             ) -> list[Described]:
     """Return the engines that a text launches: a Dockerfile, a unit of systemd, or a script of Python or a shell.
 
     Parameters
     ----------
     folder : of the file; None reads no file that the text names.
     where : the text is called so in messages.
+    file : of the text; None if the text is pasted.
     """
     if manifests := list(applied_manifests(text)):
         found = [engine for each in manifests for engine in manifest_engines(each, folder or Path(), where)]
@@ -181,12 +210,15 @@ def _of_text(text: str, folder: Path | None = None, where: str = TEXT) -> list[D
         found = list(of_unit_file(text, folder))
     else:
         found = python_launches(text, where)
+    if found and file is not None:
+        _refuse_variables(file)
+    variables = {} if file is None else file.variables
     return [replace(launch, role=_role(launch)) for launch in found] or [
-        _of_script(launch) for launch in script_launches(text)]
+        _of_script(launch, variables) for launch in script_launches(text, variables)]
 
 
-def _of_script(launch: ScriptLaunch) -> Described:
-    engine = described(launch, f"line {launch.line}")
+def _of_script(launch: ScriptLaunch, variables: Mapping[str, str]) -> Described:
+    engine = described(launch, f"line {launch.line}", variables)
     notes = engine.notes if launch.times is not None else (
         *engine.notes, "runs in a loop of unknown length; one engine is predicted. --data-parallel-size has their "
         "number")

@@ -65,7 +65,7 @@ def read_launch(command: str, *, reads_files: bool = True, model: str | None = N
 
     Or the path of a file with it: a script, a deployment file (Kubernetes, compose, Helm values …), an engine's own
     file of options, or the log of a server of vLLM's or SGLang's from its beginning. `FILE#2` is the second of the
-    file's different engines.
+    file's different engines; variables before a script are set, as in `NVLINK=1 start.sh`.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def read_launch(command: str, *, reads_files: bool = True, model: str | None = N
     file = file_of(command) if reads_files else None
     if reads_files and file is None:
         check_no_path(command)
-    source = read_text(command, role, gpu) if file is None else read_file(file[0], role, gpu, file[1])
+    source = read_text(command, role, gpu) if file is None else read_file(file, role, gpu)
     source = source if isinstance(source, Logged) else on_gpu(source, gpu)
     if isinstance(source, Logged):
         taken, notes = _of_log(source, role), []

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from planner.errors import PlannerError, UsageError
-from planner.launch.launch_file import Logged, read_file
+from planner.launch.launch_file import Logged, NamedFile, read_file
 from planner.measured.benchmarks import read_objects
 from planner.measured.serverlog import engine_of_log
 from planner.measured.validate import Prediction, log_error, metrics_of
@@ -78,7 +78,7 @@ def _arguments(path: Path) -> Mapping[str, Any]:
     if engine_of_log(path) is None:
         return {}
     try:
-        launch = read_file(path)
+        launch = read_file(NamedFile(path))
     except PlannerError:  # a log without its beginning
         return {}
     return launch.arguments if isinstance(launch, Logged) else {}
