@@ -1,4 +1,4 @@
-"""Where a launch begins among the words of a command line, its engine, and the release that an image's tag has."""
+"""The beginning of a launch among the words of a command line, its engine, and the release in an image's tag."""
 
 import re
 import shlex

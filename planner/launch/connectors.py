@@ -37,7 +37,7 @@ def read_connector(taken: Taken, flag: str, value: Any) -> None:
 
 
 def _connectors(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield a connector, or those that a MultiConnector joins."""
+    """Yield a connector, or the connectors that a MultiConnector joins."""
     extra = config.get("kv_connector_extra_config")
     parts = extra.get("connectors") if isinstance(extra, dict) else None
     if config.get("kv_connector") != "MultiConnector" or not isinstance(parts, list):
@@ -48,7 +48,7 @@ def _connectors(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _take_tier(taken: Taken, flag: str, name: str, extra: Any) -> None:
-    """Take the size of a tier in host memory over, where the command has it; LMCache's is a variable's."""
+    """Take the size of a tier in host memory over, if the command has it; LMCache's is a variable's."""
     size = extra.get("cpu_bytes_to_use") if isinstance(extra, dict) else None
     if size is not None:
         taken.found["kv_offloading_size"] = number(f"{flag} cpu_bytes_to_use", size) / 2**30

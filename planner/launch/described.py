@@ -30,14 +30,14 @@ class Described:
     Parameters
     ----------
     words : of its command line, from the words that launch it on.
-    place : what it is called in the file, as in "container llm of Deployment chat".
+    place : its name in the file, as in "container llm of Deployment chat".
     variables : of its environment.
     image : of its container; None if the file has none.
     replicas : engines of this kind [1].
     gpus : that each replica requests; None if the file does not say it [1].
     role : in a fleet: prefill, decode, or both.
-    files : texts of files that its command names, by name, where the file has them.
-    notes : what else a user should know, about the place.
+    files : texts of files that its command names, by name, if the file has them.
+    notes : further facts for a user, about the place.
     options : of `Scenario` that the file says beside the command, by name.
     gpu_names : GPUs that the file names, one of which the engine runs on; none if it names none.
     alternatives : the same engine with other numbers of GPUs, of which the file's platform takes one.

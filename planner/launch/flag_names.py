@@ -56,7 +56,7 @@ def names_of(engine: str) -> Mapping[str, Takes]:
 
 
 def find_flag(engine: str, flag: str) -> Named | None:
-    """Return what an engine takes a flag for; None if it is no flag of its own and near to none.
+    """Return the flag that an engine reads; None if it is no flag of its own and near to none.
 
     >>> find_flag("vllm", "--tensor_parallel")
     Named(name='--tensor-parallel-size', takes='one', is_negated=False)

@@ -40,13 +40,13 @@ QUOTES, OPEN, CLOSED = "'\"", "([{<", ")]}>"
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """What a server's log says that it was launched with.
+    """The arguments of a server by its log.
 
     Parameters
     ----------
     engine : whose log it is.
-    arguments : by name, with underscores; without those that are None.
-    version : the server's, where the log has it before them.
+    arguments : by name, with underscores; without arguments that are None.
+    version : the server's, if the log has it before them.
     """
 
     engine: str
@@ -72,7 +72,7 @@ class NamedFile:
 
 def file_of(command: str) -> NamedFile | None:
     """Return the file that a launch command names; None if it names no file."""
-    files = [(command, None, "")]
+    files: list[tuple[str, str | None, str]] = [(command, None, "")]
     if match := NAMED.fullmatch(command.strip()):
         files.append((match[2], match[3], match[1]))
     for text, number, assigned in files:
@@ -131,7 +131,7 @@ def read_file(file: NamedFile, role: str = "both", gpu: str | None = None) -> Lo
 
     Parameters
     ----------
-    role : of the engine that is looked for, where a file has several.
+    role : of the engine that is looked for, if a file has several.
     gpu : of the engine that is looked for, one or several separated by commas; None is any.
 
     Raises
@@ -299,7 +299,7 @@ def _deployment(launch: Described, any_gpu: bool) -> tuple[str, ...]:
 
 
 def _arguments(text: str, sign: str) -> Iterator[tuple[str, Any]]:
-    """Yield the names and values of what stands up to the bracket that closes it."""
+    """Yield the names and values of arguments up to the bracket that closes them."""
     for part in _parts(text):
         name, _, value = part.partition(sign)
         found = _value(value.strip())
@@ -308,7 +308,7 @@ def _arguments(text: str, sign: str) -> Iterator[tuple[str, Any]]:
 
 
 def _parts(text: str) -> Iterator[str]:
-    """Yield what stands between commas, those inside brackets and quotes aside."""
+    """Yield the parts of a text between its commas, except commas in brackets and quotes."""
     depth, begin, quote, place = 0, 0, "", 0
     while place < len(text):
         letter = text[place]
@@ -332,7 +332,7 @@ def _parts(text: str) -> Iterator[str]:
 
 
 def _value(text: str) -> Any:
-    """Return what Python reads of a text, or the text; members of an enumeration are their names.
+    """Return the value of a Python literal, or the text; members of an enumeration are their names.
 
     >>> _value("{'level': None, 'cudagraph_mode': <CUDAGraphMode.FULL: 2>}")
     {'cudagraph_mode': 'FULL'}

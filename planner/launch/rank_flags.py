@@ -1,9 +1,9 @@
 """Ranks of data-parallel attention in launch commands, by the flags and counts of each engine (`RankFlags`).
 
-- vLLM: `--data-parallel-size N` of a mixture of experts; limits are of a rank. Its API server deals requests to ranks,
-  or to replicas of a dense model, by a score of its own.
-- SGLang: `--enable-dp-attention --dp-size N`; `--tp-size` counts all GPUs, and limits are of all ranks together.
-- TensorRT-LLM: `enable_attention_dp`; the ranks are the GPUs of `--tp_size`, and limits are of a rank.
+- vLLM: `--data-parallel-size N` of a mixture of experts; each rank has the limits. Its API server deals requests to
+  ranks, or to replicas of a dense model, by a score of its own.
+- SGLang: `--enable-dp-attention --dp-size N`; `--tp-size` counts all GPUs, and all ranks share the limits.
+- TensorRT-LLM: `enable_attention_dp`; the ranks are the GPUs of `--tp_size`, and each rank has the limits.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ OF_ALL_RANKS = ("max_num_seqs", "max_num_batched_tokens")  # in SGLang's flags
 
 
 def read_ranks(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options as a scenario counts them, of those that an engine's flags say.
+    """Return options as a scenario counts them, from an engine's flags.
 
     Raises
     ------
@@ -76,9 +76,9 @@ def _own_ranks(found: Mapping[str, Any]) -> int:
 
 
 def _with_experts(found: Mapping[str, Any], flags: RankFlags) -> Mapping[str, Any]:
-    """Return options with whole experts where SGLang's tokens are sent to theirs (`_handle_a2a_moe`).
+    """Return options with whole experts if SGLang's tokens are sent to their experts (`_handle_a2a_moe`).
 
-    Where ranks have no tokens of their own, all GPUs have all tokens, and none are sent.
+    If ranks have no tokens of their own, all GPUs have all tokens, and none are sent.
     """
     if found.get("all2all_backend", ALL_GATHER) == ALL_GATHER:
         return found
@@ -122,5 +122,5 @@ def has_experts(model: str) -> bool:
     """Tell whether a model that is known is a mixture of experts."""
     try:
         return load_model(model).num_moe_layers > 0
-    except PlannerError:  # told of where the model is needed
+    except PlannerError:  # a later message is about the model
         return False

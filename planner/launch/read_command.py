@@ -1,4 +1,4 @@
-"""A launch command read: the engine, the model, the options that its flags set, and what sets none."""
+"""A launch command read: the engine, the model, the options that its flags set, and flags that set none."""
 
 import math
 import re
@@ -40,16 +40,16 @@ ROUTED = "deals requests to the replicas; --router has the rule, and prefix-awar
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """What a launch command asks for.
+    """The settings that a launch command asks for.
 
     Parameters
     ----------
-    options : of `Scenario`, by name: `engine`, `model`, and what the flags set.
+    options : of `Scenario`, by name: `engine`, `model`, and options of the flags.
     left_aside : flags without an effect on a prediction, as they were written; of variables of the environment their
         names alone, since values may be secret.
     unmodelled : flags that would change the answer, each with its effect.
     unknown : flags that are not the engine's, in its newest release or an older one that is known.
-    notes : what else a user should know: replicas, GPUs requested.
+    notes : further facts for a user: replicas, GPUs requested.
     """
 
     options: Mapping[str, Any]
@@ -61,7 +61,7 @@ class Launch:
 
 def read_launch(command: str, *, reads_files: bool = True, model: str | None = None, role: str = "both",
                 gpu: str | None = None) -> Launch:
-    """Read what launches an engine: `vllm serve …`, `python -m sglang.launch_server …`, `trtllm-serve …`.
+    """Read the command that launches an engine: `vllm serve …`, `python -m sglang.launch_server …`, `trtllm-serve …`.
 
     Or the path of a file with it: a script, a deployment file (Kubernetes, compose, Helm values …), an engine's own
     file of options, or the log of a server of vLLM's or SGLang's from its beginning. `FILE#2` is the second of the
@@ -115,7 +115,7 @@ def read_launch(command: str, *, reads_files: bool = True, model: str | None = N
 
 def launch_options(command: str, *, reads_files: bool = True, model: str | None = None, role: str = "both",
                    beside: Mapping[str, Any] = MappingProxyType({})) -> tuple[dict[str, Any], list[str]]:
-    """Return the options that a launch command sets, and what a user should know of them.
+    """Return the options that a launch command sets, and notes on them.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ def launch_options(command: str, *, reads_files: bool = True, model: str | None 
 
 
 def _notes(launch: Launch) -> list[str]:
-    """Return the notes on what sets no option: without effect, unknown, and each effect that is not modelled."""
+    """Return the notes on flags that set no option: without effect, unknown, and each effect that is not modelled."""
     notes = [f"--from-command: {note}" for note in launch.notes]
     if launch.left_aside:
         notes.append(f"--from-command: left aside, as without effect: {', '.join(launch.left_aside)}")
@@ -151,7 +151,7 @@ def _notes(launch: Launch) -> list[str]:
 
 
 def _of_words(source: Described, role: str, reads_files: bool) -> Taken:
-    """Take over what a command line sets."""
+    """Take over the settings of a command line."""
     beginning = launched(source.words)
     taken = Taken(beginning.engine, role)
     taken.found |= source.options
@@ -201,7 +201,7 @@ def _refuse_abbreviations(beginning: Beginning) -> None:
 
 
 def _of_log(logged: Logged, role: str) -> Taken:
-    """Take over what a server's log sets; values of what is left aside may be secret, and SGLang's are mostly defaults.
+    """Take over a server's log; values of flags that are left aside may be secret, and SGLang's are mostly defaults.
     """
     taken = Taken(logged.engine, role)
     _take_version(logged.version, taken)
@@ -326,7 +326,7 @@ def _from_file(path: Path, flag: str, text: str | None) -> Iterator[tuple[str, A
 
     Parameters
     ----------
-    text : of the file, where the launch has written it itself.
+    text : of the file, if the launch has written it itself.
     """
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8") if text is None else text)

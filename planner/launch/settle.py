@@ -26,7 +26,7 @@ UNPLACED = ("takes memory for copies of experts that are placed without their lo
             "--init-expert-location places them by it")
 SPECULATOR = re.compile(r"(.+)-speculator\.(eagle3|dflash)")  # a draft's checkpoint that names its model
 TREE = "checks a tree of drafts, of which a chain of --speculative-num-steps is predicted"
-SUFFIX_TOKENS = 24  # vLLM's suffix_decoding_max_tree_depth, its length of drafts where none is given
+SUFFIX_TOKENS = 24  # vLLM's suffix_decoding_max_tree_depth, its default length of drafts
 OF_DRAFT = "drafts as many tokens as the draft's own config says, which is not read; give --num-speculative-tokens"
 ADAPTERS = {"vllm": 1, "sglang": 8}  # adapters of a step by default
 
@@ -98,9 +98,9 @@ def _copies(model: str, slots: int) -> int:
 
 
 def _settle_copies(taken: Taken) -> None:
-    """Take SGLang's copies of experts over where they are placed by load, from the start or while it serves.
+    """Take SGLang's copies of experts over if they are placed by load, from the start or while it serves.
 
-    Else the first experts have them (`compute_initial_expert_location_metadata`), whatever their load.
+    Else the first experts have them, with any load (`compute_initial_expert_location_metadata`).
     """
     found = taken.found
     if found.pop("expert_location", "trivial") != "trivial":
@@ -133,7 +133,7 @@ def _settle_images(taken: Taken) -> None:
 
 
 def _settle_overlap(taken: Taken) -> None:
-    """Leave vLLM's two-batch overlap aside where it does: without several ranks; and its thresholds without it.
+    """Leave vLLM's two-batch overlap aside as vLLM does: without several ranks; and its thresholds without it.
 
     Source: `use_ubatching` and `check_ubatch_thresholds` in vllm/v1/worker/ubatch_utils.py.
     """
@@ -195,7 +195,7 @@ def _settle_draft_length(taken: Taken) -> None:
 
 
 def _settle_draft_table(taken: Taken) -> None:
-    """Leave vLLM's draft lengths by batch size aside where it does: each rank would choose its own length.
+    """Leave vLLM's draft lengths by batch size aside as vLLM does: each rank would choose its own length.
 
     Source: `_maybe_disable_dynamic_sd_for_data_parallel` in vllm/config/vllm.py.
     """
@@ -206,7 +206,7 @@ def _settle_draft_table(taken: Taken) -> None:
 
 
 def _settle_adapters(taken: Taken) -> None:
-    """Take adapters over where they are turned on; without the switch the server ignores their number and rank."""
+    """Take adapters over if they are turned on; without the switch the server ignores their number and rank."""
     found = taken.found
     has_paths = found.pop("lora_paths", None) is not None
     if found.pop("enable_lora", False) or has_paths:
@@ -229,7 +229,7 @@ def _settle_attention_ranks(found: dict[str, Any]) -> None:
 
 
 def _settle_sizes(found: dict[str, Any]) -> dict[str, Any]:
-    """Return the options without what means "the default", and with what several flags say together."""
+    """Return the options without values for "the default", and with the options that several flags set together."""
     kv_tokens = found.pop("kv_tokens", None)
     _settle_experts(found)
     if kv_tokens is not None:

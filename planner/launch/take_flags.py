@@ -14,7 +14,7 @@ SECRET = ("key", "token", "password", "secret")  # words of flags
 
 
 def take_variable(taken: Taken, name: str, value: str) -> None:
-    """Take a variable of the environment over; of those that set no option the name, since values may be secret."""
+    """Take a variable of the environment over; without an option it is listed by name, as its value may be secret."""
     if (flag := taken.dialect.variables.get(name)) is not None:
         taken.found[flag.option] = flag.read(name, value)
         return
@@ -32,7 +32,7 @@ def take_flag(taken: Taken, flag: str, value: Any, *, is_typed: bool = True) -> 
     Parameters
     ----------
     value : None is a flag without one.
-    is_typed : False for a log, where every flag was the server's own.
+    is_typed : False for a log, because all flags in a log are the server's own.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def take_flag(taken: Taken, flag: str, value: Any, *, is_typed: bool = True) -> 
 
 
 def _take_special(taken: Taken, named: Named, flag: str, value: Any) -> bool:
-    """Take over what sets the model, or what is settled with other flags; tell whether it was such a flag."""
+    """Take over a flag of the model, or one that is settled with other flags; tell whether it was such a flag."""
     dialect, name = taken.dialect, named.name
     if name in dialect.model:
         taken.found["model"] = str(value)

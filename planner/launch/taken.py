@@ -1,4 +1,4 @@
-"""What a launch sets so far: options, and flags that set none, by their effect on a prediction."""
+"""The settings of a launch so far: options, and flags that set none, by their effect on a prediction."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,13 +13,13 @@ REMEDY = ('give the commands of both roles to a fleet\'s file: from_command of a
 
 @dataclass(slots=True)
 class Taken:
-    """What a launch sets.
+    """The settings of a launch.
 
     Parameters
     ----------
     engine : that it launches.
     role : of the engine in a fleet: prefill, decode, or both.
-    found : options of `Scenario` by name, and what is settled with others later.
+    found : options of `Scenario` by name, and values that are settled with others later.
     no_effect : flags that set none and have no effect on a prediction, as they were written; of variables their names.
     unmodelled : flags that would change the answer, each with its effect.
     unknown : flags that are not the engine's.

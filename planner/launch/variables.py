@@ -25,7 +25,7 @@ def put_in(text: str, values: Mapping[str, str | None], syntax: str = "shell", a
     Parameters
     ----------
     values : by name; None if a variable may have several.
-    syntax : one of `SYNTAXES`. Sums are those of a shell.
+    syntax : one of `SYNTAXES`. Only a shell has sums.
     arguments : of a shell's script, for "$@".
     assigned : takes the values that `${NAME:=value}` assigns.
 

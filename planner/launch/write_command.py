@@ -22,9 +22,9 @@ NOT_THE_SERVERS = {"model", "gpu", "inter_node_bandwidth", "inter_node_latency",
 
 
 def launch_command(scenario: Scenario) -> tuple[str, tuple[str, ...]]:
-    """Return the command that launches a scenario's engine, and what it lacks: options without a flag, weights.
+    """Return the command that launches a scenario's engine, and the list of its gaps: options without a flag, weights.
 
-    Options at the engine's defaults are left out. Where some options stand in a file alone, the command writes it
+    Options at the engine's defaults are left out. If some options stand in a file alone, the command writes it
     first.
 
     >>> print(launch_command(Scenario(model="qwen3-32b", max_num_seqs=256))[0])
@@ -67,7 +67,7 @@ def _name_block(words: list[str], scenario: Scenario) -> None:
 
 
 def describe_launch(scenario: Scenario) -> dict[str, Any]:
-    """Return the command as `command`, and what it lacks as `command_lacks`, for results."""
+    """Return the command as `command`, and its gaps as `command_lacks`, for results."""
     command, lacking = launch_command(scenario)
     return {"command": command, "command_lacks": list(lacking)}
 
@@ -81,7 +81,7 @@ def _given(scenario: Scenario) -> list[tuple[str, Any]]:
 
 def _flag(dialect: Dialect, entries: tuple[Flag | Switch | Tree, ...], option: str, value: Any,
           scenario: Scenario) -> list[str] | None:
-    """Return the words that set an option, None where there are none among the entries."""
+    """Return the words that set an option, None if there are none among the entries."""
     if option == "expert_parallel" and dialect.experts and entries is dialect.entries:
         spread = scenario.tensor_parallel_size // scenario.expert_tensor_parallel_size
         return [_spelled(dialect, dialect.experts[0]), str(spread)]
@@ -124,7 +124,7 @@ def _spelled(dialect: Dialect, name: str) -> str:
 
 
 def _nested(flags: dict[str, Any]) -> dict[str, Any]:
-    """Return flags as the keys of a YAML file, those with a path in tables."""
+    """Return flags as the keys of a YAML file, flags with a path in tables."""
     found: dict[str, Any] = {}
     for flag, value in flags.items():
         *path, key = flag.removeprefix("--").split(".")

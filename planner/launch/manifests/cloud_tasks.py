@@ -52,7 +52,7 @@ def _of_offer(document: Mapping[str, Any], offer: Offer) -> Iterator[Described]:
 
 
 def _offers(resources: Mapping[str, Any]) -> list[Offer]:
-    """Return the GPUs that a task accepts, of its resources and of those in any_of or ordered."""
+    """Return the GPUs that a task accepts, of its resources and of the ones in any_of or ordered."""
     parts = resources.get("any_of") or resources.get("ordered") or [{}]
     offers = [offer for part in parts for offer in _of_resources({**resources, **part})]
     return list(dict.fromkeys(offers)) or [Offer(None)]

@@ -18,7 +18,7 @@ from planner.launch.variables import put_in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Around:
-    """What surrounds a container: its place in the file, replicas, role, nodes of a replica, and their GPUs."""
+    """The surroundings of a container: its place in the file, replicas, role, nodes of a replica, and their GPUs."""
 
     place: str
     replicas: int = 1
@@ -30,12 +30,12 @@ class Around:
 def engines_of(container: Mapping[str, Any], around: Around, *, command: Sequence[str] | None = None,
                variables: Mapping[str, str] | None = None, has_entrypoint: bool | None = None,
                folder: Path | None = None) -> Iterator[Described]:
-    """Yield the engines that a container launches, by its command or a script; none where it launches something else.
+    """Yield the engines that a container launches, by its command or a script; none if it launches something else.
 
     Parameters
     ----------
     command : in place of the container's own command and arguments.
-    variables : that its platform sets, besides those of its environment.
+    variables : that its platform sets; its environment has others.
     has_entrypoint : whether the words begin with a program, and not with arguments of the image's own; None if the
         container's `command` does so.
     folder : of the file, with the scripts that a command names; None reads none.
@@ -80,7 +80,7 @@ def _notes(container: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _with_ranks(around: Around, words: Sequence[str]) -> Around | None:
-    """Return what surrounds a launch if pods are the ranks of one engine (`--nnodes`); None for a later rank alone."""
+    """Return the surroundings of a launch if pods are the ranks of one engine (`--nnodes`); None for a later rank."""
     counts = [_number_after(name, words) for name in ("--nnodes", "--node-rank")]
     nodes, rank = counts[0] or 1, counts[1] or 0
     if nodes > 1 and rank > 0:

@@ -56,7 +56,7 @@ def text_of(value: Any) -> str | None:
 
 
 def count_of(value: Any, otherwise: int = 1) -> int:
-    """Return a count, as files write it; what is none is `otherwise`."""
+    """Return a count, as files write it; `otherwise` if the value is none."""
     return int(value) if str(value).isdigit() else otherwise
 
 

@@ -1,4 +1,4 @@
-"""Files of an engine's own options: those of --config, and TensorRT-LLM's for prefill and decode apart."""
+"""Files of an engine's own options: files of --config, and TensorRT-LLM's for prefill and decode apart."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -72,7 +72,7 @@ def is_llmd(document: Mapping[str, Any]) -> bool:
 
 
 def of_llmd(document: Mapping[str, Any]) -> Iterator[Described]:
-    """Yield the engines of llm-d: those that prefill and decode, or those of decode alone, which serve whole."""
+    """Yield the engines of llm-d: prefill and decode, or decode alone, whose engines serve whole."""
     artifacts = document["modelArtifacts"]
     parts = {part: document[part] for part in ("prefill", "decode") if isinstance(document.get(part), Mapping)
              and document[part].get("create", True) and count_of(document[part].get("replicas"), 1) > 0}

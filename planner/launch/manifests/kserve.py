@@ -23,7 +23,7 @@ EVALUATED = re.compile(r'\beval "((?:exec )?vllm serve\b.*)"', re.DOTALL)  # the
 PARTS = (("engineConfig", "prefill"), ("engine", "prefill"), ("decoderConfig", "decode"), ("decoder", "decode"))
 PROFILE = re.compile(r"^(?:nvidia|amd)-gpu-|^(?:google|aws)-")  # the beginnings of names of KubeAI's profiles
 SCHEMES = ("hf://", "pvc://", "s3://", "gs://", "oss://")
-EXTRA = "VLLM_ADDITIONAL_ARGS"  # the variable with arguments beside those of llm-d's template
+EXTRA = "VLLM_ADDITIONAL_ARGS"  # the variable with arguments beside llm-d's template
 
 
 def of_kserve(document: Mapping[str, Any]) -> Iterator[Described]:

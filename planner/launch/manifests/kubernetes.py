@@ -16,7 +16,7 @@ OF_PART = {"resources": "resources", "envs": "env"}  # keys of a part, and of it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodKind:
-    """Where a kind of document has its pods: paths from its specification or a part, with `|` between alternatives.
+    """The places of pods in a kind of document: paths from its specification or a part, with `|` between alternatives.
 
     Parameters
     ----------

@@ -40,7 +40,7 @@ BY_KIND: Mapping[str, Reader] = {
     **dict.fromkeys(POD_KINDS, of_kubernetes), **dict.fromkeys(CLUSTERS, of_ray_cluster),
     **dict.fromkeys(("InferenceService", "ServingRuntime", "ClusterServingRuntime"), of_runtime),
     **dict.fromkeys(("LLMInferenceService", "LLMInferenceServiceConfig"), of_llm_service), "Model": of_kube_ai}
-# What tells another kind, and what reads it with the file's path; the first that fits.
+# The test of another kind, and its reader, which gets the file's path; the first that fits.
 BY_KEYS: tuple[tuple[Callable[[Document], bool], Callable[[Document, Path], Iterator[Described]]], ...] = (
     (is_ray, lambda document, path: of_ray(document, path.parent)),
     (is_production_stack, lambda document, _: of_production_stack(document)),
@@ -54,7 +54,7 @@ BY_KEYS: tuple[tuple[Callable[[Document], bool], Callable[[Document, Path], Iter
 
 
 def _engines(document: Document, path: Path) -> Iterator[Described] | None:
-    """Return the engines that a document launches; None if it is of no kind that is known."""
+    """Return the engines that a document launches; None if its kind is not known."""
     kind = str(document.get("kind"))
     if kind in BY_KIND and isinstance(document.get("spec"), Mapping) and not is_ray(document):
         return BY_KIND[kind](document)
@@ -66,7 +66,7 @@ def read_manifest(path: Path) -> list[Described]:
 
     Raises
     ------
-    UsageError : the file is no YAML, is of no kind that is known, or launches no engine.
+    UsageError : the file is no YAML, its kind is not known, or it launches no engine.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -136,7 +136,7 @@ def _parts(document: Any) -> Iterator[Document]:
 
 
 def _title(document: Document) -> str:
-    """Return what a document is: its kind, or its first keys."""
+    """Return the title of a document: its kind, or its first keys."""
     if "kind" in document:
         return f"kind {document['kind']}"
     return f"keys {', '.join(map(str, list(document)[:5]))}"

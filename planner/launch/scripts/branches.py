@@ -1,4 +1,4 @@
-"""Branches of a shell script: which of them runs, where the script, its environment or a default decides it."""
+"""Branches of a shell script: the one that runs, if the script, its environment or a default decides it."""
 
 import re
 import shlex

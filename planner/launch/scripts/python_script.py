@@ -139,7 +139,7 @@ class _Script:
         return not is_added and names <= constants.nodes.keys()
 
     def texts(self, node: ast.expr) -> Iterator[str]:
-        """Yield the texts from which an expression computes another one; those of a literal are none."""
+        """Yield the texts from which an expression computes another one; a literal has none."""
         unread: list[str] = []
         self.constants.value(node, unread)
         if not unread or isinstance(node, ast.JoinedStr):

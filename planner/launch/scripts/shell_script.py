@@ -74,7 +74,7 @@ class Variables:
                 and len(values := self.values[name]) == 1}
 
     def assign(self, name: str, value: str, *, is_added: bool, is_certain: bool) -> None:
-        """Assign a value, or add it to those that a variable can have if the line is one of a branch."""
+        """Assign a value, or add it to the variable's possible values if the line is one of a branch."""
         before, value = self.values.get(name, []), value[:MOST_LETTERS]
         new = [f"{one} {value}".strip()[:MOST_LETTERS] for one in before or [""]] if is_added else [value]
         self.values[name] = new if is_certain or not before else list(dict.fromkeys([*before, *new]))
@@ -236,7 +236,7 @@ def _holds(known: Variables, condition: str, number: int, around: Sequence[Block
 
 
 def _chosen(known: Variables, command: str, number: int) -> Iterator[tuple[str, bool]]:
-    """Yield what a command with a test before it runs, and whether it does for sure: `[ -n "$X" ] && A || B`."""
+    """Yield the command behind a test, and whether it runs for sure: `[ -n "$X" ] && A || B`."""
     short = SHORT.match(command)
     if short is None:
         yield command, True
