@@ -3,11 +3,12 @@
 import ast
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 PACKAGES = ("vllm", "sglang", "tensorrt_llm", "ray", "torch")
 CHANGES = ("append", "extend", "insert", "pop", "remove", "clear", "update", "setdefault", "add_argument")
+MOST_STEPS = 1_000_000
 ENVIRONMENT = ("os.environ", "environ")
 
 
@@ -20,11 +21,13 @@ class Constants:
     nodes : the value of each name that the text binds once and does not change.
     bound : all values that the text binds to each name.
     imported : names with their package, by the name in the text.
+    steps : that are left for values, since lists of lists may double again and again.
     """
 
     nodes: Mapping[str, ast.expr]
     bound: Mapping[str, list[ast.expr]]
     imported: Mapping[str, str]
+    steps: Iterator[int] = field(default_factory=lambda: iter(range(MOST_STEPS)))
 
     def named(self, node: ast.expr) -> str:
         """Return the dotted name of an expression with the package that it is imported from."""
@@ -32,7 +35,14 @@ class Constants:
         return self.imported.get(first, first) + dot + rest
 
     def value(self, node: ast.expr, unread: list[str]) -> Any:
-        """Return the value of an expression; parts that the text does not state are `${…}`, and join `unread`."""
+        """Return the value of an expression; parts that the text does not state are `${…}`, and join `unread`.
+
+        Raises
+        ------
+        RecursionError : values have too many parts.
+        """
+        if next(self.steps, None) is None:
+            raise RecursionError
         match node:
             case ast.Constant(value=value):
                 return value
@@ -80,7 +90,7 @@ class Constants:
 
     def _without(self, name: str) -> "Constants":
         """Return the constants without one, which its own value cannot name."""
-        return Constants({key: node for key, node in self.nodes.items() if key != name}, self.bound, self.imported)
+        return replace(self, nodes={key: node for key, node in self.nodes.items() if key != name})
 
 
 def constants_of(tree: ast.Module) -> Constants:

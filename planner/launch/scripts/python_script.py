@@ -19,6 +19,7 @@ RUN = ("run", "Popen", "call", "check_call", "check_output", "system", "popen", 
        "cmd")
 LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)
 PARTS = (ast.BinOp, ast.Starred, ast.AugAssign, ast.IfExp)  # of a command that the text puts together
+MOST_WORDS = 1_000  # of a command; a list may have more
 REMEDY = "give the server's log, or the command"
 
 
@@ -44,7 +45,10 @@ def python_launches(text: str, where: str = "the text") -> list[Described]:
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return []
     parents = {child: parent for parent in ast.walk(tree) for child in ast.iter_child_nodes(parent)}
-    return _Script(where, tree, constants, parents).launches()
+    try:
+        return _Script(where, tree, constants, parents).launches()
+    except RecursionError:  # of names with thousands of parts, and lists of lists
+        return []
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +120,8 @@ class _Script:
         UsageError : the text puts the command together.
         """
         if isinstance(node, ast.List | ast.Tuple):
+            if len(node.elts) > MOST_WORDS:
+                return []
             words = [str(self.constants.value(part, unread)) for part in node.elts]
             if not _launches(words):
                 return []
