@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from planner.commands.outputs import check_outputs
 from planner.errors import UsageError
 from planner.files.writing import append_text, write_text
 from planner.loop.state.engine_settings import Recording
@@ -55,7 +56,8 @@ def replay(source: str, scenario: Scenario, slo: str | None, attainment: float |
     ignored.
     """
     objectives = given_objectives(slo, attainment, may_be_own=True)
-    check_outputs([json, timeline, *tables.values()], source)
+    check_outputs({"--json": json, "--timeline": timeline, **{f"--{name.replace('_', '-')}": path
+                                                               for name, path in tables.items()}}, source, save)
     if timeline is not None:
         check_timeline_path(timeline)
     for path in tables.values():
@@ -107,7 +109,7 @@ def compare(sources: Sequence[str], choices: Mapping[str, Sequence[Any]], launch
     """
     from planner.commands.grids import what_ifs
 
-    check_outputs([json, save])
+    check_outputs({"--json": json}, folder=save)
     are_files = all(source.endswith(".toml") for source in sources)
     if are_files:
         if slo is not None or format is not None or choices or axes:
@@ -141,7 +143,7 @@ def capacity(source: str, scenario: Scenario, slo: str, attainment: float, searc
     from planner.report.plan_tables import capacity_table
     from planner.settings.objectives import parse_objectives
 
-    check_outputs([json])
+    check_outputs({"--json": json})
     objectives = parse_objectives(slo, attainment)
     trace = _read_searched(source, scenario, format, on_bad_rows)
     answer = capacity_of(trace, scenario, objectives, replace(search, seed=scenario.seed or 0))
@@ -156,7 +158,7 @@ def probe(source: str, scenario: Scenario, slo: str, attainment: float, results:
     from planner.report.probe_table import probe_script, probe_table
     from planner.settings.objectives import parse_objectives
 
-    check_outputs([json, script])
+    check_outputs({"--json": json, "--script": script})
     objectives = parse_objectives(slo, attainment)
     answer = find_benchmarks(_read_searched(source, scenario, format, on_bad_rows), scenario, objectives, results)
     if script is not None:
@@ -173,7 +175,7 @@ def size(source: str, scenario: Scenario, slo: str, attainment: float, choices: 
     from planner.settings.objectives import parse_objectives
 
     kind, path = (None, None) if write is None else write_target(write)
-    check_outputs([json, path])
+    check_outputs({"--json": json, "--write": path})
     if write is not None and scenario.fleet is not None:
         raise UsageError(f"--write {write}: writes replicas of one kind, and --fleet {scenario.fleet} has two; leave "
                          f"--write out")
@@ -198,7 +200,7 @@ def share(cluster: Path, choices: Choices, minimize: str, json: Path | None) -> 
     from planner.planning.cluster_share import share as find_share
     from planner.report.share_table import share_table
 
-    check_outputs([json])
+    check_outputs({"--json": json})
     answer = find_share(cluster, choices, minimize)
     publish(answer, share_table(answer), json, answer.notes)
     return answer.feasible
@@ -210,12 +212,14 @@ def check(targets: Path, baseline: Path | None, update_baseline: bool, junit: Pa
     from planner.planning.gate import check as judge_targets
     from planner.report.gate_report import gate_junit, gate_markdown
 
-    check_outputs([baseline, junit, markdown, json])
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    check_outputs({"--baseline": baseline if update_baseline else None, "--junit": junit, "--markdown": markdown,
+                   "--json": json, "GITHUB_STEP_SUMMARY": Path(summary) if summary else None}, targets)
     result = judge_targets(targets, baseline=baseline, update=update_baseline)
     for path, make in ((junit, gate_junit), (markdown, gate_markdown)):
         if path is not None:
             write_text(path, make(result))
-    if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
+    if summary:
         append_text(Path(summary), gate_markdown(result))
     publish(result, gate_table(result), json, result.notes)
     verdicts = [row.verdict for row in result.checks]
@@ -233,7 +237,7 @@ def sweep(source: str, scenario: Scenario, options: Mapping[str, Any], output: P
     from planner.planning.sweeping import describe as describe_sweep
     from planner.planning.sweeping import sweep as replay_grid
 
-    check_outputs([output, json])
+    check_outputs({"--output": output, "--json": json})
     asked = sweep_plan(source, scenario, options)
     how: dict[str, Any] = {"jobs": jobs, "backend": backend, "address": address}
     table, found = find_best(asked, output, **how) if optimize else (replay_grid(asked, output, **how), None)
@@ -246,9 +250,10 @@ def report(results: Sequence[Path], output: Path, llmd: Path | None) -> None:
     """Write the report of saved replays, or of an answer, and one of the replays as a Benchmark Report."""
     from planner.report.llmd import write_llmd_report
     from planner.report.report_source import SavedAnswer, load_sources
-    from planner.report.written import write_report
+    from planner.report.written import beside, check_report_path, write_report
 
-    check_outputs([output, llmd])
+    check_report_path(output)
+    check_outputs({"--output": output, "the summary of --output": beside(output), "--llmd": llmd})
     source = load_sources(results)
     if llmd is not None and (isinstance(source, SavedAnswer) or len(source) != 1):
         raise UsageError(f"--llmd {llmd}: a Benchmark Report is of one saved replay; give one")
@@ -275,7 +280,7 @@ def validate(measured: Path, scenario: Scenario, max_error: str | None, predicti
     from planner.measured.accuracy import accuracy, parse_max_error, predict_file
     from planner.measured.validate import metrics_of, predictions_table
 
-    check_outputs([json, predictions], measured)
+    check_outputs({"--json": json, "--predictions": predictions}, measured)
     if predictions is not None:
         check_table_path(predictions)
     predicted = predict_file(measured, scenario, client=client, jobs=jobs, format=format)
@@ -293,7 +298,7 @@ def calibrate(measured: Path, scenario: Scenario, output: Path | None, fit: str 
     from planner.measured.calibration.calibrate import calibrate as fit_to
     from planner.measured.calibration.calibrate import write_calibration
 
-    check_outputs([json, output], measured)
+    check_outputs({"--json": json, "--output": output}, measured)
     names = None if fit is None else fit.replace(",", " ").split()
     result = fit_to(measured, scenario, names=names, folds=folds, jobs=jobs, client=client, format=format)
     if output is not None:
@@ -317,25 +322,6 @@ def _print_notes(notes: Iterable[str]) -> None:
     """Print each note once to stderr."""
     for note in dict.fromkeys(notes):
         print(f"note: {note}", file=sys.stderr)
-
-
-def check_outputs(paths: Sequence[Path | None], source: str | Path | None = None) -> None:
-    """Refuse outputs whose folder is missing, or that would replace what is read, before anything is computed."""
-    for path in paths:
-        if path is None or str(path) == "-":
-            continue
-        if not path.absolute().parent.is_dir():
-            raise UsageError(f"cannot write {path}: the folder {path.parent} does not exist; create it first")
-        if source is not None and _is_same(path, source):
-            raise UsageError(f"cannot write {path}: it is what is read; give another name")
-
-
-def _is_same(path: Path, source: str | Path) -> bool:
-    """Tell whether two paths are of one file; a source may be none, and too long for one."""
-    try:
-        return path.samefile(source)
-    except (OSError, ValueError):
-        return False
 
 
 def _table(result: ReplayResult, name: str) -> Any:

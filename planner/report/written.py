@@ -32,8 +32,7 @@ def write_report(source: Sequence[SavedResult] | SavedAnswer, output: Path) -> l
     PlannerError : a result lacks a column that the figures need; the answer is not as its command writes it.
     OutputError : a file cannot be written.
     """
-    if output.suffix not in (".html", ".htm"):
-        raise UsageError(f"cannot write {output}: the ending must be .html; the Markdown is written beside it")
+    check_report_path(output)
     if isinstance(source, SavedAnswer):
         page, text = answer_html(source), answer_markdown(source)
     else:
@@ -42,10 +41,20 @@ def write_report(source: Sequence[SavedResult] | SavedAnswer, output: Path) -> l
         for result in source:
             _check_columns(result)
         page, text = to_html(source), to_markdown(source)
-    beside = output.with_suffix(".md")
     write_text(output, page)
-    write_text(beside, text)
-    return [output, beside]
+    write_text(beside(output), text)
+    return [output, beside(output)]
+
+
+def beside(output: Path) -> Path:
+    """Return the path of the Markdown that is written beside a report's HTML."""
+    return output.with_suffix(".md")
+
+
+def check_report_path(output: Path) -> None:
+    """Raise UsageError if a report cannot be written by that name."""
+    if output.suffix not in (".html", ".htm"):
+        raise UsageError(f"cannot write {output}: the ending must be .html; the Markdown is written beside it")
 
 
 def _check_columns(result: SavedResult) -> None:

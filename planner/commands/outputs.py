@@ -1,0 +1,53 @@
+"""Checks of a command's outputs before its work: each can be written, and none replaces an input or another output."""
+
+import itertools
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from planner.errors import OutputError, UsageError
+from planner.files.writing import is_replaced, why_no_folder, why_unwritable
+
+
+def check_outputs(outputs: Mapping[str, Path | None], source: str | Path | None = None,
+                  folder: Path | None = None) -> None:
+    """Refuse outputs that cannot be written, before anything is computed.
+
+    Parameters
+    ----------
+    outputs : files, by option.
+    source : the file that the command reads, which no output may replace.
+    folder : folder of --save, which is created if it does not exist.
+
+    Raises
+    ------
+    UsageError : the folder of a file is missing; an output is the source, or the file of another option.
+    OutputError : a path cannot be written.
+    """
+    paths = {option: path for option, path in outputs.items() if path is not None and str(path) != "-"}
+    for option, path in paths.items():
+        if not os.path.exists(path.parent):
+            raise UsageError(f"{option} {path}: cannot be written: the folder {path.parent} does not exist; create it "
+                             f"first")
+        if source is not None and _is_same(path, source):
+            raise UsageError(f"{option} {path}: is the input of the command; give another name")
+        if (reason := why_unwritable(path)) is not None:
+            raise _unwritable(option, path, reason)
+    if folder is not None and (reason := why_no_folder(folder)) is not None:
+        raise _unwritable("--save", folder, reason)
+    files = [(option, path) for option, path in paths.items() if is_replaced(path)]
+    for (first, path), (option, other) in itertools.combinations(files, 2):
+        if path.resolve() == other.resolve():
+            raise UsageError(f"{option} {other}: is the file of {first} too; give each its own")
+
+
+def _unwritable(option: str, path: Path, reason: str) -> OutputError:
+    return OutputError(f"{option} {path}: cannot be written: {reason}; give another path")
+
+
+def _is_same(path: Path, source: str | Path) -> bool:
+    """Tell whether two paths are of one file; a source may be none, and too long for one."""
+    try:
+        return path.samefile(source)
+    except (OSError, ValueError):
+        return False
