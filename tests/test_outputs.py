@@ -1,5 +1,6 @@
 """Outputs of commands: each is checked before the work, and none replaces another result without a word."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -93,3 +94,69 @@ def test_two_outputs_of_one_name_are_refused(tmp_path: Path, monkeypatch: pytest
 ])
 def test_an_ending_that_means_nothing_is_refused_before_the_work(command: tuple[str, ...], words: str) -> None:
     fails(planner(*command), 2, words)
+
+
+def test_a_folder_keeps_the_result_of_another_command(trace: Path, tmp_path: Path) -> None:
+    """The same command replaces its result, also of a trace that has changed; another command needs --overwrite."""
+    command = ("replay", trace, *LINEAR, "--save", tmp_path / "run", "--quiet")
+    summary = tmp_path / "run" / "summary.json"
+    assert planner(*command).returncode == 0
+    first = json.loads(summary.read_text())["replay_command"]
+    assert first == f"planner replay {trace} --num-gpu-blocks 1000 --step-time linear:0.01,0.0001"
+    again = planner(*command)
+    assert again.returncode == 0
+    assert "note" not in again.stderr
+    kept = summary.read_bytes()
+    other = planner(*command, "--max-num-seqs", "8")
+    fails(other, 2, f"--save {tmp_path / 'run'}: summary.json exists and is of another command, {first}; give another",
+          "or --overwrite")
+    assert "read 3 rows" not in other.stderr
+    assert summary.read_bytes() == kept
+    assert planner(*command, "--max-num-seqs", "8", "--overwrite").returncode == 0
+    assert json.loads(summary.read_text())["replay_command"].endswith("--max-num-seqs 8 --step-time "
+                                                                      "linear:0.01,0.0001")
+    trace.write_text(HEADER + "0,100,10\n")
+    changed = planner(*command, "--max-num-seqs", "8")
+    assert (changed.returncode, changed.stderr.splitlines()[-1]) == (
+        0, f"note: --save {tmp_path / 'run'}: the replaced result was of a trace with other content")
+
+
+@pytest.mark.parametrize("name", ["requests.parquet", "steps.parquet", "summary.json"])
+def test_a_folder_keeps_files_that_are_no_result(name: str, trace: Path, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("[]")
+    fails(planner("replay", trace, *LINEAR, "--save", tmp_path), 2, f"{name} exists and is of no known command")
+    assert (tmp_path / name).read_text() == "[]"
+    fails(planner("replay", trace, *LINEAR, "--save", tmp_path / "new", "--requests", tmp_path / "new" / name), 2,
+          f"--requests {tmp_path / 'new' / name}: cannot be written: the folder")
+
+
+def test_a_table_is_not_written_into_a_saved_result(trace: Path, tmp_path: Path) -> None:
+    fails(planner("replay", trace, *LINEAR, "--save", tmp_path, "--requests", tmp_path / "requests.parquet"), 2,
+          f"--save {tmp_path / 'requests.parquet'}: is the file of --requests too; give each its own")
+
+
+def test_a_comparison_keeps_the_results_of_another_one(trace: Path, tmp_path: Path) -> None:
+    command = ("compare", trace, *LINEAR, "--policy", "fcfs,sjf", "--save", tmp_path)
+    for _ in range(2):
+        assert planner(*command).returncode == 0
+    fails(planner(*command, "--max-num-seqs", "8"), 2, f"--save {tmp_path / 'fcfs'}: summary.json exists",
+          "--policy fcfs --step-time linear:0.01,0.0001; give another path, or --overwrite")
+    assert planner(*command, "--max-num-seqs", "8", "--overwrite").returncode == 0
+
+
+def test_a_report_of_other_inputs_is_kept(trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        assert planner("replay", trace, *LINEAR, "--save", name).returncode == 0
+    for _ in range(2):
+        assert planner("report", "a", "b").stdout == "report.html\nreport.md\n"
+    kept = Path("report.html").read_bytes()
+    fails(planner("report", "b"), 2, "--output report.html: report.html exists and is of another command, planner "
+          "report a b; give another path, or --overwrite")
+    assert Path("report.html").read_bytes() == kept
+    assert planner("report", "b", "--overwrite").returncode == 0
+    Path("README.md").write_text("mine")
+    Path("index.html").write_text("<title>mine</title>")
+    for name, file in (("README.html", "README.md"), ("index.html", "index.html")):
+        fails(planner("report", "b", "--output", name), 2, f"--output {name}: {file} exists and is of no known command")
+    assert Path("README.md").read_text() == "mine"

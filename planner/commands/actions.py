@@ -3,19 +3,20 @@
 import gc
 import importlib.util
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from planner.commands.outputs import check_outputs
+from planner.commands.outputs import check_outputs, keep_other_report, keep_other_result
 from planner.errors import UsageError
 from planner.files.writing import append_text, write_text
 from planner.loop.state.engine_settings import Recording
 from planner.planning.comparison import compare_studies, explain_outcome
 from planner.planning.search_options import Choices, Search
-from planner.planning.study import Study, read_study
+from planner.planning.study import Study, command_line, read_study
 from planner.progress import stage
 from planner.replays.result_tables import ReplayResult, check_table_path, write_table
 from planner.replays.scaling_record import events_table
@@ -49,7 +50,8 @@ OnBadRows = Literal["error", "drop"]
 
 def replay(source: str, scenario: Scenario, slo: str | None, attainment: float | None, format: str | None,
            on_bad_rows: OnBadRows, json: Path | None, tables: Mapping[str, Path | None],
-           timeline: Path | None, save: Path | None, explain: bool, ignore_start_refusal: bool) -> bool:
+           timeline: Path | None, save: Path | None, explain: bool, ignore_start_refusal: bool,
+           overwrite: bool = False) -> bool:
     """Replay one scenario, print its summary and write its tables.
 
     False if an objective is missed, if no request is completed, or if the engine would not start and this is not
@@ -58,6 +60,10 @@ def replay(source: str, scenario: Scenario, slo: str | None, attainment: float |
     objectives = given_objectives(slo, attainment, may_be_own=True)
     check_outputs({"--json": json, "--timeline": timeline, **{f"--{name.replace('_', '-')}": path
                                                                for name, path in tables.items()}}, source, save)
+    study = Study(name="replay", trace=source, format=format, scenario=scenario, objectives=objectives)
+    command = command_line(study, options={"on_bad_rows": on_bad_rows} if on_bad_rows != "error" else {})
+    if save is not None and not overwrite:
+        keep_other_result(save, command)
     if timeline is not None:
         check_timeline_path(timeline)
     for path in tables.values():
@@ -75,6 +81,7 @@ def replay(source: str, scenario: Scenario, slo: str | None, attainment: float |
         raise share_of_nothing(attainment)
     if explain:
         outcome.summary["explanation"] = explain_outcome(trace, scenario, outcome, slo=objectives)
+    outcome.summary["replay_command"] = command
     refusal = outcome.summary["would_not_start"]
     for name, path in tables.items():
         if path is not None:
@@ -82,7 +89,8 @@ def replay(source: str, scenario: Scenario, slo: str | None, attainment: float |
     if timeline is not None:
         write_timeline(outcome.result, timeline)
     if save is not None:
-        save_result(outcome.result, outcome.summary, save)
+        note = save_result(outcome.result, outcome.summary, save)
+        outcome.summary["notes"] += filter(None, [note])
     text = summary_table(outcome.summary)
     if explain:
         text += "\n" + explanation_table({"": outcome.summary["explanation"]})
@@ -102,7 +110,7 @@ def _keeps_objectives(summary: Mapping[str, Any]) -> bool:
 
 def compare(sources: Sequence[str], choices: Mapping[str, Sequence[Any]], launched: Mapping[str, Any],
             axes: Sequence[str], slo: str | None, format: str | None, on_bad_rows: OnBadRows, explain: bool | None,
-            every: bool, json: Path | None, save: Path | None) -> bool:
+            every: bool, json: Path | None, save: Path | None, overwrite: bool) -> bool:
     """Replay what-ifs from files, or every combination of the listed options, and print them side by side.
 
     False if no what-if completes a request.
@@ -121,6 +129,9 @@ def compare(sources: Sequence[str], choices: Mapping[str, Sequence[Any]], launch
         objectives = given_objectives(slo)
         studies = [Study(name=name, trace=sources[0], format=format, scenario=what_if, objectives=objectives,
                          notes=tuple(notes)) for name, (what_if, notes) in what_ifs(choices, axes, launched).items()]
+    if save is not None and not overwrite:
+        for study in studies:
+            keep_other_result(save / study.name, command_line(study))
     comparison = compare_studies(studies, lambda study: _read(study.trace, study.scenario, study.format, on_bad_rows),
                                  explain=are_files if explain is None else explain, save=save)
     first = [f"{name}: {line}" for name, summary in comparison.items() for line in first_words(summary)]
@@ -246,7 +257,7 @@ def sweep(source: str, scenario: Scenario, options: Mapping[str, Any], output: P
     return found is None or found.best is not None
 
 
-def report(results: Sequence[Path], output: Path, llmd: Path | None) -> None:
+def report(results: Sequence[Path], output: Path, llmd: Path | None, overwrite: bool) -> None:
     """Write the report of saved replays, or of an answer, and one of the replays as a Benchmark Report."""
     from planner.report.llmd import write_llmd_report
     from planner.report.report_source import SavedAnswer, load_sources
@@ -257,10 +268,13 @@ def report(results: Sequence[Path], output: Path, llmd: Path | None) -> None:
     source = load_sources(results)
     if llmd is not None and (isinstance(source, SavedAnswer) or len(source) != 1):
         raise UsageError(f"--llmd {llmd}: a Benchmark Report is of one saved replay; give one")
+    command = shlex.join(["planner", "report", *(os.path.relpath(path, output.parent) for path in results)])
+    if not overwrite:
+        keep_other_report(output, command)
     if llmd is not None and not isinstance(source, SavedAnswer):
         write_llmd_report(source[0], llmd)
     with stage(f"drawing {output}"):
-        written = write_report(source, output)
+        written = write_report(source, output, command)
     for path in [*written, *([llmd] if llmd is not None else [])]:
         print(path)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from planner.errors import OutputError, UsageError
 from planner.files.writing import is_replaced, why_no_folder, why_unwritable
+from planner.results.saved import FILES, saved_command
 
 
 def check_outputs(outputs: Mapping[str, Path | None], source: str | Path | None = None,
@@ -36,9 +37,44 @@ def check_outputs(outputs: Mapping[str, Path | None], source: str | Path | None 
     if folder is not None and (reason := why_no_folder(folder)) is not None:
         raise _unwritable("--save", folder, reason)
     files = [(option, path) for option, path in paths.items() if is_replaced(path)]
+    files += [("--save", folder / name) for name in FILES] if folder is not None else []
     for (first, path), (option, other) in itertools.combinations(files, 2):
         if path.resolve() == other.resolve():
             raise UsageError(f"{option} {other}: is the file of {first} too; give each its own")
+
+
+def keep_other_result(folder: Path, command: str) -> None:
+    """Refuse to replace the result of another command in a folder of --save.
+
+    Parameters
+    ----------
+    command : the `planner replay` command of the new result.
+
+    Raises
+    ------
+    UsageError : the folder has a result of another command, or files of none.
+    """
+    if files := [name for name in FILES if (folder / name).exists()]:
+        _keep_other("--save", folder, files[-1], saved_command(folder), command)
+
+
+def keep_other_report(output: Path, command: str) -> None:
+    """Refuse to replace the report of other inputs, or a file that is no report.
+
+    Raises
+    ------
+    UsageError : the HTML file or the Markdown beside it is of another command, or of none.
+    """
+    from planner.report.written import beside, report_command
+
+    if files := [path.name for path in (output, beside(output)) if is_replaced(path) and path.exists()]:
+        _keep_other("--output", output, files[0], report_command(output), command)
+
+
+def _keep_other(option: str, path: Path, file: str, earlier: str | None, command: str) -> None:
+    if earlier != command:
+        whose = "of no known command" if earlier is None else f"of another command, {earlier}"
+        raise UsageError(f"{option} {path}: {file} exists and is {whose}; give another path, or --overwrite")
 
 
 def _unwritable(option: str, path: Path, reason: str) -> OutputError:
