@@ -13,7 +13,14 @@ import typer
 from planner.commands.db_cli import db as db_app
 from planner.commands.options import keeps_answers, shows_progress, takes_scenario
 from planner.commands.plan_cli import SloOption, TraceArgument, capacity, probe, share, size
-from planner.commands.trace_cli import BadRowsOption, ColumnOption, FormatOption, JsonOption, OverwriteOption, WhereOption
+from planner.commands.trace_cli import (
+    BadRowsOption,
+    ColumnOption,
+    FormatOption,
+    JsonOption,
+    OverwriteOption,
+    WhereOption,
+)
 from planner.commands.trace_cli import trace as trace_app
 from planner.errors import OutputError, PlannerError
 from planner.settings.format_spec import spec_of

@@ -14,7 +14,6 @@ from planner.files.table_file import DAMAGE
 from planner.files.writing import write_text
 from planner.replays.result_tables import ReplayResult, write_table
 
-
 SUMMARY = "summary.json"
 FILES = ("requests.parquet", "steps.parquet", SUMMARY)
 
