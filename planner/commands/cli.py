@@ -13,6 +13,7 @@ import typer
 from planner.commands.db_cli import db as db_app
 from planner.commands.options import keeps_answers, shows_progress, takes_scenario
 from planner.commands.plan_cli import SloOption, TraceArgument, capacity, probe, share, size
+from planner.commands.termination import stops_on_sigterm
 from planner.commands.trace_cli import (
     BadRowsOption,
     ColumnOption,
@@ -54,7 +55,8 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without × and ≤ shows ? for them
     try:
-        _run()
+        with stops_on_sigterm():
+            _run()
     except PlannerError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
