@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from planner.commands.outputs import check_outputs, keep_other_report, keep_other_result
+from planner.commands.terminal import fitted
 from planner.errors import UsageError
 from planner.files.writing import append_text, write_text
 from planner.loop.state.engine_settings import Recording
@@ -335,7 +336,7 @@ def _read_searched(source: str, scenario: Scenario, format: str | None, on_bad_r
 def _print_notes(notes: Iterable[str]) -> None:
     """Print each note once to stderr."""
     for note in dict.fromkeys(notes):
-        print(f"note: {note}", file=sys.stderr)
+        print(fitted(f"note: {note}", sys.stderr), file=sys.stderr)
 
 
 def _table(result: ReplayResult, name: str) -> Any:
@@ -356,7 +357,7 @@ def publish(value: Any, text: str, json: Path | None, notes: Iterable[str] = ())
     if is_alone:
         sys.stdout.write(to_json(value))
     else:
-        print(text)
+        print(fitted(text, sys.stdout))
     sys.stdout.flush()
     _print_notes(notes)
     if json is not None and not is_alone:

@@ -88,7 +88,7 @@ def synth(source: str, options: Mapping[str, Any], scenario: Scenario, changes: 
 def _check_outputs(source: str, output: Path | None, to: str | None, json: Path | None,
                    save: Path | None = None) -> None:
     """Refuse what `check_outputs` does, an unknown format, and a trace and its JSON both on stdout."""
-    from planner.traces.export.convert import find_target
+    from planner.traces.export.export_formats import find_target
 
     check_outputs({"--output": output, "--json": json, "--save": save}, source)
     if output is not None:

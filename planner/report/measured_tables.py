@@ -9,6 +9,7 @@ from planner.report.cells import number_text
 from planner.results.notes import fitted_to
 
 SHOWN_GROUPS = ("gpu", "engine", "model", "client")  # of errors; the JSON has all
+LABEL = 44  # characters of a name
 SHOWN_ROWS = 10  # without a prediction
 
 
@@ -24,7 +25,9 @@ def accuracy_table(result: ValidateAnswer) -> str:
             lines += _error_lines(f"{name}{row.value}".strip(), row.errors, metrics)
     for each in result.rows or ():
         head = f"    {result.interval.level:.0%} interval" if result.interval is not None else ""
-        lines += [f"{each.id:<44}{'metric':<16}{'measured':>14}{'predicted':>14}{head}"]
+        is_long = len(each.id) > LABEL - 2
+        lines += [each.id] * is_long
+        lines += [f"{'' if is_long else each.id:<{LABEL}}{'metric':<16}{'measured':>14}{'predicted':>14}{head}"]
         lines += [f"{'':<44}{name:<16}{number_text(value):>14}{number_text(each.predicted.get(name, '–')):>14}"
                   f"{_interval(each, name)}" for name, value in each.measured.items()]
     return "\n".join([*lines, *_unpredicted_lines(result), *_limit_lines(result)])
