@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from planner.files.counts import share_text
 from planner.files.keys import asdict
 from planner.measured.calibration.calibrate_answer import CalibrateAnswer
 from planner.measured.validate_answer import Errors, ErrorSummary, MeasuredRow, ValidateAnswer
@@ -55,7 +56,7 @@ def _limit_lines(result: ValidateAnswer) -> list[str]:
     """Return what intervals hold, and whether each limit is met."""
     lines: list[str] = []
     if result.interval is not None:
-        lines += [f"{result.interval.level:.0%} interval holds {share:.1%} of {metric}"
+        lines += [f"{result.interval.level:.0%} interval holds {share_text(share)} of {metric}"
                   for metric, share in result.interval.coverage.items()]
         lines += [f"no held-out errors for {engine}" for engine in result.interval.without]
     outside = [f"{row.id} {metric}" for row in result.rows or () for metric in row.outside]
@@ -78,8 +79,8 @@ def _error_lines(name: str, row: Errors, metrics: Sequence[str]) -> list[str]:
             continue
         label = name if not lines else ""
         lines.append(f"{label:<44}{metric:<16}{found.n:>7,} {found.mape:>8.1%} {found.median_ape:>8.1%} "
-                     f"{found.bias:>+8.1%}{row.coverage:>11.1%}")
-    return lines or [f"{name:<44}{'none':<16}{0:>7}{'':>27}{row.coverage:>11.1%}"]
+                     f"{found.bias:>+8.1%}{share_text(row.coverage):>11}")
+    return lines or [f"{name:<44}{'none':<16}{0:>7}{'':>27}{share_text(row.coverage):>11}"]
 
 
 def calibration_table(result: CalibrateAnswer) -> str:
