@@ -88,6 +88,8 @@ def test_two_outputs_of_one_name_are_refused(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize(("command", "words"), [
     (("report", "gone.json", "--output", "r.txt"), "the ending must be .html"),
+    (("report", "gone.json", "--llmd", "r.txt"), "the ending must be .yaml"),
+    (("trace", "describe", "gone.csv", "--html", "r.txt"), "the ending must be .html"),
     (("trace", "convert", "gone.csv", "x.xyz"), "--to must be one of"),
     (("trace", "synth", "gone.csv", "--fit", "--output", "x.xyz"), "--to must be one of"),
     (("trace", "synth", "gone.csv", "--fit", "--output", "x", "--to", "xyz"), "unknown format 'xyz'"),

@@ -260,11 +260,13 @@ def sweep(source: str, scenario: Scenario, options: Mapping[str, Any], output: P
 
 def report(results: Sequence[Path], output: Path, llmd: Path | None, overwrite: bool) -> None:
     """Write the report of saved replays, or of an answer, and one of the replays as a Benchmark Report."""
-    from planner.report.llmd import write_llmd_report
+    from planner.report.llmd import check_llmd_path, write_llmd_report
     from planner.report.report_source import SavedAnswer, load_sources
     from planner.report.written import beside, check_report_path, write_report
 
     check_report_path(output)
+    if llmd is not None:
+        check_llmd_path(llmd)
     check_outputs({"--output": output, "the summary of --output": beside(output), "--llmd": llmd})
     source = load_sources(results)
     if llmd is not None and (isinstance(source, SavedAnswer) or len(source) != 1):

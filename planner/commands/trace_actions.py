@@ -24,12 +24,14 @@ def describe(source: str, cache_tokens: float | None, html: Path | None, lengths
     from planner.traces.shaping.description import describe as describe_trace
 
     check_outputs({"--html": html, "--json": json}, source)
+    if html is not None:
+        from planner.report.trace_report import check_page_path, write_description
+
+        check_page_path(html)
     trace = _read(source, format, on_bad_rows, lengths)
     with stage(f"describing {source}"):
         description = describe_trace(trace, cache_tokens=cache_tokens)
     if html is not None:
-        from planner.report.trace_report import write_description
-
         with stage(f"drawing {html}"):
             write_description(trace, description, html)
     publish(description, description_table(description), json)
