@@ -150,7 +150,7 @@ def compare(sources: Sequence[str], choices: Mapping[str, Sequence[Any]], launch
 
 def capacity(source: str, scenario: Scenario, slo: str, attainment: float, search: Search, format: str | None,
              on_bad_rows: OnBadRows, json: Path | None) -> bool:
-    """Find the largest load within the objectives, print and write it; False where there is none."""
+    """Find the largest load within the objectives, print and write it; False if there is none."""
     from planner.planning.capacity_of import capacity_of
     from planner.report.plan_tables import capacity_table
     from planner.settings.objectives import parse_objectives
@@ -180,7 +180,7 @@ def probe(source: str, scenario: Scenario, slo: str, attainment: float, results:
 
 def size(source: str, scenario: Scenario, slo: str, attainment: float, choices: Choices, format: str | None,
          on_bad_rows: OnBadRows, json: Path | None, write: str | None) -> bool:
-    """Find the cheapest fleet for a load, print it beside the others and write it; False where there is none."""
+    """Find the cheapest fleet for a load, print it beside the others and write it; False if there is none."""
     from planner.planning.sizing import size as find_fleet
     from planner.planning.write_size import fleet_manifest, write_target
     from planner.report.plan_tables import sizing_table
@@ -208,7 +208,7 @@ def size(source: str, scenario: Scenario, slo: str, attainment: float, choices: 
 
 
 def share(cluster: Path, choices: Choices, minimize: str, json: Path | None) -> bool:
-    """Find a fleet for each deployment of a cluster, print and write them; False where the GPUs do not suffice."""
+    """Find a fleet for each deployment of a cluster, print and write them; False if the GPUs do not suffice."""
     from planner.planning.cluster_share import share as find_share
     from planner.report.share_table import share_table
 
@@ -220,7 +220,7 @@ def share(cluster: Path, choices: Choices, minimize: str, json: Path | None) -> 
 
 def check(targets: Path, baseline: Path | None, update_baseline: bool, junit: Path | None, markdown: Path | None,
           json: Path | None) -> bool:
-    """Judge a targets file, print and write the verdicts; False where a target is missed."""
+    """Judge a targets file, print and write the verdicts; False if a target is missed."""
     from planner.planning.gate import check as judge_targets
     from planner.report.gate_report import gate_junit, gate_markdown
 
@@ -243,7 +243,7 @@ def check(targets: Path, baseline: Path | None, update_baseline: bool, junit: Pa
 
 def sweep(source: str, scenario: Scenario, options: Mapping[str, Any], output: Path, optimize: bool, backend: str,
           address: str | None, jobs: int, json: Path | None) -> bool:
-    """Replay a grid, or look for its front, and print and write its rows; False where none keeps the limits."""
+    """Replay a grid, or look for its front, print and write its rows; False if no configuration keeps the limits."""
     from planner.commands.grids import sweep_plan
     from planner.planning.optimize import optimize as find_best
     from planner.planning.sweeping import describe as describe_sweep

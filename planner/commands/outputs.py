@@ -1,4 +1,4 @@
-"""Checks of a command's outputs before its work: each can be written, and none replaces an input or another output."""
+"""Checks of a command's outputs before its work: each can be written, and replaces no input and no other output."""
 
 import itertools
 import os
@@ -52,7 +52,7 @@ def keep_other_result(folder: Path, command: str) -> None:
 
     Raises
     ------
-    UsageError : the folder has a result of another command, or files of none.
+    UsageError : the folder has a result of another command, or other files.
     """
     if files := [name for name in FILES if (folder / name).exists()]:
         _keep_other("--save", folder, files[-1], saved_command(folder), command)
@@ -63,7 +63,7 @@ def keep_other_report(output: Path, command: str) -> None:
 
     Raises
     ------
-    UsageError : the HTML file or the Markdown beside it is of another command, or of none.
+    UsageError : the HTML file or the Markdown beside it is of another command, or no report.
     """
     from planner.report.written import beside, report_command
 
@@ -82,7 +82,7 @@ def _unwritable(option: str, path: Path, reason: str) -> OutputError:
 
 
 def _is_same(path: Path, source: str | Path) -> bool:
-    """Tell whether two paths are of one file; a source may be none, and too long for one."""
+    """Tell whether two paths lead to one file; a source need not be a path."""
     try:
         return path.samefile(source)
     except (OSError, ValueError):

@@ -134,7 +134,7 @@ def _widest(lines: Sequence[str]) -> int:
 
 
 def _squeezed(lines: Sequence[str]) -> list[str]:
-    """Return lines with at most two spaces where all lines with several cells have more."""
+    """Return lines without the spaces that all lines with several cells have beyond two."""
     wide = [line.ljust(_widest(lines)) for line in lines if len(_cells(line)) > 1]
     kept, spaces = [], -1  # indentation stays
     for place, characters in enumerate(zip(*wide, strict=True)):
@@ -147,7 +147,7 @@ def _squeezed(lines: Sequence[str]) -> list[str]:
 
 
 def _columns(rows: Sequence[str]) -> list[tuple[int, int]]:
-    """Return where columns begin and end: between two, all rows have two spaces."""
+    """Return the begin and the end of each column; all rows have two spaces between columns."""
     wide = [row.ljust(_widest(rows)) for row in rows]
     is_space = [set(characters) == {" "} for characters in zip(*wide, strict=True)]
     text = "".join(" " if blank else "x" for blank in is_space)
@@ -155,7 +155,7 @@ def _columns(rows: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def _keys(rows: Sequence[str], columns: Sequence[tuple[int, int]], most: int) -> Sequence[tuple[int, int]]:
-    """Return the first columns that tell rows apart; none if they need more than `most` characters."""
+    """Return the first columns that tell rows apart; no column if these need more than `most` characters."""
     for k in range(1, len(columns)):
         names = {tuple(row[start:end] for start, end in columns[:k]) for row in rows}
         if len(names) == len(rows) and columns[k - 1][1] <= most:

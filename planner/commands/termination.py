@@ -15,7 +15,7 @@ GRACE_S = 2.0  # for the main thread to stop, which it does between two calls of
 
 
 class Terminated(BaseException):
-    """The command got SIGTERM; not an Exception, so that nothing takes it for an error of a replay."""
+    """The command got SIGTERM; no Exception, since it is no error of a replay."""
 
 
 @contextmanager

@@ -102,8 +102,8 @@ def window_memory(deployment: Deployment, trace: Trace) -> list[str]:
         return []
     return [f"{share_text(share)} of the requests' tokens are within the sliding window of {arch.sliding_window:,} "
             f"tokens, and {engine.title}'s pool for these layers has {ratio:g} times the other layers' tokens "
-            f"(swa_full_tokens_ratio). It is full first, at {share_text(ratio / share)} of the requests that the planner "
-            f"lets in"]
+            f"(swa_full_tokens_ratio). It is full first, at {share_text(ratio / share)} of the requests that the "
+            f"planner lets in"]
 
 
 def release_of_windows(deployment: Deployment) -> list[str]:
