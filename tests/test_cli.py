@@ -103,7 +103,7 @@ def test_a_replay_prints_its_verdict_in_one_line() -> None:
 
 
 def test_what_is_read_is_not_written(trace: Path) -> None:
-    fails(planner("replay", trace, *LINEAR, "--requests", trace), 2, "it is what is read; give another name")
+    fails(planner("replay", trace, *LINEAR, "--requests", trace), 2, "is the input of the command; give another name")
     assert trace.read_text().startswith(HEADER)
 
 

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from planner import Scenario, read_trace, replay
 from planner.commands.cli import app
+from planner.files.counts import share_text
 from planner.loop.state.engine_settings import Recording
 from planner.planning.comparison import explain_outcome
 from planner.replays.result_tables import STOPPED_BY, ReplayResult
@@ -211,7 +212,7 @@ def test_the_advice_is_what_a_replay_says(saved: Any) -> None:
     other = replay(read_trace("chat"), scenario, slo="ttft:500 tpot:40", recording=Recording()).summary
     assert first["value"] == other["slo_attainment"]
     assert first["gain"] == pytest.approx(other["slo_attainment"] - summary["slo_attainment"])
-    assert f"{first['value']:.1%}" in advice["sentence"]
+    assert f"to {share_text(first['value'])};" in advice["sentence"]
     gains = [row["gain"] for row in advice["changes"] if "gain" in row]
     assert gains == sorted(gains, reverse=True)
 

@@ -191,7 +191,8 @@ def test_a_table_that_lacks_a_column_is_named(tmp_path: Path, result: SavedResul
 
 
 @pytest.mark.parametrize(("value", "unit", "text"), [
-    (0.99996, "%", "> 99.99 %"), (1.0, "%", "100.00 %"), (True, "", "yes"), (0.00012, "USD", "0.00012 USD"),
+    (0.99996, "%", "99.996 %"), (0.9984, "%", "99.8 %"), (1.0, "%", "100 %"),
+    (True, "", "yes"), (0.00012, "USD", "0.00012 USD"),
     (3, "", "3"), (11.0459, "/s", "11.046/s"), (0.0, "", "0.0"), ("a\nb", "", "a\ufffdb"), (512, "bytes", "512 B"),
 ])
 def test_values_as_text(value: object, unit: str, text: str) -> None:

@@ -210,7 +210,7 @@ def test_graphs_are_named_where_they_matter(options: dict[str, Any], says: bool)
 def test_a_second_pool_that_is_full_first_is_named(rows: list[tuple[float, int, int]], options: dict[str, Any],
                                                    says: bool) -> None:
     found = said(rows, **{"model": "gpt-oss-20b", "gpu": "h100-sxm", "engine": "sglang"} | options)
-    assert ("100% of the requests' tokens are within the sliding window of 128 tokens" in found) is says
+    assert ("100 % of the requests' tokens are within the sliding window of 128 tokens" in found) is says
 
 
 @pytest.mark.parametrize(("model", "release", "words"), [

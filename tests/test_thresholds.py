@@ -117,7 +117,7 @@ def test_the_answer_is_the_cheapest_of_all_fleets_and_thresholds(tmp_path: Path)
     assert found.split.saving == pytest.approx(1 - best.cost_usd_per_hour / single.cheapest.cost_usd_per_hour)
     text = sizing_table(found)
     assert text.startswith(f"two pools: threshold {best.threshold_tokens:,} tokens, ")
-    assert text.splitlines()[0].endswith("saves 14.0% of the best single pool's 5.00 USD/h")
+    assert text.splitlines()[0].endswith("saves 14 % of the best single pool's 5.00 USD/h")
     values = json.loads(json.dumps(asdict(found)))
     assert fromdict(SizeAnswer, values) == found
     page = findings(answer_of(values, "size.json"))

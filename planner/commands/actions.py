@@ -3,18 +3,21 @@
 import gc
 import importlib.util
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from planner.commands.outputs import check_outputs, keep_other_report, keep_other_result
+from planner.commands.terminal import fitted
 from planner.errors import UsageError
 from planner.files.writing import append_text, write_text
 from planner.loop.state.engine_settings import Recording
 from planner.planning.comparison import compare_studies, explain_outcome
 from planner.planning.search_options import Choices, Search
-from planner.planning.study import Study, read_study
+from planner.planning.study import Study, command_line, read_study
 from planner.progress import stage
 from planner.replays.result_tables import ReplayResult, check_table_path, write_table
 from planner.replays.scaling_record import events_table
@@ -48,14 +51,20 @@ OnBadRows = Literal["error", "drop"]
 
 def replay(source: str, scenario: Scenario, slo: str | None, attainment: float | None, format: str | None,
            on_bad_rows: OnBadRows, json: Path | None, tables: Mapping[str, Path | None],
-           timeline: Path | None, save: Path | None, explain: bool, ignore_start_refusal: bool) -> bool:
+           timeline: Path | None, save: Path | None, explain: bool, ignore_start_refusal: bool,
+           overwrite: bool = False) -> bool:
     """Replay one scenario, print its summary and write its tables.
 
     False if an objective is missed, if no request is completed, or if the engine would not start and this is not
     ignored.
     """
     objectives = given_objectives(slo, attainment, may_be_own=True)
-    check_outputs([json, timeline, *tables.values()], source)
+    check_outputs({"--json": json, "--timeline": timeline, **{f"--{name.replace('_', '-')}": path
+                                                               for name, path in tables.items()}}, source, save)
+    study = Study(name="replay", trace=source, format=format, scenario=scenario, objectives=objectives)
+    command = command_line(study, options={"on_bad_rows": on_bad_rows} if on_bad_rows != "error" else {})
+    if save is not None and not overwrite:
+        keep_other_result(save, command)
     if timeline is not None:
         check_timeline_path(timeline)
     for path in tables.values():
@@ -73,6 +82,7 @@ def replay(source: str, scenario: Scenario, slo: str | None, attainment: float |
         raise share_of_nothing(attainment)
     if explain:
         outcome.summary["explanation"] = explain_outcome(trace, scenario, outcome, slo=objectives)
+    outcome.summary["replay_command"] = command
     refusal = outcome.summary["would_not_start"]
     for name, path in tables.items():
         if path is not None:
@@ -80,7 +90,8 @@ def replay(source: str, scenario: Scenario, slo: str | None, attainment: float |
     if timeline is not None:
         write_timeline(outcome.result, timeline)
     if save is not None:
-        save_result(outcome.result, outcome.summary, save)
+        note = save_result(outcome.result, outcome.summary, save)
+        outcome.summary["notes"] += filter(None, [note])
     text = summary_table(outcome.summary)
     if explain:
         text += "\n" + explanation_table({"": outcome.summary["explanation"]})
@@ -100,14 +111,14 @@ def _keeps_objectives(summary: Mapping[str, Any]) -> bool:
 
 def compare(sources: Sequence[str], choices: Mapping[str, Sequence[Any]], launched: Mapping[str, Any],
             axes: Sequence[str], slo: str | None, format: str | None, on_bad_rows: OnBadRows, explain: bool | None,
-            every: bool, json: Path | None, save: Path | None) -> bool:
+            every: bool, json: Path | None, save: Path | None, overwrite: bool) -> bool:
     """Replay what-ifs from files, or every combination of the listed options, and print them side by side.
 
     False if no what-if completes a request.
     """
     from planner.commands.grids import what_ifs
 
-    check_outputs([json, save])
+    check_outputs({"--json": json}, folder=save)
     are_files = all(source.endswith(".toml") for source in sources)
     if are_files:
         if slo is not None or format is not None or choices or axes:
@@ -119,6 +130,9 @@ def compare(sources: Sequence[str], choices: Mapping[str, Sequence[Any]], launch
         objectives = given_objectives(slo)
         studies = [Study(name=name, trace=sources[0], format=format, scenario=what_if, objectives=objectives,
                          notes=tuple(notes)) for name, (what_if, notes) in what_ifs(choices, axes, launched).items()]
+    if save is not None and not overwrite:
+        for study in studies:
+            keep_other_result(save / study.name, command_line(study))
     comparison = compare_studies(studies, lambda study: _read(study.trace, study.scenario, study.format, on_bad_rows),
                                  explain=are_files if explain is None else explain, save=save)
     first = [f"{name}: {line}" for name, summary in comparison.items() for line in first_words(summary)]
@@ -136,12 +150,12 @@ def compare(sources: Sequence[str], choices: Mapping[str, Sequence[Any]], launch
 
 def capacity(source: str, scenario: Scenario, slo: str, attainment: float, search: Search, format: str | None,
              on_bad_rows: OnBadRows, json: Path | None) -> bool:
-    """Find the largest load within the objectives, print and write it; False where there is none."""
+    """Find the largest load within the objectives, print and write it; False if there is none."""
     from planner.planning.capacity_of import capacity_of
     from planner.report.plan_tables import capacity_table
     from planner.settings.objectives import parse_objectives
 
-    check_outputs([json])
+    check_outputs({"--json": json})
     objectives = parse_objectives(slo, attainment)
     trace = _read_searched(source, scenario, format, on_bad_rows)
     answer = capacity_of(trace, scenario, objectives, replace(search, seed=scenario.seed or 0))
@@ -156,7 +170,7 @@ def probe(source: str, scenario: Scenario, slo: str, attainment: float, results:
     from planner.report.probe_table import probe_script, probe_table
     from planner.settings.objectives import parse_objectives
 
-    check_outputs([json, script])
+    check_outputs({"--json": json, "--script": script})
     objectives = parse_objectives(slo, attainment)
     answer = find_benchmarks(_read_searched(source, scenario, format, on_bad_rows), scenario, objectives, results)
     if script is not None:
@@ -166,14 +180,14 @@ def probe(source: str, scenario: Scenario, slo: str, attainment: float, results:
 
 def size(source: str, scenario: Scenario, slo: str, attainment: float, choices: Choices, format: str | None,
          on_bad_rows: OnBadRows, json: Path | None, write: str | None) -> bool:
-    """Find the cheapest fleet for a load, print it beside the others and write it; False where there is none."""
+    """Find the cheapest fleet for a load, print it beside the others and write it; False if there is none."""
     from planner.planning.sizing import size as find_fleet
     from planner.planning.write_size import fleet_manifest, write_target
     from planner.report.plan_tables import sizing_table
     from planner.settings.objectives import parse_objectives
 
     kind, path = (None, None) if write is None else write_target(write)
-    check_outputs([json, path])
+    check_outputs({"--json": json, "--write": path})
     if write is not None and scenario.fleet is not None:
         raise UsageError(f"--write {write}: writes replicas of one kind, and --fleet {scenario.fleet} has two; leave "
                          f"--write out")
@@ -194,11 +208,11 @@ def size(source: str, scenario: Scenario, slo: str, attainment: float, choices: 
 
 
 def share(cluster: Path, choices: Choices, minimize: str, json: Path | None) -> bool:
-    """Find a fleet for each deployment of a cluster, print and write them; False where the GPUs do not suffice."""
+    """Find a fleet for each deployment of a cluster, print and write them; False if the GPUs do not suffice."""
     from planner.planning.cluster_share import share as find_share
     from planner.report.share_table import share_table
 
-    check_outputs([json])
+    check_outputs({"--json": json})
     answer = find_share(cluster, choices, minimize)
     publish(answer, share_table(answer), json, answer.notes)
     return answer.feasible
@@ -206,16 +220,18 @@ def share(cluster: Path, choices: Choices, minimize: str, json: Path | None) -> 
 
 def check(targets: Path, baseline: Path | None, update_baseline: bool, junit: Path | None, markdown: Path | None,
           json: Path | None) -> bool:
-    """Judge a targets file, print and write the verdicts; False where a target is missed."""
+    """Judge a targets file, print and write the verdicts; False if a target is missed."""
     from planner.planning.gate import check as judge_targets
     from planner.report.gate_report import gate_junit, gate_markdown
 
-    check_outputs([baseline, junit, markdown, json])
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    check_outputs({"--baseline": baseline if update_baseline else None, "--junit": junit, "--markdown": markdown,
+                   "--json": json, "GITHUB_STEP_SUMMARY": Path(summary) if summary else None}, targets)
     result = judge_targets(targets, baseline=baseline, update=update_baseline)
     for path, make in ((junit, gate_junit), (markdown, gate_markdown)):
         if path is not None:
             write_text(path, make(result))
-    if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
+    if summary:
         append_text(Path(summary), gate_markdown(result))
     publish(result, gate_table(result), json, result.notes)
     verdicts = [row.verdict for row in result.checks]
@@ -227,13 +243,13 @@ def check(targets: Path, baseline: Path | None, update_baseline: bool, junit: Pa
 
 def sweep(source: str, scenario: Scenario, options: Mapping[str, Any], output: Path, optimize: bool, backend: str,
           address: str | None, jobs: int, json: Path | None) -> bool:
-    """Replay a grid, or look for its front, and print and write its rows; False where none keeps the limits."""
+    """Replay a grid, or look for its front, print and write its rows; False if no configuration keeps the limits."""
     from planner.commands.grids import sweep_plan
     from planner.planning.optimize import optimize as find_best
     from planner.planning.sweeping import describe as describe_sweep
     from planner.planning.sweeping import sweep as replay_grid
 
-    check_outputs([output, json])
+    check_outputs({"--output": output, "--json": json})
     asked = sweep_plan(source, scenario, options)
     how: dict[str, Any] = {"jobs": jobs, "backend": backend, "address": address}
     table, found = find_best(asked, output, **how) if optimize else (replay_grid(asked, output, **how), None)
@@ -242,20 +258,26 @@ def sweep(source: str, scenario: Scenario, options: Mapping[str, Any], output: P
     return found is None or found.best is not None
 
 
-def report(results: Sequence[Path], output: Path, llmd: Path | None) -> None:
+def report(results: Sequence[Path], output: Path, llmd: Path | None, overwrite: bool) -> None:
     """Write the report of saved replays, or of an answer, and one of the replays as a Benchmark Report."""
-    from planner.report.llmd import write_llmd_report
+    from planner.report.llmd import check_llmd_path, write_llmd_report
     from planner.report.report_source import SavedAnswer, load_sources
-    from planner.report.written import write_report
+    from planner.report.written import beside, check_report_path, write_report
 
-    check_outputs([output, llmd])
+    check_report_path(output)
+    if llmd is not None:
+        check_llmd_path(llmd)
+    check_outputs({"--output": output, "the summary of --output": beside(output), "--llmd": llmd})
     source = load_sources(results)
     if llmd is not None and (isinstance(source, SavedAnswer) or len(source) != 1):
         raise UsageError(f"--llmd {llmd}: a Benchmark Report is of one saved replay; give one")
+    command = shlex.join(["planner", "report", *(os.path.relpath(path, output.parent) for path in results)])
+    if not overwrite:
+        keep_other_report(output, command)
     if llmd is not None and not isinstance(source, SavedAnswer):
         write_llmd_report(source[0], llmd)
     with stage(f"drawing {output}"):
-        written = write_report(source, output)
+        written = write_report(source, output, command)
     for path in [*written, *([llmd] if llmd is not None else [])]:
         print(path)
 
@@ -275,7 +297,7 @@ def validate(measured: Path, scenario: Scenario, max_error: str | None, predicti
     from planner.measured.accuracy import accuracy, parse_max_error, predict_file
     from planner.measured.validate import metrics_of, predictions_table
 
-    check_outputs([json, predictions], measured)
+    check_outputs({"--json": json, "--predictions": predictions}, measured)
     if predictions is not None:
         check_table_path(predictions)
     predicted = predict_file(measured, scenario, client=client, jobs=jobs, format=format)
@@ -293,7 +315,7 @@ def calibrate(measured: Path, scenario: Scenario, output: Path | None, fit: str 
     from planner.measured.calibration.calibrate import calibrate as fit_to
     from planner.measured.calibration.calibrate import write_calibration
 
-    check_outputs([json, output], measured)
+    check_outputs({"--json": json, "--output": output}, measured)
     names = None if fit is None else fit.replace(",", " ").split()
     result = fit_to(measured, scenario, names=names, folds=folds, jobs=jobs, client=client, format=format)
     if output is not None:
@@ -316,26 +338,7 @@ def _read_searched(source: str, scenario: Scenario, format: str | None, on_bad_r
 def _print_notes(notes: Iterable[str]) -> None:
     """Print each note once to stderr."""
     for note in dict.fromkeys(notes):
-        print(f"note: {note}", file=sys.stderr)
-
-
-def check_outputs(paths: Sequence[Path | None], source: str | Path | None = None) -> None:
-    """Refuse outputs whose folder is missing, or that would replace what is read, before anything is computed."""
-    for path in paths:
-        if path is None or str(path) == "-":
-            continue
-        if not path.absolute().parent.is_dir():
-            raise UsageError(f"cannot write {path}: the folder {path.parent} does not exist; create it first")
-        if source is not None and _is_same(path, source):
-            raise UsageError(f"cannot write {path}: it is what is read; give another name")
-
-
-def _is_same(path: Path, source: str | Path) -> bool:
-    """Tell whether two paths are of one file; a source may be none, and too long for one."""
-    try:
-        return path.samefile(source)
-    except (OSError, ValueError):
-        return False
+        print(fitted(f"note: {note}", sys.stderr), file=sys.stderr)
 
 
 def _table(result: ReplayResult, name: str) -> Any:
@@ -356,7 +359,7 @@ def publish(value: Any, text: str, json: Path | None, notes: Iterable[str] = ())
     if is_alone:
         sys.stdout.write(to_json(value))
     else:
-        print(text)
+        print(fitted(text, sys.stdout))
     sys.stdout.flush()
     _print_notes(notes)
     if json is not None and not is_alone:

@@ -13,7 +13,15 @@ import typer
 from planner.commands.db_cli import db as db_app
 from planner.commands.options import keeps_answers, shows_progress, takes_scenario
 from planner.commands.plan_cli import SloOption, TraceArgument, capacity, probe, share, size
-from planner.commands.trace_cli import BadRowsOption, ColumnOption, FormatOption, JsonOption, WhereOption
+from planner.commands.termination import stops_on_sigterm
+from planner.commands.trace_cli import (
+    BadRowsOption,
+    ColumnOption,
+    FormatOption,
+    JsonOption,
+    OverwriteOption,
+    WhereOption,
+)
 from planner.commands.trace_cli import trace as trace_app
 from planner.errors import OutputError, PlannerError
 from planner.settings.format_spec import spec_of
@@ -47,7 +55,8 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without × and ≤ shows ? for them
     try:
-        _run()
+        with stops_on_sigterm():
+            _run()
     except PlannerError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
@@ -122,6 +131,7 @@ def replay(
     timeline: Annotated[Path | None, typer.Option(help="Write steps, requests and KV cache use over time as a Chrome "
                                                   "trace (.json or .json.gz). Open it in ui.perfetto.dev.")] = None,
     save: Annotated[Path | None, typer.Option(help="Write the whole result to a folder for planner report.")] = None,
+    overwrite: OverwriteOption = False,
     explain: Annotated[bool, typer.Option("--explain", help="Explain the result: time per phase, the binding limits, "
                                           "and the setting to change first.")] = False,
     ignore_start_refusal: Annotated[bool, typer.Option(
@@ -136,7 +146,7 @@ def replay(
     tables = {"attempts": attempts, "requests": requests, "steps": steps, "schedule": schedule,
               "preemptions": preemptions, "scale_events": scale_events}
     met = actions.replay(trace, scenario, slo, attainment, spec_of(format, column, where), on_bad_rows, json, tables,
-                          timeline, save, explain, ignore_start_refusal)
+                          timeline, save, explain, ignore_start_refusal, overwrite)
     raise typer.Exit(0 if met else 1)
 
 
@@ -163,6 +173,7 @@ def compare(
     json: JsonOption = None,
     save: Annotated[Path | None, typer.Option(help="Write each result to a subfolder of this folder, for planner "
                                               "report.")] = None,
+    overwrite: OverwriteOption = False,
 ) -> None:
     """Which of several deployments or policies is better, by how much, and why?
 
@@ -173,7 +184,7 @@ def compare(
     from planner.commands import actions
 
     is_served = actions.compare(sources, choices, launched, axis or [], slo, spec_of(format, column, where),
-                                on_bad_rows, explain, every, json, save)
+                                on_bad_rows, explain, every, json, save, overwrite)
     raise typer.Exit(0 if is_served else 1)
 
 
@@ -315,6 +326,7 @@ def report(
     output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")] = Path("report.html"),
     llmd: Annotated[Path | None, typer.Option(help="Also write one result as an llm-d Benchmark Report (.yaml or "
                                               ".json).")] = None,
+    overwrite: OverwriteOption = False,
 ) -> None:
     """How do I show a result to others? Writes a self-contained HTML report, and a Markdown summary beside it.
 
@@ -322,7 +334,7 @@ def report(
     """
     from planner.commands import actions
 
-    actions.report(results, output, llmd)
+    actions.report(results, output, llmd, overwrite)
 
 
 @app.command()

@@ -7,7 +7,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from planner.commands.actions import OnBadRows, check_outputs, publish
+from planner.commands.actions import OnBadRows, publish
+from planner.commands.outputs import check_outputs
 from planner.errors import UsageError
 from planner.files.writing import STDOUT, write_text
 from planner.progress import counted, stage
@@ -22,13 +23,15 @@ def describe(source: str, cache_tokens: float | None, html: Path | None, lengths
     """Print what a trace is like, and write it as JSON and as a page with figures."""
     from planner.traces.shaping.description import describe as describe_trace
 
-    check_outputs([html, json])
+    check_outputs({"--html": html, "--json": json}, source)
+    if html is not None:
+        from planner.report.trace_report import check_page_path, write_description
+
+        check_page_path(html)
     trace = _read(source, format, on_bad_rows, lengths)
     with stage(f"describing {source}"):
         description = describe_trace(trace, cache_tokens=cache_tokens)
     if html is not None:
-        from planner.report.trace_report import write_description
-
         with stage(f"drawing {html}"):
             write_description(trace, description, html)
     publish(description, description_table(description), json)
@@ -39,7 +42,7 @@ def convert(source: str, path: Path, to: str | None, anonymize: bool, salt: str 
     """Write a trace in another format, and say what became of it."""
     from planner.traces.export import convert as convert_trace
 
-    _check_outputs(path, json)
+    _check_outputs(source, path, to, json)
     trace = _read(source, format, on_bad_rows, lengths)
     with stage(f"writing {path}"):
         account = convert_trace(trace, _place(path), to=to, anonymous=anonymize, salt=salt, lossy=lossy)
@@ -56,7 +59,7 @@ def synth(source: str, options: Mapping[str, Any], scenario: Scenario, changes: 
     from planner.traces.synthesis.traffic_model import to_toml
 
     output, save = options["output"], options["save"]
-    _check_outputs(output, json, save)
+    _check_outputs(source, output, options["to"], json, save)
     trace, fit = None, None
     if options["fit"]:
         trace = _read(source, format, on_bad_rows)
@@ -84,9 +87,14 @@ def synth(source: str, options: Mapping[str, Any], scenario: Scenario, changes: 
     _publish_beside(output, result, text, json)
 
 
-def _check_outputs(output: Path | None, json: Path | None, *others: Path | None) -> None:
-    """Refuse what `check_outputs` does, and a trace and its JSON both on stdout."""
-    check_outputs([output, json, *others])
+def _check_outputs(source: str, output: Path | None, to: str | None, json: Path | None,
+                   save: Path | None = None) -> None:
+    """Refuse what `check_outputs` does, an unknown format, and a trace and its JSON both on stdout."""
+    from planner.traces.export.export_formats import find_target
+
+    check_outputs({"--output": output, "--json": json, "--save": save}, source)
+    if output is not None:
+        find_target(to, _place(output))
     if str(output) == str(json) == "-":
         raise UsageError("the trace and --json both to -: stdout takes one of them; give a name for the other")
 

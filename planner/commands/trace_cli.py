@@ -27,6 +27,8 @@ WhereOption = Annotated[list[str] | None, typer.Option(help="Keep only rows with
                                                        "'model=llama-70b'. Repeatable.")]
 BadRowsOption = Annotated[Literal["error", "drop"], typer.Option(help="Stop at a bad row, or drop and count it.")]
 JsonOption = Annotated[Path | None, typer.Option("--json", help="Write the result as JSON. -: stdout.")]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace the result of another command. Without it, "
+                                               "only a result of the same command is replaced.")]
 LengthsOption = Annotated[Path | None, typer.Option(help="Scrape of /metrics. Lengths drawn from its histograms are "
                                                     "added to the arrivals of an access log or of vLLM's log.")]
 ToOption = Annotated[str | None, typer.Option(help="Format to write: csv, jsonl, parquet, mooncake, timed-trace, "

@@ -1,4 +1,8 @@
-"""Numbers of things in words."""
+"""Numbers of things, and shares of them, in words."""
+
+import math
+
+_MOST_DIGITS = 6  # after the point, of two numbers that would read alike
 
 
 def count_text(number: int, noun: str) -> str:
@@ -8,3 +12,31 @@ def count_text(number: int, noun: str) -> str:
     ('1 request', '2,000 requests')
     """
     return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def share_text(share: float, other: float | None = None) -> str:
+    """Return a share in per cent with one digit after the point, or as many as set it apart from all and from nothing.
+
+    Parameters
+    ----------
+    share : [1].
+    other : another share that it is set apart from, such as the required one [1].
+
+    >>> share_text(0.9312), share_text(0.99996), share_text(1.0)
+    ('93.1 %', '99.996 %', '100 %')
+    >>> share_text(0.931, 0.99), share_text(0.98999, 0.99), share_text(0.9998, 0.99)
+    ('93.1 %', '98.999 %', '99.98 %')
+    """
+    value = 100.0 * share
+    if math.isclose(value, round(value), rel_tol=1e-12):
+        return f"{value:.0f} %"
+    others = (100.0 * round(share), None if other is None else 100.0 * other)
+    return f"{value:.{max(digits_apart(value, number, 1) for number in others)}f} %"
+
+
+def digits_apart(value: float, other: float | None, least: int) -> int:
+    """Return how many digits after the point two numbers need so that they do not read alike."""
+    if other is None or value == other:
+        return least
+    return next((digits for digits in range(least, _MOST_DIGITS) if round(value, digits) != round(other, digits)),
+                _MOST_DIGITS)

@@ -1,5 +1,6 @@
 """Writing a file whole or not at all."""
 
+import errno
 import os
 import sys
 import tempfile
@@ -22,19 +23,14 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
     ------
     OutputError : the folder is missing or read-only, or the disk is full; nothing is left behind.
     """
-    if path == STDOUT:
-        _print(write)
-        return
-    if path.exists() and not path.is_file():
-        _attempt(path, write, path)
+    if not is_replaced(path):
+        _print(write) if path == STDOUT else _attempt(path, write, path)
         return
     place = Path(os.path.realpath(path))
     try:
-        handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.", suffix=".tmp")
+        temporary = _temporary_beside(place)
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
-    os.close(handle)
-    temporary = Path(name)
     try:
         _attempt(path, write, temporary)
         temporary.chmod(0o666 & ~_umask())
@@ -43,6 +39,43 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
         raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def is_replaced(path: Path) -> bool:
+    """Tell whether a new file takes the place of `path`; a pipe or device is written to directly, and so is STDOUT."""
+    return path != STDOUT and (path.is_file() or not path.exists())
+
+
+def why_unwritable(path: Path) -> str | None:
+    """Return why `write_atomically` cannot write a path; None if it can. Nothing is left behind.
+
+    >>> why_unwritable(Path("/proc/answer.json"))
+    'No such file or directory'
+    """
+    try:
+        if path.is_dir():
+            return os.strerror(errno.EISDIR)
+        if not is_replaced(path):
+            return None if path == STDOUT or os.access(path, os.W_OK) else os.strerror(errno.EACCES)
+        _temporary_beside(Path(os.path.realpath(path))).unlink()
+    except (OSError, ValueError) as error:
+        return str(getattr(error, "strerror", None) or error)
+    return None
+
+
+def why_no_folder(folder: Path) -> str | None:
+    """Return why no file can be written into a folder, which need not exist yet; None if files can be written."""
+    place = folder.absolute()
+    while not os.path.lexists(place):
+        place = place.parent
+    return why_unwritable(place / "file") if place.is_dir() else f"{place} is no folder"
+
+
+def _temporary_beside(place: Path) -> Path:
+    """Return a new empty file in the folder of `place`."""
+    handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.", suffix=".tmp")
+    os.close(handle)
+    return Path(name)
 
 
 def _print(write: Callable[[Path], Any]) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from planner.deployment.deploy import Deployment
 from planner.errors import PlannerError
+from planner.files.counts import share_text
 from planner.launch import describe_launch
 from planner.run import replay
 from planner.settings.objectives import Objectives
@@ -135,14 +136,13 @@ def _sentence(metric: str, value: float | None, first: Mapping[str, Any] | None,
         return "all requests meet the SLO, so no setting can improve slo_attainment"
     if value is None or (first is None and with_gpus is None):
         return f"no single setting that was tried improves {metric} by {LEAST_GAIN:.0%}"
-    form = ".1%" if metric == "slo_attainment" else ",.1f"
-    parts = []
+    parts, text = [], share_text if metric == "slo_attainment" else "{:,.1f}".format
     if first is not None:
-        parts.append(f"change {_change(first)} first: {metric} {value:{form}} to {first['value']:{form}}")
+        parts.append(f"change {_change(first)} first: {metric} {text(value)} to {text(first['value'])}")
     if with_gpus is not None:
-        before = "" if first is not None else f"{metric} {value:{form}} "
+        before = "" if first is not None else f"{metric} {text(value)} "
         lead = "with more GPUs" if first is not None else "no setting on the same GPUs gains 1 %; with more GPUs"
-        parts.append(f"{lead}, {_change(with_gpus)}: {before}to {with_gpus['value']:{form}} "
+        parts.append(f"{lead}, {_change(with_gpus)}: {before}to {text(with_gpus['value'])} "
                      f"on {with_gpus['num_gpus']:,} GPUs")
     return "; ".join(parts) + " (replayed)"
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from planner.catalog.catalog_files import load_gpu
 from planner.errors import ClusterError, PlannerError, UsageError
+from planner.files.counts import share_text
 from planner.planning.cluster_file import Candidate, Cluster, read_cluster, whole_gpu
 from planner.planning.offers import HOURS_PER_MONTH
 from planner.planning.search_options import RANKS, Choices
@@ -75,7 +76,8 @@ def share(path: Path, choices: Choices, minimize: str = "gpus") -> ShareAnswer:
     loads = [_read(path, candidate.study) for candidate in cluster.candidates]
 
     def sized(load_share: float) -> list[Sized]:
-        what = "sizing deployments" if load_share == 1.0 else f"sizing deployments at {load_share:.0%} of their loads"
+        what = "sizing deployments"
+        what += "" if load_share == 1.0 else f" at {share_text(load_share)} of their loads"
         return [_size(path, candidate, load, choices, load_share) for candidate, load in counted(
             what, list(zip(cluster.candidates, loads, strict=True)))]
 

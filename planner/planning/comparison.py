@@ -7,7 +7,7 @@ from typing import Any
 from planner.errors import PlannerError, UsageError
 from planner.loop.state.engine_settings import Recording
 from planner.planning.advice import advise
-from planner.planning.study import Study
+from planner.planning.study import Study, command_line
 from planner.progress import counted
 from planner.results.causes import difference, explain
 from planner.results.saved import save_result
@@ -58,8 +58,10 @@ def compare_studies(studies: Sequence[Study], read: Callable[[Study], Trace], *,
             outcome.summary["explanation"] = explanation
             explanation["difference"] = None if first is None else difference(explanation, first)
             first = first or explanation
+        outcome.summary["replay_command"] = command_line(study)
         if save is not None:
-            save_result(outcome.result, outcome.summary, save / study.name)
+            note = save_result(outcome.result, outcome.summary, save / study.name)
+            outcome.summary["notes"] += filter(None, [note])
         outcomes[study.name] = outcome.summary
     return outcomes
 

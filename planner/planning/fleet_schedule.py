@@ -6,7 +6,7 @@ import numpy as np
 
 from planner.deployment.deploy import Deployment
 from planner.errors import UsageError
-from planner.files.counts import count_text
+from planner.files.counts import count_text, share_text
 from planner.planning.fewest import Divided, fewest_replicas
 from planner.planning.fleets import count_gpus, spare_gpus, spare_replicas
 from planner.planning.loads import Traffic
@@ -133,7 +133,7 @@ def with_forecast(choices: Choices) -> tuple[Choices, list[str]]:
     ahead = forecast(series, choices.forecast_s, choices.season_s, quantile)
     covered = coverage(series, choices.season_s, quantile)
     held_out = "" if covered is None else (f"; forecast from the seasons before, the last one was within it in "
-                                           f"{covered:.0%} of the windows")
+                                           f"{share_text(covered)} of the windows")
     return replace(choices, series=ahead), [
         *series.notes,
         f"the rates are a forecast for {choices.forecast_s:,.6g} s: the {quantile:.0%} quantile over past seasons of "

@@ -3,34 +3,43 @@
 from collections.abc import Sequence
 from typing import Any
 
+from planner.files.counts import share_text
+
 MOST_TIMES = 10  # the load, from which on nobody asks how much more a fleet bears
 
 
-def number_text(value: Any) -> str:
-    """Return a value as a cell.
+SHARES = frozenset((  # keys of a summary that are shown in per cent
+    "slo_attainment", "wasted_work", "prefix_cache_hit_rate", "gpu_hit_rate", "cpu_hit_rate", "remote_hit_rate",
+    "kv_cache_usage_mean", "kv_cache_usage_peak", "gpu_busy_fraction", "mfu", "mbu", "rank_wait_fraction"))
 
-    >>> number_text(1234), number_text(1.5), number_text("fcfs")
-    ('1,234', '1.500', 'fcfs')
+
+def number_text(value: Any, key: str = "") -> str:
+    """Return a value as a cell, a share in per cent if the summary's key says that it is one.
+
+    >>> number_text(1234), number_text(1.5), number_text("fcfs"), number_text(0.5, "mfu")
+    ('1,234', '1.500', 'fcfs', '50 %')
     """
+    if isinstance(value, float) and key in SHARES:
+        return share_text(value)
     if isinstance(value, float):
         return f"{value:,.3f}" if abs(value) < 100 else f"{value:,.1f}"
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def cell_text(value: Any) -> str:
+def cell_text(value: Any, key: str = "") -> str:
     """Return the same, a dash where there is no value."""
-    return "–" if value is None else number_text(value)
+    return "–" if value is None else number_text(value, key)
 
 
 def headroom_text(share: float | None) -> str:
     """Return the growth of the load that a fleet bears.
 
     >>> headroom_text(0.351), headroom_text(111.4), headroom_text(None)
-    ('35.1%', '> 10 ×', 'no end')
+    ('35.1 %', '> 10 ×', 'no end')
     """
     if share is None:
         return "no end"
-    return f"{share:.1%}" if share < MOST_TIMES - 1 else f"> {MOST_TIMES} ×"
+    return share_text(share) if share < MOST_TIMES - 1 else f"> {MOST_TIMES} ×"
 
 
 def launch_line(command: str, lacking: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from planner.files.counts import share_text
 from planner.planning.pareto import is_less_better
 from planner.report.content import MISSING, difference_text
 from planner.results.short_times import time_text
@@ -72,7 +73,7 @@ def _text(value: Any, unit: str) -> str:
     if unit == "ms":
         return time_text(value)
     if unit == "%":
-        return f"{100 * value:.3g} %" if value < 0.9995 else "100 %" if value == 1 else "> 99.9 %"
+        return share_text(value)
     if unit == "USD":
         return f"{value:,.2f}" if value >= 0.1 else f"{value:.2g}"
     return f"{value:,}{unit}" if isinstance(value, int) else f"{value:,.3g}{unit}" if value < 1000 else \

@@ -57,7 +57,7 @@ def _largest(summaries: Summaries) -> list[str]:
         return ["no figure differs"]
     key = next((name for name in keys if name not in dict(ROWS)["Engine"]), keys[0])
     values = {name: summary.get(key) for name, summary in summaries.items()}
-    return [f"differs most: {key}, " + ", ".join(f"{cell_text(value)} with {name}"
+    return [f"differs most: {key}, " + ", ".join(f"{cell_text(value, key)} with {name}"
                                                      for name, value in values.items())]
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.catalog.gpu_label import gpu_label
-from planner.files.counts import count_text
+from planner.files.counts import count_text, share_text
 from planner.report import summary_tables as tables
 from planner.report.figures.style import clean, labels
 from planner.report.tenant_tables import SHOWN_TENANTS
@@ -172,7 +172,7 @@ def value_text(value: Any, unit: str = "") -> str:
     """Return a value as it is shown, not escaped; `MISSING` where it does not exist.
 
     >>> value_text(12345.678, "ms"), value_text(0.27898, "%"), value_text(59740633241.6, "bytes"), value_text(None)
-    ('12,345.7 ms', '27.90 %', '59.74 GB', '–')
+    ('12,345.7 ms', '27.9 %', '59.74 GB', '–')
     """
     if value is None:
         return MISSING
@@ -181,7 +181,7 @@ def value_text(value: Any, unit: str = "") -> str:
     if not isinstance(value, int | float):
         return clean(value) or MISSING
     if unit == "%":
-        return _percent(value)
+        return share_text(value)
     if unit == "bytes":
         return _bytes(value)
     return f"{_number(value)} {unit}".rstrip().replace(" /s", "/s")
@@ -209,11 +209,6 @@ def _number(value: float) -> str:
     if value == 0 or abs(value) >= 100:
         return f"{value:,.1f}"
     return f"{value:,.3f}" if abs(value) >= 1 else f"{value:.4g}"
-
-
-def _percent(value: float) -> str:
-    text = f"{100 * value:.2f} %"
-    return "> 99.99 %" if text == "100.00 %" and value < 1 else text
 
 
 def _bytes(value: float) -> str:

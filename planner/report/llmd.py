@@ -32,12 +32,15 @@ def write_llmd_report(result: SavedResult, path: Path) -> None:
     UsageError : the ending is neither.
     OutputError : the file cannot be written.
     """
+    check_llmd_path(path)
     report = llmd_report(result)
-    if path.suffix == ".json":
-        write_text(path, json.dumps(report, indent=2) + "\n")
-    elif path.suffix in (".yaml", ".yml"):
-        write_text(path, yaml.safe_dump(report, sort_keys=False, allow_unicode=True))
-    else:
+    write_text(path, json.dumps(report, indent=2) + "\n" if path.suffix == ".json" else
+               yaml.safe_dump(report, sort_keys=False, allow_unicode=True))
+
+
+def check_llmd_path(path: Path) -> None:
+    """Raise UsageError if a Benchmark Report cannot be written by that name."""
+    if path.suffix not in (".json", ".yaml", ".yml"):
         raise UsageError(f"cannot write {path}: the ending must be .yaml, .yml or .json")
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from planner.files.counts import share_text
 from planner.files.keys import asdict
 from planner.measured.calibration.calibrate_answer import CalibrateAnswer
 from planner.measured.validate_answer import Errors, ErrorSummary, MeasuredRow, ValidateAnswer
@@ -9,6 +10,7 @@ from planner.report.cells import number_text
 from planner.results.notes import fitted_to
 
 SHOWN_GROUPS = ("gpu", "engine", "model", "client")  # of errors; the JSON has all
+LABEL = 44  # characters of a name
 SHOWN_ROWS = 10  # without a prediction
 
 
@@ -24,7 +26,9 @@ def accuracy_table(result: ValidateAnswer) -> str:
             lines += _error_lines(f"{name}{row.value}".strip(), row.errors, metrics)
     for each in result.rows or ():
         head = f"    {result.interval.level:.0%} interval" if result.interval is not None else ""
-        lines += [f"{each.id:<44}{'metric':<16}{'measured':>14}{'predicted':>14}{head}"]
+        is_long = len(each.id) > LABEL - 2
+        lines += [each.id] * is_long
+        lines += [f"{'' if is_long else each.id:<{LABEL}}{'metric':<16}{'measured':>14}{'predicted':>14}{head}"]
         lines += [f"{'':<44}{name:<16}{number_text(value):>14}{number_text(each.predicted.get(name, '–')):>14}"
                   f"{_interval(each, name)}" for name, value in each.measured.items()]
     return "\n".join([*lines, *_unpredicted_lines(result), *_limit_lines(result)])
@@ -52,7 +56,7 @@ def _limit_lines(result: ValidateAnswer) -> list[str]:
     """Return what intervals hold, and whether each limit is met."""
     lines: list[str] = []
     if result.interval is not None:
-        lines += [f"{result.interval.level:.0%} interval holds {share:.1%} of {metric}"
+        lines += [f"{result.interval.level:.0%} interval holds {share_text(share)} of {metric}"
                   for metric, share in result.interval.coverage.items()]
         lines += [f"no held-out errors for {engine}" for engine in result.interval.without]
     outside = [f"{row.id} {metric}" for row in result.rows or () for metric in row.outside]
@@ -75,8 +79,8 @@ def _error_lines(name: str, row: Errors, metrics: Sequence[str]) -> list[str]:
             continue
         label = name if not lines else ""
         lines.append(f"{label:<44}{metric:<16}{found.n:>7,} {found.mape:>8.1%} {found.median_ape:>8.1%} "
-                     f"{found.bias:>+8.1%}{row.coverage:>11.1%}")
-    return lines or [f"{name:<44}{'none':<16}{0:>7}{'':>27}{row.coverage:>11.1%}"]
+                     f"{found.bias:>+8.1%}{share_text(row.coverage):>11}")
+    return lines or [f"{name:<44}{'none':<16}{0:>7}{'':>27}{share_text(row.coverage):>11}"]
 
 
 def calibration_table(result: CalibrateAnswer) -> str:

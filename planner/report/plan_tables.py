@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from planner.files.counts import share_text
 from planner.planning.alternatives import size_text
 from planner.planning.bracket import unknown_of
 from planner.planning.capacity_answer import CapacityAnswer, Confidence, Probe
@@ -12,7 +13,6 @@ from planner.report.capacity_sentence import limit_words
 from planner.report.cells import headroom_text, launch_line, replay_lines
 from planner.report.offer_tables import growth_rows, offer_rows, sensitivity_rows
 from planner.report.split_tables import ms_text, predicted_words, split_rows, split_words
-from planner.settings.judged import digits_apart
 from planner.settings.objectives import Required
 
 ROWS_BELOW, ROWS_ABOVE = 5, 4  # of the loads that were tried, next to the capacity
@@ -81,8 +81,9 @@ def _confidence(sure: Confidence | UserConfidence | None, capacity: float, unit:
 
 
 def _reached(result: CapacityAnswer | UsersAnswer) -> str:
-    required, share = f"required: {_required(result.slo)}", 100 * (result.attainment_at_capacity or 0.0)
-    parts = [f"{share:.2f} % of the requests meet their own limits"] * _limits_requests(result.slo)
+    required = f"required: {_required(result.slo)}"
+    share = share_text(result.attainment_at_capacity or 0.0, result.slo.attainment)
+    parts = [f"{share} of the requests meet their own limits"] * _limits_requests(result.slo)
     parts += _statistics_at_capacity(result)
     return f"{required}; at capacity {', '.join(parts)}" if parts else required
 
@@ -110,7 +111,7 @@ def _probe_rows(unit: str, slo: Required, tried: Sequence[tuple[float, Probe | U
     share = f"{'attainment':>12}" if has_share else ""
     lines = [f"{unit:>{width}}{share}  limited by, met"]
     for load, probe in (tried[k] for k in shown):
-        share = f"{probe.attainment:>12.{digits_apart(probe.attainment, required, 4)}f}" if has_share else ""
+        share = f"{share_text(probe.attainment, required):>12}" if has_share else ""
         lines.append(f"{load:>{width}.4g}{share}  {_limit(probe)}, {_met(probe, required if has_share else 0.0)}")
     others = len(tried) - len(shown)
     return [*lines, *([f"{others} more loads were tried; the JSON has all of them"] if others else [])]
@@ -136,7 +137,7 @@ def _limit(probe: Probe | UserProbe) -> str:
 def _met(probe: Probe | UserProbe, required: float) -> str:
     if probe.is_met:
         return "yes"
-    return f"no: below {required:g}" if probe.attainment < required else "no"
+    return f"no: below {share_text(required)}" if probe.attainment < required else "no"
 
 
 def _rate(rate_rps: float | None) -> str:
@@ -163,13 +164,13 @@ def _fleet_words(result: SizeAnswer) -> list[str]:
         closest = "" if result.closest is None else " × ".join(_named(result.closest))
         lines = [f"no fleet{kind} meets {_required(result.slo)}; closest: {closest}", *_missed_lines(result.missed)]
     else:
-        ranks, gpu = _named(best.kind)
+        (ranks, gpu), share = _named(best.kind), share_text(best.attainment, result.slo.attainment)
         lines = [f"cheapest{kind}: {_replicas(best)} × {ranks} {gpu} ({best.kind.quantization}), {best.num_gpus} "
                  f"GPU{'s' * (best.num_gpus != 1)}, "
                  f"{best.cost_usd_per_hour:.2f} USD/h, {best.cost_usd_per_month:,.0f} USD/month; fewest GPUs: "
                  f"{fewest.num_gpus} × {_named(fewest.kind)[1]} ({fewest.kind.quantization})",
                  f"required: {_required(result.slo)}; predicted: "
-                 f"{f'{100 * best.attainment:.2f} % of the requests, ' * _limits_requests(result.slo)}"
+                 f"{f'{share} of the requests, ' * _limits_requests(result.slo)}"
                  f"{predicted_words(best)}", *_trust_words(best, result.doubts),
                  *_room_words(best, result.alternatives)]
     lines.append(f"assumed: {'; '.join(result.assumptions)}")
@@ -241,7 +242,7 @@ def _fleet_rows(every: Sequence[Fleet | UnableFleet]) -> list[str]:
 
 def _error(fleet: Fleet) -> str:
     """Return by how much longer steps may take, with a star if their kernels were not measured on the GPU."""
-    return ("–" if fleet.step_error is None else f"{fleet.step_error:.0%}") + "*" * bool(fleet.priors)
+    return ("–" if fleet.step_error is None else f"{100 * fleet.step_error:.0f} %") + "*" * bool(fleet.priors)
 
 
 def _closing_words(result: SizeAnswer) -> list[str]:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+from planner.files.counts import share_text
 from planner.planning.share_answer import ShareAnswer
 from planner.planning.size_answer import Fleet
 from planner.report.cells import headroom_text, replay_lines
@@ -34,7 +35,7 @@ def share_table(answer: ShareAnswer) -> str:
 def _share(fleet: Fleet) -> str:
     """Return the share of requests within their limits, if a share is asked for."""
     is_asked = any(each.required is not None for each in fleet.reached)
-    return f"{100 * fleet.attainment:.2f} % of the requests, " if is_asked else ""
+    return f"{share_text(fleet.attainment)} of the requests, " if is_asked else ""
 
 
 def _verdict(answer: ShareAnswer) -> str:
@@ -46,7 +47,7 @@ def _verdict(answer: ShareAnswer) -> str:
     more = f"; add {add} for the whole load" if add else ""
     if not answer.deployments:
         return f"the cluster does not serve the deployments within their SLOs{more}"
-    return f"the cluster serves {math.floor(100 * answer.load_share)}% of each load within the SLOs ({cost}){more}"
+    return f"the cluster serves {math.floor(100 * answer.load_share)} % of each load within the SLOs ({cost}){more}"
 
 
 def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:

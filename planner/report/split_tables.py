@@ -1,5 +1,6 @@
 """Two pools divided by the prompt length as text: threshold, replicas, saving, and all thresholds of the search."""
 
+from planner.files.counts import share_text
 from planner.planning.size_answer import Fleet, SizeAnswer, SplitFleet
 from planner.report.capacity_sentence import limit_words
 
@@ -16,7 +17,7 @@ def split_words(result: SizeAnswer) -> list[str]:
     return [f"two pools: threshold {fleet.threshold_tokens:,} tokens, {pools}, {fleet.num_gpus} GPUs, "
             f"{fleet.cost_usd_per_hour:.2f} USD/h, {fleet.cost_usd_per_month:,.0f} USD/month; "
             f"{_against_one(fleet, single)}",
-            f"two pools: predicted {100 * fleet.attainment:.2f} % of the requests, {predicted_words(fleet)}",
+            f"two pools: predicted {share_text(fleet.attainment)} of the requests, {predicted_words(fleet)}",
             *(f"{lead}{pool.name}: {text}" for pool in fleet.pools
               for lead, text in (("launch of pool ", pool.command), ("pool ", pool.lowered)) if text is not None)]
 
@@ -25,7 +26,7 @@ def _against_one(fleet: SplitFleet, single: float | None) -> str:
     """Return the saving of two pools in words."""
     if single is None:
         return "no single pool meets the objectives"
-    change = f"{abs(1 - fleet.cost_usd_per_hour / single):.1%}" if single > 0 else "–"
+    change = share_text(abs(1 - fleet.cost_usd_per_hour / single)) if single > 0 else "–"
     if fleet.cost_usd_per_hour < single:
         return f"saves {change} of the best single pool's {single:.2f} USD/h"
     if fleet.cost_usd_per_hour > single:

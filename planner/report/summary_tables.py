@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from planner.files.counts import count_text
+from planner.files.counts import count_text, share_text
 from planner.replays.attempts import COUNTED
 from planner.report.cells import cell_text, launch_line, number_text
 from planner.report.tenant_tables import tenant_lines
@@ -61,7 +61,7 @@ def summary_table(summary: Mapping[str, Any]) -> str:
         if title == "Requests":
             shown[3:3] = [(f"  {name}", count) for name, count in summary.get("rejected_by_reason", {}).items()]
         if shown:
-            rows = (f"  {key:<36}{number_text(value):>16} {UNITS.get(key, '')}{_bounds(summary, key)}".rstrip()
+            rows = (f"  {key:<36}{number_text(value, key):>16} {UNITS.get(key, '')}{_bounds(summary, key)}".rstrip()
                     for key, value in shown)
             lines += [title, *rows]
     lines += _pool_lines(summary.get("pools", ()))
@@ -78,7 +78,7 @@ def _pool_lines(pools: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the numbers of a fleet's pools side by side."""
     if not pools:
         return []
-    rows = {key: [_cell(pool[key], None) for pool in pools] for key in POOL_ROWS
+    rows = {key: [_cell(key, pool[key], None) for pool in pools] for key in POOL_ROWS
             if any(pool[key] is not None for pool in pools)}
     gpus = [f"{pool['num_gpus']} × {pool['gpu'] or 'GPU'}" for pool in pools]
     return _columns([pool["name"] for pool in pools], {"Pools": {"gpus": gpus, **rows}})
@@ -97,7 +97,7 @@ def comparison_table(summaries: Mapping[str, Mapping[str, Any]], shown: Sequence
         rows = [key for key in keys if any(s.get(key) is not None for s in summaries.values())
                 and (shown is None or key in shown)]
         firsts = {key: summaries[names[0]].get(key) for key in rows}
-        found[title] = {key: [_cell(summaries[name].get(key), firsts[key] if name != names[0] else None)
+        found[title] = {key: [_cell(key, summaries[name].get(key), firsts[key] if name != names[0] else None)
                               for name in names] for key in rows}
     return "\n".join(_columns(names, found))
 
@@ -165,8 +165,8 @@ def _bounds(summary: Mapping[str, Any], key: str) -> str:
     return f"  ({summary['deployment']['interval']:.0%}: {number_text(bounds[0])} to {number_text(bounds[1])})"
 
 
-def _cell(value: Any, first: Any) -> str:
-    text = cell_text(value)
+def _cell(key: str, value: Any, first: Any) -> str:
+    text = cell_text(value, key)
     if isinstance(value, str) or value is None or not isinstance(first, int | float) or not first:
         return text
     return f"{text} ({100 * (value / first - 1):+.0f} %)"
@@ -192,8 +192,9 @@ def _explanation_rows(explanations: Sequence[Mapping[str, Any]]) -> dict[str, di
     phases = [(found["phases"]["all"]["mean_ms"], found["phases"]["slowest"]["mean_ms"]) for found in explanations]
     by_phase = {name: [f"{every[name]:,.1f} ({late[name]:,.1f})" for every, late in phases]
                 for name in PHASES if any(late[name] for _, late in phases)}
-    queue, steps = ({name: [f"{found['limits'][kind][name]['share']:.1%}" for found in explanations] for name in known
-                     if any(found["limits"][kind][name]["share"] >= SHOWN_SHARE for found in explanations)}
+    limits = [found["limits"] for found in explanations]
+    queue, steps = ({name: [share_text(limit[kind][name]["share"]) for limit in limits] for name in known
+                     if any(limit[kind][name]["share"] >= SHOWN_SHARE for limit in limits)}
                     for kind, known in (("queue", QUEUE_LIMITS), ("steps", STEP_BOUNDS)))
     return {"Mean time per request (and of the slowest 1 %) [ms]": by_phase,
             "Share of requests' time in a queue because of": queue, "Share of busy time in steps limited by": steps}

@@ -36,7 +36,8 @@ def _aligned(shown: Sequence[Configuration]) -> list[str]:
     if not shown:
         return []
     rows = [[*shown[0].values, "bottleneck", "front"],
-            *([*map(cell_text, row.values.values()), cell_text(row.bottleneck), _standing(row)] for row in shown)]
+            *([*(cell_text(value, key) for key, value in row.values.items()), cell_text(row.bottleneck),
+               _standing(row)] for row in shown)]
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
     return ["  ".join([*(f"{cell:>{width}}" for cell, width in zip(row[:-1], widths, strict=False)), row[-1]])
             for row in rows]
@@ -57,4 +58,4 @@ def _best_line(result: SweepAnswer, found: Optimum) -> str:
         return f"none meets the limits, {effort}"
     values = ", ".join(f"{axis} {number_text(best[axis])}" for axis in result.axes)
     launch = launch_line(best["command"], best["command_lacks"])
-    return f"best: {values}: {metric} {number_text(best[metric])}, {effort}\n{launch}"
+    return f"best: {values}: {metric} {number_text(best[metric], metric)}, {effort}\n{launch}"

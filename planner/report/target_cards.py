@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from planner.files.counts import share_text
 from planner.results.short_times import time_text
-from planner.settings.judged import ATTAINMENT, Judged, judged_of, share_text
+from planner.settings.judged import ATTAINMENT, Judged, judged_of
 from planner.settings.statistic import parse_statistic
 
 METRICS = {"ttft": "Time to first token", "tpot": "Time per output token", "e2el": "End to end"}
@@ -80,7 +81,7 @@ def _limited(title: str, name: str, value: float | None, limit: float, beside: s
 
 def _times(used: float) -> str:
     if used < MOST_PERCENT / 100:
-        return f"{share_text(used, 1.0)} of"
+        return f"{share_text(used)} of"
     return f"{used:,.0f} ×" if used >= 10 else f"{used:.1f} ×"
 
 
@@ -92,7 +93,7 @@ def _served(summary: Mapping[str, Any], judged: list[Judged]) -> Card:
     asked = next((each for each in judged if each.name == ATTAINMENT), None)
     if asked is None:
         return Card(title=title, value=value, beside=rate, used=count / total if total else None,
-                    limit="" if count == total else f"{share_text(count / total, 1.0)} of the requests")
+                    limit="" if count == total else f"{share_text(count / total)} of the requests")
     reached, required = asked.value or 0.0, asked.limit or 1.0
     return Card(title=title, value=value, beside=rate, used=reached, is_met=asked.is_met,
                 limit=f"{share_text(reached, required)} within all limits, {share_text(required, reached)} required")

@@ -19,7 +19,7 @@ def tenant_lines(tenants: Mapping[str, Mapping[str, Any]]) -> list[str]:
     keys = [key for key in COLUMNS if any(figures[key] is not None for figures in tenants.values())]
     shown = list(tenants.items())[:SHOWN_TENANTS]
     rows = [["", *(COLUMNS[key] for key in keys)],
-            *([name or NO_TENANT, *(cell_text(figures[key]) for key in keys)] for name, figures in shown)]
+            *([name or NO_TENANT, *(cell_text(figures[key], key) for key in keys)] for name, figures in shown)]
     widths = [max(len(row[place]) for row in rows) for place in range(len(keys) + 1)]
     lines = ["  " + "  ".join([f"{row[0]:<{widths[0]}}", *(f"{cell:>{width}}" for cell, width in
                                                          zip(row[1:], widths[1:], strict=True))]) for row in rows]

@@ -22,9 +22,14 @@ def write_description(trace: Trace, description: Mapping[str, Any], path: Path) 
     UsageError : the ending of `path` is not .html.
     OutputError : the file cannot be written.
     """
+    check_page_path(path)
+    write_text(path, description_page(trace, description))
+
+
+def check_page_path(path: Path) -> None:
+    """Raise UsageError if the page of a trace cannot be written by that name."""
     if path.suffix not in (".html", ".htm"):
         raise UsageError(f"cannot write {path}: the ending must be .html")
-    write_text(path, description_page(trace, description))
 
 
 def description_page(trace: Trace, description: Mapping[str, Any]) -> str:

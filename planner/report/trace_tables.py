@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from planner.files.counts import count_text
+from planner.files.counts import count_text, share_text
 
 SHOWN_PERCENTILES = ("mean", "p5", "p25", "p50", "p75", "p95", "p99", "max")
 BAR = 40  # characters of the fullest part of the shape
@@ -74,18 +74,18 @@ def _shape_lines(found: Mapping[str, Any]) -> list[str]:
 
 def _sharing_lines(found: Mapping[str, Any]) -> list[str]:
     sets = ", ".join(f"{share} of it with {tokens:,}" for share, tokens in found["working_set_tokens"].items())
-    lines = [f"Prefix sharing ({found['block_tokens']} tokens an id): {found['infinite_hit_rate']:.4f} of the prompt "
-             f"tokens were seen before; {found['requests_with_a_hit']:.1%} of the requests have a hit",
+    lines = [f"Prefix sharing ({found['block_tokens']} tokens an id): {share_text(found['infinite_hit_rate'])} of the "
+             f"prompt tokens were seen before; {share_text(found['requests_with_a_hit'])} of the requests have a hit",
              f"  hit rate by cache size in tokens (LRU): {sets}"]
-    lines += [f"  {row['cache_tokens']:>14,} {row['hit_rate']:.4f} {'#' * round(BAR * row['hit_rate'])}".rstrip()
-              for row in found["curve"]]
+    lines += [f"  {row['cache_tokens']:>14,} {share_text(row['hit_rate']):>8} "
+              f"{'#' * round(BAR * row['hit_rate'])}".rstrip() for row in found["curve"]]
     if "hit_rate" in found:
-        lines.append(f"  {found['cache_tokens']:>14,.0f} {found['hit_rate']:.4f} (requested)")
+        lines.append(f"  {found['cache_tokens']:>14,.0f} {share_text(found['hit_rate']):>8} (requested)")
     return lines
 
 
 def _session_lines(found: Mapping[str, Any]) -> list[str]:
-    lines = [f"Sessions: {found['num_sessions']:,}, {found['requests_in_sessions']:.1%} of the requests"]
+    lines = [f"Sessions: {found['num_sessions']:,}, {share_text(found['requests_in_sessions'])} of the requests"]
     rows = {label: [found[name][key] for key in SHOWN_PERCENTILES] for name, label in (
         ("turns", "turns"), ("turn_gap_s", "between turns [s]"), ("prompt_growth_tokens", "prompt growth [tokens]"))
         if found[name] is not None}
@@ -98,7 +98,7 @@ def _tenant_lines(tenants: Sequence[Mapping[str, Any]]) -> list[str]:
     for row in tenants:
         name = "(others)" if row["tenant"] is None else row["tenant"] or "(none)"
         cv = "none" if row["gap_cv"] is None else f"{row['gap_cv']:.2f}"
-        cells = [f"{row['num_requests']:,}", f"{row['share']:.1%}", cv, *(_number(row[key]) for key in (
+        cells = [f"{row['num_requests']:,}", share_text(row["share"]), cv, *(_number(row[key]) for key in (
             "input_tokens_p50", "input_tokens_p99", "output_tokens_p50", "output_tokens_p99"))]
         lines.append(f"  {name:<{LABEL}}" + "".join(f"{cell:>10}" for cell in cells))
     return lines
@@ -113,7 +113,7 @@ def model_table(result: Mapping[str, Any]) -> str:
     """Return a fitted model in a few lines: what it is made of, and which arrival processes were tried."""
     lines = [f"{result['meaning']}, described by {result['num_numbers']:,} numbers"]
     for tenant in result["tenants"]:
-        kinds = ", ".join(f"{share:.1%} {kind}" for kind, share in tenant["kinds"].items())
+        kinds = ", ".join(f"{share_text(share)} {kind}" for kind, share in tenant["kinds"].items())
         lines.append(f"  {tenant['name']}: {tenant['rate_per_s']:.4g} requests/s, arrivals {tenant['process']}, "
                      f"{tenant['num_epochs']} epochs, {kinds}")
         tried = ", ".join(f"{each['process']} {each['deviation']:.2f} ({each['num_numbers']})"

@@ -1,6 +1,8 @@
 """A report as files: the HTML page, and the Markdown beside it."""
 
+import re
 from collections.abc import Sequence
+from html import escape, unescape
 from pathlib import Path
 
 from planner.errors import PlannerError, UsageError
@@ -18,13 +20,18 @@ STEP_COLUMNS = ("start_s", "duration_s", "num_prompt_tokens", "num_decodes", "nu
                 "num_waiting", "num_used_blocks", "stopped_by", "compute_s", "memory_s", "replica", *TERMS)
 
 
-def write_report(source: Sequence[SavedResult] | SavedAnswer, output: Path) -> list[Path]:
+HEAD_CHARS = 100_000  # of a page, in which the command of a report is
+COMMAND = re.compile(r'<meta name="planner-command" content="([^"]*)">')
+
+
+def write_report(source: Sequence[SavedResult] | SavedAnswer, output: Path, command: str | None = None) -> list[Path]:
     """Write the report of one replay, of several side by side, or of an answer, and return the files written.
 
     Parameters
     ----------
     source : as `load_sources` returns it; of replays at least one, and differences are to the first.
     output : the HTML file; the Markdown goes beside it, with the ending .md.
+    command : the page keeps it for `report_command`; None for none.
 
     Raises
     ------
@@ -32,8 +39,7 @@ def write_report(source: Sequence[SavedResult] | SavedAnswer, output: Path) -> l
     PlannerError : a result lacks a column that the figures need; the answer is not as its command writes it.
     OutputError : a file cannot be written.
     """
-    if output.suffix not in (".html", ".htm"):
-        raise UsageError(f"cannot write {output}: the ending must be .html; the Markdown is written beside it")
+    check_report_path(output)
     if isinstance(source, SavedAnswer):
         page, text = answer_html(source), answer_markdown(source)
     else:
@@ -42,10 +48,32 @@ def write_report(source: Sequence[SavedResult] | SavedAnswer, output: Path) -> l
         for result in source:
             _check_columns(result)
         page, text = to_html(source), to_markdown(source)
-    beside = output.with_suffix(".md")
+    if command is not None:
+        page = page.replace("</title>", f'</title>\n<meta name="planner-command" content="{escape(command)}">', 1)
     write_text(output, page)
-    write_text(beside, text)
-    return [output, beside]
+    write_text(beside(output), text)
+    return [output, beside(output)]
+
+
+def beside(output: Path) -> Path:
+    """Return the path of the Markdown that is written beside a report's HTML."""
+    return output.with_suffix(".md")
+
+
+def report_command(output: Path) -> str | None:
+    """Return the command that a report's HTML file names; None if it names none."""
+    try:
+        with output.open(encoding="utf-8") as file:
+            head = COMMAND.search(file.read(HEAD_CHARS))
+    except (OSError, ValueError):
+        return None
+    return None if head is None else unescape(head[1])
+
+
+def check_report_path(output: Path) -> None:
+    """Raise UsageError if a report cannot be written by that name."""
+    if output.suffix not in (".html", ".htm"):
+        raise UsageError(f"cannot write {output}: the ending must be .html; the Markdown is written beside it")
 
 
 def _check_columns(result: SavedResult) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from planner.files.counts import share_text
 from planner.results.conservation import little, work
 from planner.results.limits import QUEUE_LIMITS, limits
 from planner.results.phases import PHASES, phases
@@ -84,25 +85,22 @@ def _sentence(parts: Mapping[str, Any]) -> str:
         return "no request was completed"
     share = parts["phases"]["all"]["share"]
     most = sorted((name for name in PHASES if share[name] >= 0.01), key=lambda name: -share[name])[:3]
-    spent = ", ".join(f"{_share(share[name])} {PHASES[name]}" for name in most)
+    spent = ", ".join(f"{share_text(share[name])} {PHASES[name]}" for name in most)
     mean_ms = sum(parts["phases"]["all"]["mean_ms"].values())
     return f"a request takes {time_text(mean_ms)} on average ({spent}); {_binding(parts['limits'])}"
-
-
-def _share(share: float) -> str:
-    return f"{100 * share:.0f} %"
 
 
 def _binding(parts: Mapping[str, Any]) -> str:
     name, busy = parts["binding"], parts["busy_share"]
     if name == "arrivals":
-        return f"no limit was reached: the engine is busy {_share(busy)} of the time"
+        return f"no limit was reached: the engine is busy {share_text(busy)} of the time"
     if name in parts["steps"]:
-        return f"{BINDING[name]} limits {_share(parts['steps'][name]['share'])} of the busy time, and queues are short"
+        share = share_text(parts["steps"][name]["share"])
+        return f"{BINDING[name]} limits {share} of the busy time, and queues are short"
     worst = max(QUEUE_LIMITS, key=lambda limit: parts["queue"][limit]["share"])
-    waited = _share(parts["queue"][worst]["share"])
+    waited = share_text(parts["queue"][worst]["share"])
     said = f"requests spent {waited} of their time in the queue because {BINDING[worst]}"
     if name == "arrival_bursts":
-        return (f"{said}, in bursts: in {_share(parts['waiting_share'])} of the time, when they arrive "
+        return (f"{said}, in bursts: in {share_text(parts['waiting_share'])} of the time, when they arrive "
                 f"{parts['burst']:.1f} times as fast as on average")
     return said

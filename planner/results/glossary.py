@@ -143,6 +143,7 @@ SUMMARY: Mapping[str, Term] = {
     "policy": Term("1", "The scheduling as resolved: name of the policy, memory rules and limits"),
     "versions": Term("1", "Versions of the planner, Python and the numeric libraries"),
     "trace_sha256": Term("1", "SHA-256 of the trace's bytes"),
+    "replay_command": Term("1", "Command that replays this result. Only in the output of planner replay and compare"),
     "explanation": Term("1", "With --explain: phases, limits, little, work, advice, and a sentence that sums them up"),
 }
 REQUESTS: Mapping[str, Term] = {

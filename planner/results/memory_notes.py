@@ -4,6 +4,7 @@ from planner.catalog.layers.mlps import Experts
 from planner.deployment.deploy import Deployment
 from planner.engines import ENGINES
 from planner.engines.releases import is_before
+from planner.files.counts import share_text
 from planner.model.precision import expert_format
 from planner.traces import Trace
 
@@ -99,9 +100,10 @@ def window_memory(deployment: Deployment, trace: Trace) -> list[str]:
     share = float(lengths.clip(upper_bound=arch.sliding_window).sum()) / max(float(lengths.sum()), 1.0)
     if share <= ratio:
         return []
-    return [f"{share:.0%} of the requests' tokens are within the sliding window of {arch.sliding_window:,} tokens, and "
-            f"{engine.title}'s pool for these layers has {ratio:g} times the other layers' tokens (swa_full_tokens_"
-            f"ratio). It is full first, at {ratio / share:.0%} of the requests that the planner lets in"]
+    return [f"{share_text(share)} of the requests' tokens are within the sliding window of {arch.sliding_window:,} "
+            f"tokens, and {engine.title}'s pool for these layers has {ratio:g} times the other layers' tokens "
+            f"(swa_full_tokens_ratio). It is full first, at {share_text(ratio / share)} of the requests that the "
+            f"planner lets in"]
 
 
 def release_of_windows(deployment: Deployment) -> list[str]:

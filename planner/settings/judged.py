@@ -1,15 +1,14 @@
 """Verdicts in words: each objective with the value that was reached, and the sentence that says so."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from planner.files.counts import digits_apart, share_text
 from planner.settings.slo import DEADLINE
 from planner.settings.statistic import LABELS, parse_statistic
 
 ATTAINMENT = "attainment"  # name of the verdict on the share of requests within all of their own limits
-_MOST_DIGITS = 6  # after the point, of two numbers that would read alike
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +51,7 @@ def shares(judged: Sequence[Judged]) -> list[str]:
     >>> shares([Judged(name="ttft", limit=500.0, value=0.998, unit="1", is_met=None)])
     ['99.8 % of the requests keep TTFT within 500 ms']
     """
-    return [f"{share_text(one.value or 0.0, 1.0)} of the requests keep {_limits([one])}"
+    return [f"{share_text(one.value or 0.0)} of the requests keep {_limits([one])}"
             for one in _of_requests(judged)]
 
 
@@ -75,7 +74,7 @@ def missed_sentence(judged: Sequence[Judged], unanswered: float) -> str:
     missed = "; ".join(text for text, is_met in sentences(judged) if is_met is False)
     if not missed or unanswered == 0:
         return missed
-    return (f"{missed}; {share_text(unanswered, 0.0)} of the requests are never answered: too long for --max-model-len "
+    return (f"{missed}; {share_text(unanswered)} of the requests are never answered: too long for --max-model-len "
             f"or the KV cache, turned away, cancelled or unfinished")
 
 
@@ -114,23 +113,3 @@ def _number(value: float, other: float | None) -> str:
     if value == round(value):
         return f"{value:,.0f}"
     return f"{value:,.{digits_apart(value, other, 0 if value >= 100 else 1)}f}"
-
-
-def share_text(share: float, other: float) -> str:
-    """Write a share in per cent with as many digits as set it apart from another.
-
-    >>> share_text(0.931, 0.99), share_text(0.98999, 0.99), share_text(0.99, 0.931)
-    ('93.1 %', '98.999 %', '99 %')
-    """
-    value = 100.0 * share
-    if math.isclose(value, round(value), rel_tol=1e-12):
-        return f"{value:.0f} %"
-    return f"{value:.{digits_apart(value, 100.0 * other, 1)}f} %"
-
-
-def digits_apart(value: float, other: float | None, least: int) -> int:
-    """Return how many digits after the point two numbers need so that they do not read alike."""
-    if other is None or value == other:
-        return least
-    return next((digits for digits in range(least, _MOST_DIGITS) if round(value, digits) != round(other, digits)),
-                _MOST_DIGITS)

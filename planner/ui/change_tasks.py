@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.catalog.gpu_label import gpu_label
+from planner.files.counts import share_text
 from planner.planning.advice import LEAST_GAIN, LOSSY, advise, helpful_changes
 from planner.planning.fewest import fewest_replicas
 from planner.planning.missed import UnreachableError
@@ -92,7 +93,7 @@ def _effect(row: Mapping[str, Any], advice: Mapping[str, Any]) -> str:
     metric, before, after = advice["metric"], advice["value"], row["value"]
     gpus = f", on {row['num_gpus']:,} GPUs" if row["setting"].endswith("_parallel_size") else ""
     if metric == "slo_attainment":
-        return f"{before:.1%} → {after:.1%} of the requests within their targets{gpus}".replace("%", " %")
+        return f"{share_text(before)} → {share_text(after)} of the requests within their targets{gpus}"
     change = f"{after / before - 1:+.0%}".replace("%", " %")
     return f"{limit_words(metric)} {time_text(before)} → {time_text(after)} ({change}){gpus}"
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import streamlit as st
 
+from planner.files.counts import share_text
 from planner.report.target_cards import Card, cards
 from planner.report.verdict_line import Kind, verdict_line
 from planner.results.saturation import NO, saturation_sentence
@@ -58,4 +59,4 @@ def quiet_numbers(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _short(value: float, unit: str) -> str:
-    return time_text(value) if unit == "ms" else f"{100 * value:.0f} %"
+    return time_text(value) if unit == "ms" else share_text(value)

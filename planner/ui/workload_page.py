@@ -5,7 +5,7 @@ from typing import Any
 
 import streamlit as st
 
-from planner.files.counts import count_text
+from planner.files.counts import count_text, share_text
 from planner.planning.study import Study
 from planner.report.trace_tables import description_table
 from planner.results.short_times import time_text
@@ -59,6 +59,5 @@ def headlines(description: Mapping[str, Any]) -> dict[str, str]:
         **({} if rate is None or peak is None else {"Peak minute": f"{rate * peak:,.3g}/s"}),
         **{f"{name}, p50 / p99 [tokens]": f"{lengths[key]['p50']:,.0f} / {lengths[key]['p99']:,.0f}"
            for name, key in (("Prompt", "input_tokens"), ("Output", "output_tokens"))},
-        **({} if sharing is None else {"Prompt tokens seen before": f"{sharing['infinite_hit_rate']:.0%}".replace(
-            "%", " %")}),
+        **({} if sharing is None else {"Prompt tokens seen before": share_text(sharing["infinite_hit_rate"])}),
     }

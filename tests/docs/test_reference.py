@@ -46,7 +46,8 @@ def test_the_glossary_has_every_name_that_a_replay_writes(tmp_path: Path) -> Non
                              kv_offloading_size=8.0, kv_remote_size=8.0)
     outcomes = [replay(trace, scenario, slo="ttft:500 tpot:50", recording=recording)
                 for scenario in (one, split, pools, scaled, tiers, again)]
-    assert set().union(*(outcome.summary for outcome in outcomes)) | {"explanation", "tenants"} == set(glossary.SUMMARY)
+    of_commands = {"explanation", "replay_command", "tenants"}
+    assert set().union(*(outcome.summary for outcome in outcomes)) | of_commands == set(glossary.SUMMARY)
     event = ScaleEvent(0.0, 1, 2, "queue", 2.0, 1.0, 2, "", "the pool's name")
     assert events_table([event]).columns == list(glossary.SCALE_EVENTS)
     assert events_table([event._replace(pool=None)]).columns == list(glossary.SCALE_EVENTS)[:-1]

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from planner.files.counts import share_text
 from planner.report.figures.clock_axis import first_at_s, show_clock
 from planner.report.figures.rate_figures import arrivals, lengths
 from planner.report.figures.style import BLUE, GREY, ORANGE, Theme, figure_of_rows, finish, log_axis
@@ -74,6 +75,6 @@ def hit_rate(found: Mapping[str, Any], *, theme: Theme = "light") -> Any:
     figure.add_hline(y=100 * found["infinite_hit_rate"], line={"color": GREY, "dash": "dot"})
     figure.update_xaxes(**log_axis([row["cache_tokens"] for row in found["curve"]]))
     figure.update_yaxes(ticksuffix=" %")
-    note = (f"an unlimited cache serves {100 * found['infinite_hit_rate']:.3g} %; LRU eviction, requests run one after "
+    note = (f"an unlimited cache serves {share_text(found['infinite_hit_rate'])}; LRU eviction, requests run one after "
             f"the other")
     return finish(figure, "Prefix hits by cache size", note, theme, hovermode="closest")
