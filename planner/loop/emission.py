@@ -98,10 +98,11 @@ def see_tokens(s: State, i: int, count: int, n: int) -> None:
     if interval == 1:
         return
     sent_on = int(is_sent_on(s, i))
-    if sent_on and count == n:
+    if count == n:
         s.seen_s[i] = s.requests[i].first_token_s
     if count + sent_on > 1:
-        later, new = count - 1 + sent_on, n
+        later = count - 1 + sent_on
+        new = min(n, later)
         if s.settings.streams_by_step:
             s.seen_steps[i] += 1
             later, new = s.seen_steps[i], 1

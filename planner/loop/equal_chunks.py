@@ -62,10 +62,10 @@ def share_out(s: State, max_new_seqs: int, left: int) -> tuple[int, int]:
 @jit
 def list_prompts(s: State, max_new_seqs: int, left: int) -> int:
     """List running prompts, then the waiting ones that there is room for, until a chunk each leaves nothing over."""
-    size = 0
+    size, room = 0, s.settings.max_batch_seqs - s.engine.step_prompts - s.engine.step_decodes
     for k in range(s.engine.num_prompts):
         request = s.requests[s.prompts[k]]
-        if request.flight == NONE and request.num_scheduled_tokens == 0:
+        if size < room and request.flight == NONE and request.num_scheduled_tokens == 0:
             request.num_offered_tokens = min(pending_tokens(request), s.engine.max_tokens_per_prompt)
             left -= first_chunk(s, int(request.num_offered_tokens), left)
             s.scratch[size] = s.prompts[k]
@@ -73,7 +73,9 @@ def list_prompts(s: State, max_new_seqs: int, left: int) -> int:
     if s.engine.step_preempted > 0:
         return size
     i = s.engine.waiting_head
-    while i != NONE and left > 0 and s.engine.step_passed < max_new_seqs and has_seat(s) and not is_still_blocked(s, i):
+    while i != NONE and left > 0 and size < room and s.engine.step_passed < max_new_seqs and has_seat(s):
+        if is_still_blocked(s, i):
+            break
         request, following = s.requests[i], s.requests[i].next
         n, _, computed = admissible_tokens(s, i, True)
         if n == PASSED:

@@ -83,7 +83,7 @@ def _translated(policy: Policy, settings: EngineSettings, recording: Recording) 
     record.aggregates_decodes = settings.pipeline_parallel_size == 1 and not settings.acceptance
     record.defers_ends = settings.async_scheduling and settings.pipeline_parallel_size == 1
     late = bool(record.defers_ends or settings.acceptance)
-    record.skips_tokens = record.defers_ends and policy.passes_over
+    record.skips_tokens = record.defers_ends and policy.passes_over and settings.preemption == "recompute"
     record.enters_late = late and settings.enable_prefix_caching and not policy.cache_latest
     record.has_tiers = settings.cpu_tier is not None or settings.remote_tier is not None
     record.write_policy = WRITE_POLICY[settings.kv_write_policy]

@@ -29,8 +29,11 @@ class Case:
 
 
 @some.composite
-def cases(draw: Any, *, with_tiers: bool = False) -> Case:
-    """Draw a case, some with a tier on the host if asked. Prompts may be too long for the model, and for the memory."""
+def cases(draw: Any, *, with_more: bool = False) -> Case:
+    """Draw a case. Prompts may be too long for the model, and for the memory.
+
+    `with_more` draws tiers on the host, limits of the queue and the division of the budget among prompts too.
+    """
     n = draw(some.integers(1, 10))
     tick_s = draw(some.sampled_from((0.01, 0.1)))
     arrivals = sorted(draw(some.lists(some.integers(0, 12), min_size=n, max_size=n)))
@@ -38,7 +41,11 @@ def cases(draw: Any, *, with_tiers: bool = False) -> Case:
         (tick * tick_s, draw(some.integers(1, 40)), draw(some.integers(1, 20))) for tick in arrivals
     ]
     found, chosen = draw(columns(n)), draw(options())
-    if with_tiers and draw(some.booleans()):
+    if with_more:
+        chosen["context_chunking_policy"] = draw(some.sampled_from(("FIRST_COME_FIRST_SERVED", "EQUAL_PROGRESS")))
+        chosen["max_num_queued_reqs"] = draw(some.sampled_from((0, 0, 0, 1, 3)))
+        chosen["max_num_queued_tokens"] = draw(some.sampled_from((0, 0, 0, 20, 60)))
+    if with_more and draw(some.booleans()):
         found = {name: each for name, each in found.items() if name != "cached_tokens"} | draw(shared_prompts(n))
         chosen |= draw(tiers(chosen["block_size"]))
     return Case(rows=rows, columns=found, options=chosen)

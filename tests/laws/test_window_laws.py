@@ -23,7 +23,7 @@ windows = some.fixed_dictionaries({
 
 
 @every_policy
-@given(case=cases(with_tiers=True), own=windows)
+@given(case=cases(with_more=True), own=windows)
 def test_conservation(policy: str, case: Case, own: dict[str, int]) -> None:
     """Blocks of windows are among those in use, never more than there are, and are empty ones again in the end."""
     with patch(SETTINGS, return_value=own):
@@ -39,7 +39,7 @@ def test_conservation(policy: str, case: Case, own: dict[str, int]) -> None:
 
 
 @every_policy
-@given(case=cases(with_tiers=True))
+@given(case=cases(with_more=True))
 def test_windows_without_bytes_change_nothing(policy: str, case: Case) -> None:
     """A window that takes no memory is none."""
     own = {"window_tokens": 4, "window_chunk": 8, "window_page_size": 4, "window_page_bytes": 0, "block_bytes": 10}
