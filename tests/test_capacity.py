@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import H100, fails, planner
-from helpers import number, trace_of
+from helpers import number, scenario_of, trace_of
 from hypothesis import given
 from hypothesis import strategies as some
 from test_trace_recorded import recorded
@@ -19,6 +19,7 @@ from planner.deployment.shaped_load import shape_load
 from planner.errors import UnknownNameError, UsageError
 from planner.loop.state.engine_settings import Recording
 from planner.planning.bracket import UnlimitedError, find_bracket
+from planner.planning.capacity_of import capacity_of
 from planner.planning.highest_rate import Load, capacity
 from planner.planning.search_options import Search
 from planner.report.plan_tables import capacity_table
@@ -121,6 +122,17 @@ def step_at(rates: dict[tuple[float, float], bool]) -> Any:
         met = next(value for (low, high), value in rates.items() if low <= rate < high)
         return Verdict(is_met=met, attainment=float(met), limiting_metric="ttft")
     return evaluate
+
+
+def test_requests_that_are_rejected_are_said() -> None:
+    """Within 98 % of the requests, one that is too long may be rejected; the answer names it."""
+    trace = trace_of([(0.1 * k, 3000 if k == 50 else 100, 10) for k in range(100)])
+    scenario = scenario_of(max_num_seqs=4, step_time="linear:0.01,0", max_model_len=2048)
+    for of in ("requests", "concurrency"):
+        found = capacity_of(trace, scenario, parse_objectives("ttft:2000", 0.98), replace(COMPRESS, of=of))
+        assert found.feasible
+        start = "1 request is rejected: it has prompts of max_model_len = 2,048"
+        assert any(note.startswith(start) for note in found.notes), found.notes
 
 
 def test_a_bracket_that_is_not_monotone_says_so() -> None:

@@ -85,6 +85,13 @@ tensor_parallel_size = [1]
 """
 
 
+def test_a_deployment_without_attainment_needs_99_per_cent(tmp_path: Path) -> None:
+    """As `size`, `capacity` and `check`: a hopeless cluster does not serve the load."""
+    (tmp_path / "cluster.toml").write_text(FILE.format(gpus=2).replace("attainment = 0.95\n", ""))
+    assert {each.study.objectives.attainment for each in read_cluster(tmp_path / "cluster.toml", RANKS).candidates
+            if each.study.objectives is not None} == {0.99}
+
+
 def test_the_command_shares_a_cluster(tmp_path: Path) -> None:
     """Four GPUs are enough, two serve a share of both loads."""
     answers = {}

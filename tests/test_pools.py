@@ -439,8 +439,10 @@ def test_sizing_of_two_kinds() -> None:
     both = next(fleet for fleet in found.alternatives
                 if isinstance(fleet, Fleet) and fleet.kind.decode_gpu is not None)
     assert (both.kind.gpu, both.kind.decode_gpu, both.kind.decode_tensor_parallel_size) == ("h100-sxm", "a100-sxm", 2)
-    prefill = both.prefill_replicas + 1
+    prefill = both.prefill_replicas
     decode = both.num_replicas - prefill
+    assert (both.num_spare, prefill >= 2, decode >= 2) == (1, True, True)  # one replica and one spare of each kind
+    assert both.replicas == f"{prefill} + {decode}"
     assert both.num_gpus == prefill + 2 * decode
     assert both.cost_usd_per_hour == prefill * 3.0 + 2 * decode * 1.5
     (offer,) = [offer for offer in found.options if offer.kind == both.kind]
@@ -448,6 +450,12 @@ def test_sizing_of_two_kinds() -> None:
     assert offer.cost_usd_per_hour == both.cost_usd_per_hour
     assert "--tensor-parallel-size 2" in str(both.decode_command)
     assert "h100-sxm + a100-sxm" in sizing_table(found)
+    assert [text.rpartition("; ")[2] for text in found.assumptions[-2:]] == [
+        "fleets with prefill and decode apart have replicas of each kind, and send KV over a link of 50 GB/s "
+        "(--kv-transfer-bandwidth)", "spare replicas (--spare 1) are idle: the predicted times are of the others"]
+    words = sizing_table(replace(found, cheapest=both))
+    assert "launch of prefill replicas: vllm serve meta-llama/Llama-3.1-8B --kv-transfer-config" in words
+    assert "launch of decode replicas: vllm serve meta-llama/Llama-3.1-8B --tensor-parallel-size 2 --kv-tr" in words
     with pytest.raises(UsageError, match="need --disaggregate"):
         size(trace, Scenario(model="llama-3.1-8b"), parse_objectives("ttft:400", 0.9),
              replace(choices, disaggregate=False))

@@ -1,6 +1,7 @@
 """A sized deployment written as a file: Kubernetes, docker compose, or a graph of NVIDIA Dynamo."""
 
 import math
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -75,6 +76,12 @@ class Engine:
         """Return the image with the engine's release."""
         version = self.version or "latest"
         return IMAGES[self.engine].format(version, v=version if self.version is None else f"v{version}")
+
+
+def role_command(command: str, role: str) -> str:
+    """Return the command of an engine with the flags of its role, prefill or decode."""
+    engine = Engine(command=command, replicas=1, role=role)
+    return f"{command} {shlex.join(ROLE_FLAGS[engine.engine][role])}"
 
 
 def manifest(kind: str, engines: Sequence[Engine]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from planner.catalog.catalog_files import load_gpu, read_toml
 from planner.errors import ClusterError, PlannerError, UsageError, told_as
-from planner.planning.search_options import parse_ranks
+from planner.planning.search_options import DEFAULT_ATTAINMENT, parse_ranks
 from planner.planning.study import Study, parse_study, text_of
 from planner.settings.default_router import routed
 
@@ -113,7 +113,8 @@ def _candidate(name: str, values: Mapping[str, Any], folder: Path, gpus: Mapping
         if whole_gpu(gpu) not in gpus:
             raise UsageError(f"gpu = {gpu}: the cluster has none; [gpus] has {', '.join(gpus)}")
     ranks = _list_of(values, "tensor_parallel_size")
-    return Candidate(study=replace(study, scenario=routed(study.scenario)),
+    objectives = replace(study.objectives, attainment=study.objectives.attainment or DEFAULT_ATTAINMENT)
+    return Candidate(study=replace(study, scenario=routed(study.scenario), objectives=objectives),
                      gpus=tuple(load_gpu(gpu).name for gpu in named),
                      ranks=tuple(parse_ranks(",".join(ranks))) if ranks else default_ranks,
                      quantizations=tuple(_list_of(values, "quantization")) or (None,))

@@ -33,7 +33,9 @@ from planner.planning.replay_line import replay_line
 from planner.planning.search_options import Search
 from planner.progress import in_parallel, later
 from planner.replays.fleet.replicas import serve
+from planner.replays.result_tables import ReplayResult
 from planner.results.notes import notes
+from planner.results.rejections import rejected_by_reason, rejection_notes
 from planner.results.resolved import describe_deployment
 from planner.settings.load_options import CLOSED_LOOP
 from planner.settings.objectives import Objectives, Verdict, judge, required_of
@@ -76,11 +78,12 @@ class Load:
         """Replay the traffic at a rate and judge it."""
         return self.judged(at_rate(self.trace, load, self.search.scaling, self.search.seed))[0]
 
-    def judged(self, trace: Trace) -> tuple[Verdict, Mapping[str, Floats]]:
-        """Replay a trace and judge it; return the times that it was judged by, too."""
-        times_s = serve(trace, self.deployment).times_s
+    def judged(self, trace: Trace) -> tuple[Verdict, ReplayResult]:
+        """Replay a trace and judge it; return the replay too."""
+        result = serve(trace, self.deployment)
+        times_s = result.times_s
         verdict = judge(self.objectives, times_s, tenants_of(trace) if self.search.by_tenant else None)
-        return replace(verdict, statistics_ms=statistics_ms(times_s)), times_s
+        return replace(verdict, statistics_ms=statistics_ms(times_s)), result
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -147,14 +150,15 @@ def capacity(trace: Trace, scenario: Scenario, objectives: Objectives, search: S
     started = startable(scenario, shaped)
     load = Load(deployment=started.deployment, trace=shaped, objectives=objectives, search=search)
     asked = _asked(load, trace, recorded, started.lowered)
-    verdict, times_s = load.judged(apart_in_time(shaped))
+    verdict, alone = load.judged(apart_in_time(shaped))
+    asked = replace(asked, notes=(*asked.notes, *rejection_notes(load.deployment, rejected_by_reason(alone))))
     if not verdict.is_met:  # alone they miss the objectives, so they do at any rate
-        return _infeasible(load, asked, verdict, times_s, "requests that each run alone", None)
+        return _infeasible(load, asked, verdict, alone.times_s, "requests that each run alone", None)
     try:
         found = settled(load, recorded)
     except UnreachableLoadError as error:
-        verdict, times_s = load.judged(at_rate(shaped, error.lowest, search.scaling, search.seed))
-        return _infeasible(load, asked, verdict, times_s, str(error).partition(":")[0], error.lowest)
+        verdict, lowest = load.judged(at_rate(shaped, error.lowest, search.scaling, search.seed))
+        return _infeasible(load, asked, verdict, lowest.times_s, str(error).partition(":")[0], error.lowest)
     bracket, longest = found.bracket, load.longer(found.times)
     scalings, routers = _compared(longest, bracket.lower, is_drawn)
     return replace(

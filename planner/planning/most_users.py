@@ -35,6 +35,7 @@ from planner.progress import in_parallel, later
 from planner.replays.fleet.replicas import serve
 from planner.replays.result_tables import ReplayResult
 from planner.results.notes import notes
+from planner.results.rejections import rejected_by_reason, rejection_notes
 from planner.results.resolved import describe_deployment
 from planner.results.summary import summarize
 from planner.settings.objectives import Objectives, Verdict, judge, required_of
@@ -160,8 +161,9 @@ def most_users(trace: Trace, scenario: Scenario, objectives: Objectives, search:
     routers = _behind_routers(longest, found.bracket.lower)
     sure = UserConfidence(**confidence_of(users, found.bracket.lower)) if search.replicates else None
     given = replace(scenario, max_model_len=started.scenario.max_model_len)
-    return replace(_feasible(longest, asked, found, given), routers=routers, confidence=sure,
-                   notes=(*asked.notes, *search_notes(found.bracket, found, users.unknown)))
+    answer = _feasible(longest, asked, found, given)
+    return replace(answer, routers=routers, confidence=sure,
+                   notes=(*answer.notes, *search_notes(found.bracket, found, users.unknown)))
 
 
 def _capacity(search: Search, most: int) -> dict[str, Any]:
@@ -196,10 +198,13 @@ def _feasible(users: Users, asked: UsersAnswer, found: Settled, scenario: Scenar
     most = round(bracket.lower)
     replayed = of_users(replace(scenario, seed=users.search.seed or None), users.search.of, most,
                         users.search.think_time, found.times)
+    served = users.served(most)
+    rejected = rejection_notes(users.deployment, rejected_by_reason(served))
     return replace(
-        asked, feasible=True, replay_command=replay_line(users.trace, replayed, users.objectives),
+        asked, feasible=True, notes=(*asked.notes, *rejected),
+        replay_command=replay_line(users.trace, replayed, users.objectives),
         capacity_per_gpu=most / users.deployment.num_gpus, **_capacity(users.search, most),
-        request_throughput=summarize(users.served(most), None)["request_throughput"],
+        request_throughput=summarize(served, None)["request_throughput"],
         attainment_at_capacity=probes[bracket.lower].attainment, limiting_metric=probes[bracket.upper].limiting_metric,
         bracket=UserBracket(lower=most, upper=round(bracket.upper)), is_monotone=bracket.is_monotone,
         kept_above=tuple(map(round, bracket.kept_above)), missed_below=tuple(map(round, bracket.missed_below)),

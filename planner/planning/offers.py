@@ -83,9 +83,9 @@ def _gpus(fleet: Fleet) -> list[tuple[str, int]]:
     kind: KindNames = fleet.kind
     if kind.decode_gpu is None or kind.decode_gpu == kind.gpu:
         return [(kind.gpu, fleet.num_gpus)]
-    decode_replicas = fleet.num_replicas - fleet.prefill_replicas - fleet.num_spare  # spares are among the replicas
-    prefill = (fleet.prefill_replicas + fleet.num_spare) * kind.tensor_parallel_size
-    decode = decode_replicas * (kind.decode_tensor_parallel_size or kind.tensor_parallel_size)
+    prefill = fleet.prefill_replicas * kind.tensor_parallel_size
+    ranks = kind.decode_tensor_parallel_size or kind.tensor_parallel_size
+    decode = (fleet.num_replicas - fleet.prefill_replicas) * ranks
     own = fleet.num_gpus * prefill // (prefill + decode)  # attention ranks and pipeline stages are the same for both
     return [(kind.gpu, own), (kind.decode_gpu, fleet.num_gpus - own)]
 

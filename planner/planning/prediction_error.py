@@ -129,10 +129,11 @@ def _error_words(fleets: Sequence[Fleet], covering: int | None) -> str:
     """Return that the cheapest fleet fails with longer steps, and which fleets do not."""
     fleet, safe = fleets[0], next((other for other in fleets if other.covers_error), None)
     price = 0.0 if covering is None else covering * fleet.cost_usd_per_hour / fleet.num_replicas
-    instead = "" if covering is None else f". {covering:,} replicas keep them, for about {price:,.2f} USD/h"
+    instead = ("" if covering is None else f". {covering:,} replicas of this kind keep them, for about "
+                                           f"{price:,.2f} USD/h")
     if safe is not None and (covering is None or safe.cost_usd_per_hour < price):
-        instead += (f". The cheapest other fleet that keeps them: {safe.num_replicas:,} × "
-                    f"{safe.kind.tensor_parallel_size} {safe.kind.gpu}, {safe.cost_usd_per_hour:,.2f} USD/h")
+        instead += (f". The cheapest other fleet that keeps them: {safe.replicas} × {safe.kind.words}, "
+                    f"{safe.cost_usd_per_hour:,.2f} USD/h")
     return (f"the headroom does not cover the error of the prediction: steps may take "
             f"{100 * (fleet.step_error or 0.0):.0f} % longer ({100 * CONFIDENCE:.0f} % of the measured runs were "
             f"within), and the fleet misses the objectives then{instead}")

@@ -81,9 +81,9 @@ class Fleet:
     command: Annotated[str, Key("", "Command that launches a replica")]
     command_lacks: Annotated[tuple[str, ...], Key(
         "", "Options that the engine's command has no flag for, and weights that it needs")]
-    decode_command: Annotated[str | None, Key("", "Command that launches a decode replica of another kind")]
+    decode_command: Annotated[str | None, Key("", "Command that launches a decode replica. Null without prefill apart")]
     num_replicas: Annotated[int, Key("1", "Replicas, with spares")]
-    prefill_replicas: Annotated[int, Key("1", "Replicas of them that prefill only. 0 if all do both")]
+    prefill_replicas: Annotated[int, Key("1", "Replicas of them that prefill only, with spares. 0 if all do both")]
     num_spare: Annotated[int, Key("1", "Spare replicas (--spare), of each kind")]
     num_gpus: Annotated[int, Key("1", "GPUs, with spares")]
     cost_usd_per_hour: Annotated[float, Key("USD/h", "Price of the GPUs")]
@@ -116,6 +116,12 @@ class Fleet:
     replay_command: Annotated[str | None, Key("", "Command that replays the load on this fleet, without spares. Null "
                                               "if no options of a replay describe it: several rates, or two kinds of "
                                               "replica")]
+
+    @property
+    def replicas(self) -> str:
+        """The number of replicas in words; with prefill apart, the number of each kind."""
+        decode = self.num_replicas - self.prefill_replicas
+        return f"{self.prefill_replicas:,} + {decode:,}" if self.prefill_replicas else f"{decode:,}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

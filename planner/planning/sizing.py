@@ -192,13 +192,14 @@ def _asked(trace: Trace, traffic: Traffic, scenario: Scenario, objectives: Objec
         sensitivity=None, growth=None, routers=(), routers_not_tried=(), better_router=None, scalings=(), notes=(),
         priors=(), num_spare=choices.num_spare, sorted_by=choices.sort, slo=required_of(objectives),
         request_rate=rate_rps, scaling=traffic.named_scaling, router=str(scenario.router),
-        assumptions=_assumptions(traffic, own or 0.0, scenario),
+        assumptions=_assumptions(traffic, own or 0.0, scenario, choices.disaggregate, choices.num_spare),
         workload=SizedTraffic(source=trace.source, num_requests=traffic.num_requests, rate_rps=rate_rps,
                               recorded_rps=None if traffic.is_drawn else own, users=users, seed=traffic.seed),
         trace_sha256=trace.sha256)
 
 
-def _assumptions(traffic: Traffic, own_rps: float, scenario: Scenario) -> tuple[str, ...]:
+def _assumptions(traffic: Traffic, own_rps: float, scenario: Scenario, disaggregates: bool,
+                 num_spare: int) -> tuple[str, ...]:
     service = ", as in a Kubernetes Service" if scenario.router == SERVICE_ROUTER else ""
     if isinstance(traffic, UsersLoad):
         rate = f"{traffic.users:,} {UNKNOWNS[traffic.of].unit} at once; {traffic.assumption}; {beginning(traffic.of)}"
@@ -216,9 +217,13 @@ def _assumptions(traffic: Traffic, own_rps: float, scenario: Scenario) -> tuple[
                 f"rate, by {traffic.scaling}: {MEANINGS[traffic.scaling]}")
         kept = part_words(traffic.trace, traffic.mean_rps, traffic.scaling)
         rate += f"; {kept}" if kept is not None else ""
+    apart = (f"fleets with prefill and decode apart have replicas of each kind, and send KV over a link of "
+             f"{scenario.kv_transfer_bandwidth:g} GB/s (--kv-transfer-bandwidth)")
     return (rate, f"the router is {scenario.router}{service}",
             f"{'all replicas' if scenario.fleet is None else 'the replicas of a pool'} are equal and fixed in number, "
-            f"each with its own queue and cache")
+            f"each with its own queue and cache", *([apart] if disaggregates else []),
+            *([f"spare replicas (--spare {num_spare}) are idle: the predicted times are of the others"]
+              if num_spare else []))
 
 
 def _compared(traffic: Traffic, kind: Kind, objectives: Objectives, choices: Choices, best: Fleet,
@@ -269,8 +274,8 @@ def _fleet(traffic: Traffic, kind: Kind, objectives: Objectives,
     served = sized.served
     deployment, summary = served.deployment, summarize(served, None)
     parts = shares(served, summary["duration"])
-    num_gpus = sized.gpus(kind, choices)
-    cost = fleet_cost(served, choices)
+    prefill = sum(part.pool.num_groups for part in parts if part.pool.role == "prefill")
+    num_gpus, cost = sized.gpus(kind, choices), fleet_cost(served, choices)
     per_request: Any = load.requests["output_tokens"].mean()
     mean_rps = _mean_rps(traffic, choices, summary["request_throughput"])
     command, lacking = launch_command(replace(kind.scenario, router=None))
@@ -278,9 +283,9 @@ def _fleet(traffic: Traffic, kind: Kind, objectives: Objectives,
     schedule, schedule_reason = _schedule(traffic, load, deployment, objectives, choices, num_gpus, kind)
     return kind, Fleet(
         kind=kind.names, lowered=kind.lowered, command=command, command_lacks=tuple(lacking),
-        decode_command=None if kind.decode is None else launch_command(replace(kind.decode, router=None))[0],
+        decode_command=launch_command(replace(kind.decode or kind.scenario, router=None))[0] if prefill else None,
         num_replicas=sized.count + spare_replicas(choices, kind.divided),
-        prefill_replicas=sum(part.pool.num_groups for part in parts if part.pool.role == "prefill"),
+        prefill_replicas=prefill + choices.num_spare * (prefill > 0),
         num_spare=choices.num_spare, num_gpus=num_gpus, cost_usd_per_hour=cost,
         cost_usd_per_month=HOURS_PER_MONTH * cost, cost_usd_per_year=HOURS_PER_YEAR * cost,
         price_usd_per_gpu_hour=cost / num_gpus,
@@ -388,6 +393,7 @@ def _schedule(traffic: Traffic, load: Trace, deployment: Deployment, objectives:
         return None, str(error)
 
 
-def _cost(fleet: Fleet, choices: Choices) -> tuple[float, int]:
-    """Return what decides: the price of GPUs on demand and of their power, then how many GPUs."""
-    return fleet.cost_usd_per_hour + fleet.power_kw * (choices.power_price or 0.0), fleet.num_gpus
+def _cost(fleet: Fleet, choices: Choices) -> tuple[float, int, bool, float]:
+    """Return a key of order: price of GPUs on demand and of power, GPUs, the uncovered error, the lack of headroom."""
+    price = fleet.cost_usd_per_hour + fleet.power_kw * (choices.power_price or 0.0)
+    return round(price, 6), fleet.num_gpus, fleet.covers_error is False, -(fleet.headroom or 0.0)

@@ -42,10 +42,10 @@ def headroom_text(share: float | None) -> str:
     return share_text(share) if share < MOST_TIMES - 1 else f"> {MOST_TIMES} ×"
 
 
-def launch_line(command: str, lacking: Sequence[str]) -> str:
-    """Return the command that launches what was found, and what it lacks."""
+def launch_line(command: str, lacking: Sequence[str], of: str = "") -> str:
+    """Return the command that launches an answer, or a part of it, and the options that it lacks."""
     without = f"  (lacks {', '.join(lacking)})" if lacking else ""
-    return f"launch: {command}{without}"
+    return f"launch{of}: {command}{without}"
 
 
 def replay_lines(command: str | None, words: str = "to check") -> list[str]:

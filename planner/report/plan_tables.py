@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from planner.files.counts import share_text
+from planner.launch.write_manifest import role_command
 from planner.planning.alternatives import size_text
 from planner.planning.bracket import unknown_of
 from planner.planning.capacity_answer import CapacityAnswer, Confidence, Probe
@@ -165,7 +166,7 @@ def _fleet_words(result: SizeAnswer) -> list[str]:
         lines = [f"no fleet{kind} meets {_required(result.slo)}; closest: {closest}", *_missed_lines(result.missed)]
     else:
         (ranks, gpu), share = _named(best.kind), share_text(best.attainment, result.slo.attainment)
-        lines = [f"cheapest{kind}: {_replicas(best)} × {ranks} {gpu} ({best.kind.quantization}), {best.num_gpus} "
+        lines = [f"cheapest{kind}: {best.replicas} × {ranks} {gpu} ({best.kind.quantization}), {best.num_gpus} "
                  f"GPU{'s' * (best.num_gpus != 1)}, "
                  f"{best.cost_usd_per_hour:.2f} USD/h, {best.cost_usd_per_month:,.0f} USD/month; fewest GPUs: "
                  f"{fewest.num_gpus} × {_named(fewest.kind)[1]} ({fewest.kind.quantization})",
@@ -199,7 +200,7 @@ def _room_words(best: Fleet, fleets: Sequence[Fleet | UnableFleet]) -> list[str]
     if other is None or other.cost_usd_per_hour < best.cost_usd_per_hour:
         return []
     return [f"more traffic: beyond the headroom of {headroom_text(best.headroom)}, one more replica makes "
-            f"{more:,.2f} USD/h; {_replicas(other)} × {' '.join(_named(other.kind))} at "
+            f"{more:,.2f} USD/h; {other.replicas} × {' '.join(_named(other.kind))} at "
             f"{other.cost_usd_per_hour:,.2f} USD/h has a headroom of {headroom_text(other.headroom)}"]
 
 
@@ -214,7 +215,7 @@ def _folded(fleets: Sequence[Fleet | UnableFleet]) -> list[str]:
     far = [fleet for fleet in fleets if isinstance(fleet, Fleet)]
     if not far:
         return []
-    names = ", ".join(f"{_replicas(fleet)} × {' '.join(_named(fleet.kind))}" for fleet in far)
+    names = ", ".join(f"{fleet.replicas} × {' '.join(_named(fleet.kind))}" for fleet in far)
     return [f"not shown, over {FAR_TIMES} times the price of the cheapest: {names}; the JSON has them"]
 
 
@@ -230,7 +231,7 @@ def _fleet_rows(every: Sequence[Fleet | UnableFleet]) -> list[str]:
         if isinstance(fleet, UnableFleet):
             lines.append(f"{name}{'–':>9}  {fleet.reason}")
         else:
-            lines.append(f"{name}{_replicas(fleet):>9}{fleet.num_gpus:>6,}{fleet.cost_usd_per_hour:>10.2f}"
+            lines.append(f"{name}{fleet.replicas:>9}{fleet.num_gpus:>6,}{fleet.cost_usd_per_hour:>10.2f}"
                          f"{fleet.cost_usd_per_million_output_tokens:>10.3f}{fleet.power_kw:>8.2f}"
                          f"{headroom_text(fleet.headroom):>10}{_error(fleet):>8}{COVERED[fleet.covers_error]:>9}  "
                          f"{'–' if fleet.limiting_metric == 'none' else fleet.limiting_metric}"
@@ -252,10 +253,7 @@ def _closing_words(result: SizeAnswer) -> list[str]:
     if result.growth is not None:
         lines.append(f"growth of {result.growth.growth}: {result.growth.sentence}")
     if best is not None:
-        lines += [launch_line(best.command, best.command_lacks), *filter(None, [best.lowered]),
-                  *replay_lines(best.replay_command)]
-    if best is not None and best.decode_command is not None:
-        lines.append(f"launch of decode replicas: {best.decode_command}")
+        lines += [*_launch_lines(best), *filter(None, [best.lowered]), *replay_lines(best.replay_command)]
     if best is not None and best.schedule is not None:
         found = best.schedule
         planned, static = found.gpu_hours, found.static_gpu_hours
@@ -269,6 +267,15 @@ def _closing_words(result: SizeAnswer) -> list[str]:
     return lines
 
 
+def _launch_lines(fleet: Fleet) -> list[str]:
+    """Return the commands that launch the replicas of a fleet, with the flags of prefill and decode if they are apart.
+    """
+    if fleet.decode_command is None:
+        return [launch_line(fleet.command, fleet.command_lacks)]
+    return [launch_line(role_command(fleet.command, "prefill"), fleet.command_lacks, " of prefill replicas"),
+            launch_line(role_command(fleet.decode_command, "decode"), (), " of decode replicas")]
+
+
 def _required(slo: Required) -> str:
     """Return what a load must keep: limits of each request with the share that must meet them, and of statistics."""
     limits = slo.text.split()
@@ -279,12 +286,6 @@ def _required(slo: Required) -> str:
 
 def _missed_lines(missed: Sequence[Missed]) -> list[str]:
     return [f"missed: {each.sentence}" for each in missed]
-
-
-def _replicas(fleet: Fleet) -> str:
-    """Return how many replicas a fleet has, those that prefill only and the others apart."""
-    prefill = fleet.prefill_replicas
-    return f"{prefill} + {fleet.num_replicas - prefill}" if prefill else f"{fleet.num_replicas:,}"
 
 
 def _named(kind: KindNames | ClosestKind) -> tuple[str, str]:
