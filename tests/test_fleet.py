@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import play, scenario_of, trace_of
+from helpers import assert_same_requests, play, scenario_of, trace_of
 
 from planner.errors import PolicyError, TraceError, UnknownNameError, UsageError
 from planner.loop.state import engine_state as st
@@ -229,3 +229,16 @@ def test_recorded_agents_are_replayed(name: str) -> None:
     ids = trace.requests["session_id"].to_list()
     homes = {(session, k) for session, k in zip(ids, sent(result), strict=True) if session is not None}
     assert len(homes) == len({session for session, _ in homes})
+
+
+def test_idle_replicas_cost_no_time_and_change_nothing() -> None:
+    """A hundred thousand replicas take three requests as three do: in turn, one each."""
+    rows = [(0.0, 100, 10), (0.1, 200, 20), (0.2, 50, 5)]
+    options: dict[str, Any] = {"step_time": "linear:0.01,0.001", "router": "round-robin"}
+    few, many = (play(trace_of(rows), data_parallel_size=count, **options) for count in (3, 100_000))
+    assert_same_requests(few.records.requests, many.records.requests)
+    assert few.records.engine.tobytes() == many.records.engine.tobytes()
+    assert few.steps_table().equals(many.steps_table())
+    assert len(many.replicas) == 100_000
+    with pytest.raises(UsageError, match="100,000 replicas: a replay in which requests or replicas depend"):
+        play(trace_of(rows), data_parallel_size=100_000, **options | {"router": "least-outstanding-requests"})

@@ -89,8 +89,8 @@ def test_a_load_too_small_for_its_replicas_and_a_fleet_that_covers_its_error() -
               fleet_of("h100-sxm", 50, 150.0, covers_error=True)]
     error, sample = doubts(1_200, 1_200, 141, fleets, parse_objectives("p99_ttft:500"), 220)
     assert "steps may take 10 % longer" in error
-    assert "220 replicas keep them, for about 156.03 USD/h" in error
-    assert "50 × 1 h100-sxm, 150.00 USD/h" in error
+    assert "220 replicas of this kind keep them, for about 156.03 USD/h" in error
+    assert "50 replicas of 1 × h100-sxm bf16, 150.00 USD/h" in error
     assert "8.51 requests per replica" in sample
     assert "14,100 requests" in sample
 

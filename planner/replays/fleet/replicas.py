@@ -40,6 +40,8 @@ NOTHING = Recording()
 
 Rows = NDArray[np.int64]
 
+MOST_ON_ONE_CLOCK = 20_000  # replicas, of which each takes 1 ms and 30 kB before the first request
+
 
 def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
           recording: Recording = NOTHING) -> ReplayResult:
@@ -66,7 +68,7 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
     TraceError : requests wait for unknown ones, or in a circle.
     PolicyError : the policy, the router or the autoscaler is at fault.
     AutoscaleError : the autoscaler's file is wrong.
-    UsageError : no replica is left to decode.
+    UsageError : no replica is left to decode; more than `MOST_ON_ONE_CLOCK` replicas.
     """
     scenario = deployment.scenario
     ranks = deployment.layout.data_parallel_size
@@ -91,6 +93,10 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
     if is_blind(router) and shares_nothing and overload is None and not scalers and not is_split:
         result = _dealt(trace, deployment, fleet, recording)
     else:
+        if count > MOST_ON_ONE_CLOCK:
+            raise UsageError(f"{count:,} replicas: a replay in which requests or replicas depend on each other takes "
+                             f"at most {MOST_ON_ONE_CLOCK:,}; give fewer, or --router random or round-robin without a "
+                             f"limit on requests in flight, sessions, autoscaling and queues of the router")
         timers = [timer for scaler in scalers.values() for timer in scaler.timers()]
         result = (_disaggregated if is_split else _routed)(trace, deployment, fleet, waits, recording, timers)
     return dataclasses.replace(result, num_followers=followers, scaling=_scaling(result, pools, scalers),
@@ -208,13 +214,16 @@ def _dealt(trace: Trace, deployment: Deployment, fleet: Fleet, recording: Record
     fetches: Any = st.records(trace.num_requests if any(has_tiers) else 1, FETCH)
     order = np.argsort(replica, kind="stable")
     starts = np.searchsorted(replica[order], np.arange(len(owners) + 1))
+    unused: dict[int, ReplayRecords] = {}  # one of each engine stands for all: they have no rows
     by_replica = trace.take(order)  # once: to take the rows of each replica would take a fifth of a search
     with stage("replaying replicas", len(owners)) as replaying:
         for k, engine in enumerate(owners):
             replaying.move(k)
             rows = order[starts[k]:starts[k + 1]]
             if len(rows) == 0:
-                parts.append(_unused(trace, engine, recording))
+                if id(engine) not in unused:
+                    unused[id(engine)] = _unused(trace, engine, recording)
+                parts.append(unused[id(engine)])
                 continue
             part = _run(by_replica.part(int(starts[k]), len(rows)), engine, recording)
             requests.put(rows, part.requests)
@@ -244,12 +253,16 @@ def _replica_dealt(trace: Trace, fleet: Fleet) -> NDArray[np.int32]:
 def _pooled(parts: Sequence[ReplayRecords]) -> ReplayRecords:
     """Join the replicas' totals and rows, each row with its replica."""
     tally = GapTally()
-    for part in parts:
-        tally.add_gaps(part.tally)
+    names = ("steps", "schedule", "preemptions")
+    rows: dict[str, list[Any]] = {name: [getattr(parts[0], name)] for name in names}
     for replica, part in enumerate(parts):
-        for rows in (part.steps, part.schedule, part.preemptions):
-            rows["replica"] = replica
-    listed: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts])
-                              for name in ("steps", "schedule", "preemptions")}
+        if part.engine.num_steps == 0 and replica > 0:
+            continue
+        tally.add_gaps(part.tally)
+        for name in names:
+            getattr(part, name)["replica"] = replica
+            if replica > 0:
+                rows[name].append(getattr(part, name))
+    listed: dict[str, Any] = {name: np.concatenate(parts_of) for name, parts_of in rows.items()}
     return dataclasses.replace(parts[0], engine=total_of([part.engine for part in parts]), tally=tally,
                                loop_s=sum(part.loop_s for part in parts), **listed)

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from planner.deployment.deploy import Pool, pools_of
 from planner.loop.state import engine_state as st
 from planner.replays.result_tables import ReplayResult
@@ -42,12 +44,21 @@ class Share:
 
 
 def total_of(engines: Sequence[Any]) -> Any:
-    """Return the totals of several engines, st.ENGINE: sums, and of peaks the largest."""
+    """Return the totals of several engines, st.ENGINE: sums, and of peaks the largest.
+
+    Unused replicas share one record, whose sums are 0: it counts once.
+    """
     total: Any = st.records(1, st.ENGINE)[0]
-    for names, join in ((SUMMED, sum), (LARGEST, max)):
+    every = np.array(_distinct(engines), st.ENGINE)
+    for names, join in ((SUMMED, np.add), (LARGEST, np.maximum)):
         for name in names:
-            setattr(total, name, join(getattr(engine, name) for engine in engines))
+            setattr(total, name, join.accumulate(every[name])[-1])  # in order, as the replicas are listed
     return total
+
+
+def _distinct(records: Sequence[Any]) -> list[Any]:
+    """Return each record once, in order."""
+    return list({id(record): record for record in records}.values())
 
 
 def shares(result: ReplayResult, duration_s: float) -> list[Share]:
@@ -68,7 +79,7 @@ def shares(result: ReplayResult, duration_s: float) -> list[Share]:
 
 def _links_of(links: Sequence[Any]) -> Any:
     """Return the totals of several engines' links, entries.LINK."""
-    total = links[0].copy()
+    total, links = links[0].copy(), _distinct(links)
     for name in ("num_read_blocks", "num_written_blocks", "num_hit_tokens"):
         total[name] = sum(link[name] for link in links)
     return total
