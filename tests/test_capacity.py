@@ -263,7 +263,7 @@ def test_options_that_do_not_fit(scenario: dict[str, Any], search: dict[str, Any
 
 
 def test_a_trace_without_a_rate_is_refused() -> None:
-    with pytest.raises(UsageError, match="have no rate to change"):
+    with pytest.raises(UsageError, match="3 requests over 0 s: no rate to change"):
         capacity(trace_of([(0.0, 1, 1)] * 3), ONE_SLOT, parse_objectives("ttft:500", 0.9), POISSON)
 
 

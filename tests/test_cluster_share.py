@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -100,7 +101,8 @@ def test_the_command_shares_a_cluster(tmp_path: Path) -> None:
         run = planner("share", tmp_path / "cluster.toml", "--json", tmp_path / "answer.json")
         assert run.returncode == code, run.stderr
         answers[gpus] = json.loads((tmp_path / "answer.json").read_text())
-        assert "deployment" in run.stdout
+        assert re.search(r"^deployment .* headroom +error +covered$", run.stdout, re.MULTILINE)
+        assert re.search(r"^chat +.* 10 % +(yes|no)$", run.stdout, re.MULTILINE), run.stdout
     enough, short = answers[4], answers[2]
     assert (enough["feasible"], enough["load_share"]) == (True, 1)
     assert [each["deployment"] for each in enough["deployments"]] == ["chat", "code"]

@@ -11,6 +11,7 @@ from hypothesis import strategies as some
 
 from planner.errors import UsageError
 from planner.results.session_notes import session_notes
+from planner.run import replay
 from planner.settings.scenario import Scenario
 from planner.traces import Trace
 
@@ -118,3 +119,12 @@ def test_a_trace_without_sessions_has_none_to_limit() -> None:
 def test_a_limit_of_requests_in_flight_names_the_limit_of_conversations() -> None:
     scenario = Scenario(step_time="linear:0.01,0", num_gpu_blocks=100, max_concurrency=2)
     assert any("--max-sessions limits conversations" in note for note in session_notes(scenario, TURNS))
+
+
+def test_a_session_has_its_cost() -> None:
+    """The price of the replay over the trace's sessions; without sessions there is none."""
+    rows = [(0.5 * k, 100, 20) for k in range(12)]
+    scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm")
+    of_sessions = replay(trace_of(rows, session_id=[f"s{k % 3}" for k in range(12)]), scenario).summary
+    assert of_sessions["cost_usd_per_session"] == of_sessions["cost_usd"] / 3
+    assert replay(trace_of(rows), scenario).summary["cost_usd_per_session"] is None

@@ -13,7 +13,7 @@ from measured_runs import error_in, fixed_start, row_of, write_runs, write_start
 
 from planner.errors import PlannerError, TraceError, UnknownNameError, UsageError
 from planner.loop.state.engine_settings import Recording
-from planner.measured.accuracy import Predicted, accuracy, interval_coverage, parse_max_error, predict_file
+from planner.measured.accuracy import Predicted, accuracy, bounds_of, interval_coverage, parse_max_error, predict_file
 from planner.measured.run_table import read_measured
 from planner.measured.validate import Prediction, deploy_measured, predict, predictions_table, replay_measured
 from planner.measured.validate_answer import ErrorLimit, ErrorSummary, ValidateAnswer
@@ -284,7 +284,8 @@ def test_an_intervals_coverage_is_the_share_of_rows_inside(tmp_path: Path) -> No
     base = predicted(write_runs(tmp_path / "a.csv", row_of()), Scenario(calibration=str(file)))[0].predicted["tpot_ms"]
     factors = np.exp([-0.2, -0.05, 0.05, 0.2])
     path = write_runs(tmp_path / "b.csv", *(row_of(measured_tpot_ms=base * f) for f in factors))
-    found = interval_coverage(predicted(path, Scenario(calibration=str(file))), 0.9)
+    predictions = predicted(path, Scenario(calibration=str(file)))
+    found = interval_coverage(predictions, bounds_of(predictions, 0.9), 0.9)
     assert found.coverage == {"tpot_ms": 0.5}
     assert found.n == {"tpot_ms": 4}
 

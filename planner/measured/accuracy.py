@@ -117,7 +117,7 @@ def accuracy(predicted: Predicted, *, level: float | None, limits: Mapping[str, 
     predictions = predicted.predictions
     overall = errors(predictions)
     bounds = [] if level is None else bounds_of(predictions, level)
-    interval = None if level is None else interval_coverage(predictions, level)
+    interval = None if level is None else interval_coverage(predictions, bounds, level)
     rows = tuple(_row(p, bounds[place] if bounds else {}) for place, p in enumerate(predictions)) if (
         len(predictions) <= FEW_ROWS) else None
     outside = sum(len(row.outside) for row in rows or ())
@@ -170,15 +170,11 @@ def parse_max_error(text: str, metrics: Sequence[str]) -> dict[str, float]:
 Bounds = Mapping[str, tuple[float, float]]
 
 
-def interval_coverage(predictions: Sequence[Prediction], level: float) -> IntervalCoverage:
-    """Return the share of measurements that lie inside their intervals, by metric.
-
-    Raises
-    ------
-    CatalogError : no engine of the rows has held-out errors.
-    """
+def interval_coverage(predictions: Sequence[Prediction], bounds_by_row: Sequence[Bounds],
+                      level: float) -> IntervalCoverage:
+    """Return the share of measurements that lie inside their intervals of a level, by metric."""
     inside: dict[str, list[bool]] = {metric: [] for metric in metrics_of(predictions)}
-    for p, bounds in zip(predictions, bounds_of(predictions, level), strict=True):
+    for p, bounds in zip(predictions, bounds_by_row, strict=True):
         for metric, (low, high) in bounds.items():
             inside[metric].append(low <= p.measurement.measured[metric] <= high)
     residuals = _residuals_by_deployment(predictions)

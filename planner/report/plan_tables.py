@@ -233,7 +233,7 @@ def _fleet_rows(every: Sequence[Fleet | UnableFleet]) -> list[str]:
         else:
             lines.append(f"{name}{fleet.replicas:>9}{fleet.num_gpus:>6,}{fleet.cost_usd_per_hour:>10.2f}"
                          f"{fleet.cost_usd_per_million_output_tokens:>10.3f}{fleet.power_kw:>8.2f}"
-                         f"{headroom_text(fleet.headroom):>10}{_error(fleet):>8}{COVERED[fleet.covers_error]:>9}  "
+                         f"{headroom_text(fleet.headroom):>10}{error_text(fleet):>8}{COVERED[fleet.covers_error]:>9}  "
                          f"{'–' if fleet.limiting_metric == 'none' else fleet.limiting_metric}"
                          f"{'; max_model_len is lowered' if fleet.lowered else ''}")
     unmeasured = [fleet for fleet in fleets if isinstance(fleet, Fleet) and fleet.priors]
@@ -241,7 +241,7 @@ def _fleet_rows(every: Sequence[Fleet | UnableFleet]) -> list[str]:
             *_folded([fleet for fleet in every if _is_far(fleet, every[0])])]
 
 
-def _error(fleet: Fleet) -> str:
+def error_text(fleet: Fleet) -> str:
     """Return by how much longer steps may take, with a star if their kernels were not measured on the GPU."""
     return ("–" if fleet.step_error is None else f"{100 * fleet.step_error:.0f} %") + "*" * bool(fleet.priors)
 

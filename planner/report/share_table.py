@@ -7,18 +7,20 @@ from planner.files.counts import share_text
 from planner.planning.share_answer import ShareAnswer
 from planner.planning.size_answer import Fleet
 from planner.report.cells import headroom_text, replay_lines
+from planner.report.plan_tables import COVERED, error_text
 from planner.report.split_tables import predicted_words
 
 
 def share_table(answer: ShareAnswer) -> str:
     """Return the verdict, a row for each deployment, a row for each GPU, and the commands."""
-    rows = [("deployment", "load/s", "replicas", "tp", "gpu", "weights", "GPUs", "USD/month", "headroom")]
+    rows = [("deployment", "load/s", "replicas", "tp", "gpu", "weights", "GPUs", "USD/month", "headroom", "error",
+             "covered")]
     for each in answer.deployments:
         fleet, kind = each.fleet, each.fleet.kind
         rows.append((each.deployment, f"{each.rate_rps:.4g}", f"{fleet.num_replicas:,}",
                      str(kind.tensor_parallel_size), kind.gpu, kind.quantization, f"{fleet.num_gpus:,}",
                      f"{fleet.cost_usd_per_month:,.0f}",
-                     headroom_text(fleet.headroom)))
+                     headroom_text(fleet.headroom), error_text(fleet), COVERED[fleet.covers_error]))
     gpus: list[tuple[str, ...]] = [("gpu", "cluster", "used")]
     gpus += [(each.gpu, f"{each.available:,}", f"{each.used:,}") for each in answer.gpus]
     if any(each.lacking for each in answer.gpus):  # none if the cluster suffices

@@ -32,7 +32,8 @@ ROWS = (
     ("Autoscaler", ("replicas_mean", "replicas_peak", "num_scale_ups", "num_scale_downs")),
     ("Cache tiers", ("gpu_hit_rate", "cpu_hit_rate", "remote_hit_rate", "cpu_read_bytes", "cpu_written_bytes",
                      "remote_read_bytes", "remote_written_bytes", "mean_load_ms", "p99_load_ms")),
-    ("Cost", ("gpu_hours", "cost_usd", "cost_usd_per_million_output_tokens", "energy_kwh")),
+    ("Cost", ("gpu_hours", "cost_usd", "cost_usd_per_million_output_tokens", "cost_usd_per_session",
+              "energy_kwh")),
 )
 IN_A_LINE = ("saturated", "offered_request_rate", "served_request_rate")  # of one replay
 POOL_ROWS = ("role", "accepts", "policy", "num_replicas", "replicas_mean", "tensor_parallel_size", "weight",

@@ -117,6 +117,7 @@ SUMMARY: Mapping[str, Term] = {
     "gpu_hours": Term("GPU h", "GPUs × duration. With an autoscaler: only while replicas are paid for"),
     "cost_usd": Term("USD", "gpu_hours at the catalog's price"),
     "cost_usd_per_million_output_tokens": Term("USD", "cost_usd per million output tokens"),
+    "cost_usd_per_session": Term("USD", "cost_usd / sessions of the trace; null if the trace has no sessions"),
     "energy_kwh": Term("kWh", "Energy of the GPU boards: idle power; in steps also the power of arithmetic and HBM "
                               "traffic, up to the power limit. Without hosts, network, cooling and power supplies"),
     "bottleneck": Term("1", "Limit that binds. If requests wait: max_num_seqs, token_budget, kv_cache, max_loras or "

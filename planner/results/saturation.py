@@ -144,7 +144,10 @@ def saturation(result: ReplayResult) -> dict[str, Any]:
         verdict = Verdict(saturated=NO, confidence=None,
                           reason=f"closed loop: with at most {limit:,} {what} the load adapts")
     elif queue is None or queue.span_s <= 0:
-        verdict = Verdict(saturated=CANNOT_TELL, confidence=None, reason="the requests have no rate: all come at once")
+        reason = "the requests have no rate: all arrive at once"
+        if result.trace.num_requests == 1:
+            reason = "one request has no rate"
+        verdict = Verdict(saturated=CANNOT_TELL, confidence=None, reason=reason)
     elif len(queue.arrival_s) < LEAST_REQUESTS:
         verdict = Verdict(saturated=CANNOT_TELL, confidence=None,
                           reason=f"fewer than {LEAST_REQUESTS} requests show no trend")

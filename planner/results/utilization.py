@@ -25,9 +25,11 @@ def utilization(result: ReplayResult, duration_s: float, output_tokens: int) -> 
     figures = hardware(parts, duration_s)
     cost_usd = figures["cost_usd"]
     per_token = cost_usd / output_tokens if cost_usd is not None and output_tokens else None
+    sessions = result.trace.requests["session_id"].n_unique() if "session_id" in result.trace.requests.columns else 0
     return {
         **figures,
         "cost_usd_per_million_output_tokens": None if per_token is None else per_token * 1e6,
+        "cost_usd_per_session": cost_usd / sessions if cost_usd is not None and sessions else None,
         "bottleneck": bottleneck(result, parts, busy_fraction(parts, duration_s), figures["mfu"], figures["mbu"]),
     }
 

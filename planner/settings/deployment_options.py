@@ -59,7 +59,8 @@ class DeploymentOptions:
         False, "Do not load the vision encoder of a multimodal model.")
     quantization: str | None = option(None, "Weight format: bf16, fp8, int4, mxfp4 … [the checkpoint's]")
     kv_cache_dtype: str = option(
-        "auto", "KV cache format: fp8 or bf16. `auto`: the checkpoint's, or 16 bit if it states none.")
+        "auto", "KV cache format by the engine's name, such as bf16, fp8, fp8_e5m2 or nvfp4. `auto`: the checkpoint's, "
+                "or 16 bit if it states none.")
     fp8_gemm_backend: Literal["auto", "flashinfer_trtllm"] = option(
         "auto", "GEMM kernel for dense layers with block-scaled FP8 weights (SGLang: --fp8-gemm-backend). `auto`: the "
                 "engine's kernel. `flashinfer_trtllm`: on Blackwell also FlashInfer's kernel for small batches.")

@@ -35,7 +35,7 @@ def rate_of(trace: Trace) -> float:
     """
     span_s = float(trace.requests["arrival_s"][-1] - trace.requests["arrival_s"][0])
     if trace.num_requests < 2 or span_s <= 0:
-        raise UsageError(f"{trace.source}: {count_text(trace.num_requests, 'request')} over {span_s:g} s have no rate "
+        raise UsageError(f"{trace.source}: {count_text(trace.num_requests, 'request')} over {span_s:g} s: no rate "
                          f"to change; must have two or more that arrive at different times")
     return (trace.num_requests - 1) / span_s
 
