@@ -19,6 +19,7 @@ from planner.settings.objectives import Required
 ROWS_BELOW, ROWS_ABOVE = 5, 4  # of the loads that were tried, next to the capacity
 FAR_REPLICAS, FAR_TIMES = 24, 3  # of a fleet that nobody would take, and its price over that of the cheapest
 SAME = 0.02  # share by which the median of the draws may differ from the capacity without a word
+UNMEASURED = "* kernels not measured on the GPU"  # by a star beside an error
 COVERED = {True: "yes", False: "no", None: "–"}
 
 
@@ -237,7 +238,7 @@ def _fleet_rows(every: Sequence[Fleet | UnableFleet]) -> list[str]:
                          f"{'–' if fleet.limiting_metric == 'none' else fleet.limiting_metric}"
                          f"{'; max_model_len is lowered' if fleet.lowered else ''}")
     unmeasured = [fleet for fleet in fleets if isinstance(fleet, Fleet) and fleet.priors]
-    return [*lines, *(["* kernels not measured on the GPU"] if unmeasured else []),
+    return [*lines, *([UNMEASURED] if unmeasured else []),
             *_folded([fleet for fleet in every if _is_far(fleet, every[0])])]
 
 

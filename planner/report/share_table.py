@@ -7,7 +7,7 @@ from planner.files.counts import share_text
 from planner.planning.share_answer import ShareAnswer
 from planner.planning.size_answer import Fleet
 from planner.report.cells import headroom_text, replay_lines
-from planner.report.plan_tables import COVERED, error_text
+from planner.report.plan_tables import COVERED, UNMEASURED, error_text
 from planner.report.split_tables import predicted_words
 
 
@@ -30,8 +30,9 @@ def share_table(answer: ShareAnswer) -> str:
                  for each in answer.deployments]
     commands = [f"{each.deployment}: {line}" for each in answer.deployments for line in (
         each.fleet.command, *filter(None, [each.fleet.lowered]), *replay_lines(each.fleet.replay_command))]
-    return "\n".join([_verdict(answer), *(aligned(rows) if answer.deployments else []), *aligned(gpus), *predicted,
-                      *commands])
+    unmeasured = [UNMEASURED] if any(each.fleet.priors for each in answer.deployments) else []
+    return "\n".join([_verdict(answer), *(aligned(rows) if answer.deployments else []), *unmeasured, *aligned(gpus),
+                      *predicted, *commands])
 
 
 def _share(fleet: Fleet) -> str:
