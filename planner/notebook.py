@@ -123,7 +123,8 @@ def size(trace: AnyTrace, scenario: Scenario, slo: str, *, attainment: float = D
     rate_series : CSV of rates over time that the trace's traffic takes on; see `rate_series.read_rate_series`.
     compare_assumptions : as of `capacity`.
     """
-    choices = Choices(gpus=gpus, quantizations=quantizations, ranks=tensor_parallel_sizes, prices=prices or {},
+    choices = Choices(gpus=[gpus] if isinstance(gpus, str) else gpus, quantizations=quantizations,
+                      ranks=tensor_parallel_sizes, prices=prices or {},
                       reserved_prices=reserved_prices or {}, spot_prices=spot_prices or {}, power_price=power_price,
                       co2_per_kwh=co2_per_kwh, sort=sort, sensitivity=sensitivity, growth=growth, months=months,
                       change_cost=change_cost,

@@ -4,6 +4,7 @@ import math
 import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from planner.results.utilization import utilization
 from planner.settings.objectives import Objectives, parse_objectives
 from planner.settings.scenario import Scenario, names_in
 from planner.traces import Trace
+from planner.traces.shaping.client_load import read_load
 from planner.traces.shaping.recycling import only_sessions, recycled
 from planner.traces.shaping.session_start import session_numbers
 from planner.versions import versions
@@ -72,13 +74,13 @@ class Outcome:
                 f"{deployment['gpu'] or 'GPU'}, policy {policy['name']}")
 
 
-def replay(trace: Trace, scenario: Scenario, *, slo: Objectives | str | None = None,
+def replay(trace: Trace | str | Path, scenario: Scenario, *, slo: Objectives | str | None = None,
            recording: Recording = NOTHING) -> Outcome:
     """Replay a trace through a scenario.
 
     Parameters
     ----------
-    trace : as read; the scenario's load options are applied to it here.
+    trace : as read, or a path or sample to read; the scenario's load options are applied to it here.
     scenario : deployment, scheduling and load.
     slo : objectives, of each request and of statistics, or None; as text in ms, "ttft:500 tpot:50 p99_ttft:1000".
     recording : whether to keep a row per step, and per request and step.
@@ -88,6 +90,8 @@ def replay(trace: Trace, scenario: Scenario, *, slo: Objectives | str | None = N
     PlannerError : any of its kinds; see the modules called here.
     """
     begin = time.perf_counter()
+    if not isinstance(trace, Trace):
+        trace = read_load(str(trace), scenario, None, "error")
     objectives = parse_objectives(slo) if isinstance(slo, str) else slo
     window = window_of(scenario)
     shaped = shape_load(scenario, trace)

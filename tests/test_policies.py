@@ -9,11 +9,13 @@ import pytest
 from helpers import batches, play, trace_of
 
 from planner import DECODES_FIRST, IN_ORDER, PROMPTS_ALONE, PROMPTS_FIRST
-from planner.errors import PolicyError, UnknownNameError
+from planner.errors import PolicyError, UnknownNameError, UsageError
 from planner.loop.state.engine_state import COMPLETED, REJECTED
 from planner.policies.builtin_policies import POLICIES, by_deadline, by_predicted_work, by_priority
 from planner.policies.by_name import load_policy
 from planner.policies.policy import NO_LIMIT, StepState
+from planner.run import replay
+from planner.settings.scenario import Scenario
 
 QUIET = StepState(now_s=0.0, num_running=0, num_prefilling=0, num_waiting=1, num_free_blocks=10, num_gpu_blocks=10,
                   max_num_seqs=8, max_num_batched_tokens=512, long_prefill_token_threshold=0, last_step_had_prompts=0,
@@ -175,3 +177,16 @@ def test_a_prompt_beyond_the_limit_has_its_slots_where_the_limit_is_reserved(pol
     states = found.records.requests.state
     assert (states == REJECTED).sum() == 40
     assert (states == COMPLETED).sum() == 20
+
+
+def test_a_policy_in_place_of_its_name_is_said() -> None:
+    for kind, value in (("policy", POLICIES["fcfs"]), ("router", lambda load: 0)):
+        with pytest.raises(UsageError, match=f"^{kind}: .* is no name; write it to a file, and give {kind}="):
+            play([(0.0, 1, 1)], data_parallel_size=2, step_time="linear:1,0", **{kind: value})
+
+
+def test_replay_reads_a_path_or_a_sample(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("arrival_s,input_tokens,output_tokens\n0,5,5\n")
+    scenario = Scenario(step_time="linear:1,0", num_gpu_blocks=1000, limit=1)
+    assert replay(tmp_path / "t.csv", scenario).summary["completed"] == 1
+    assert replay("chat", scenario).summary["workload"]["source"] == "chat"

@@ -227,3 +227,12 @@ def test_options_become_a_spec() -> None:
         spec_of(None, ["arrival_s"], None)
     with pytest.raises(UnknownNameError, match="unknown trace column"):
         parse_format("columns,x=y")
+
+
+@pytest.mark.parametrize("column", ["http_code", "status_code", "response.status"])
+def test_requests_that_failed_by_their_http_status_are_left_out(read: Callable[..., Trace], column: str) -> None:
+    rows = "".join(f"2026-01-01T00:00:0{at}Z,100,10,{code}\n" for at, code in enumerate((200, 429, 503, 201, 404)))
+    trace = read(f"received_at,prompt_tokens,out_tokens,{column}\n{rows}", format=None)
+    assert trace.account.dropped == {f"{column} is 4xx or 5xx": 3}
+    named = read(f"at,in,out,{column}\n{rows}", format="columns,arrival_s=at:date,input_tokens=in,output_tokens=out")
+    assert named.num_requests == 2

@@ -42,6 +42,9 @@ def load_autoscaler(name: str) -> Autoscaler:
 
 
 def _load(kind: str, name: str, known: Mapping[str, T], wanted: type[T]) -> T:
+    if not isinstance(name, str):
+        raise UsageError(f"{kind}: {type(name).__name__} is no name; write it to a file, and give "
+                         f"{kind}='FILE.py:NAME'")
     path, _, attribute = name.rpartition(":")
     if name.endswith(".py"):
         path, attribute = name, ""

@@ -7,7 +7,7 @@ from planner.errors import TraceError
 from planner.schema import REQUIRED_TRACE_COLUMNS
 from planner.traces.aggregates import with_counts
 from planner.traces.cached_parts import with_cached_parts
-from planner.traces.likely import offers
+from planner.traces.likely import offers, with_http_status
 from planner.traces.reader import MOST_KEYS, OBJECTS, OF_REQUESTS, Head, Reader
 
 
@@ -31,7 +31,7 @@ def bind(source: str, head: Head, reader: Reader) -> Reader:
         if head.columns.count(path) > 1:
             raise TraceError(f"trace {source} line {head.line}: column {path} appears twice; must appear once")
     reader = with_cached_parts(head, dataclasses.replace(reader, columns=paths, also={}))
-    return with_counts(head, reader) if reader.name.split(",")[0] in OF_REQUESTS else reader
+    return with_counts(head, with_http_status(head, reader)) if reader.name.split(",")[0] in OF_REQUESTS else reader
 
 
 def missing_column(source: str, head: Head, wanted: str) -> TraceError:

@@ -5,9 +5,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+import polars as pl
+
 from planner.schema import REQUIRED_TRACE_COLUMNS
 from planner.traces.column_map import COLUMNS
-from planner.traces.reader import ENDED, Head, Reader
+from planner.traces.reader import ENDED, Head, Reader, Skip
 
 _PROMPT = ("inputtokens", "prompttokens", "inputtokencount", "prompttokencount", "numprompttokens", "numinputtokens",
            "numprefilltokens", "nprompttokens", "ninputtokens", "prompttok", "inputtok", "intok", "intokens",
@@ -43,6 +45,8 @@ _OFFERS: Mapping[str, tuple[str, ...]] = {
     "session_id": ("session", "sessionid", "conversationid", "chatid", "threadid"),
     "tenant": ("model", "modelname", "modelid", "user", "userid", "customer", "team", "apikeyid"),
 }
+_HTTP_STATUS = ("status", "statuscode", "httpstatus", "httpstatuscode", "httpcode", "responsecode", "responsestatus",
+                "httpresponsecode", "responsestatuscode")
 _SUM, _MEAN = re.compile(r"^(total|sum|summe)(?=.)|(?<=.)(total|sum)$"), re.compile(
     r"^(avg|mean|average|median|p50|tokensper)(?=.)|(?<=.)(avg|mean|average|perrequest|p50)$")
 _BEGINS = re.compile(r"start|arriv|begin|sent|request|receiv", re.IGNORECASE)
@@ -116,6 +120,16 @@ def guessed(head: Head, reader: Reader = COLUMNS) -> Reader | None:
         unsure_time=likely["arrival_s"].path if "arrival_s" in likely and not likely["arrival_s"].unit else "",
         units={**reader.units, **units}, notes=(*reader.notes, *([note] if likely else ()))
     )
+
+
+def with_http_status(head: Head, reader: Reader) -> Reader:
+    """Return a reader that leaves out the requests whose HTTP status is 4xx or 5xx, if a file has such a column."""
+    path = next((path for path in head.paths
+                 if re.sub(r"[^a-z0-9]", "", path.rpartition(".")[2].lower()) in _HTTP_STATUS), None)
+    if path is None or "status" in reader.columns:
+        return reader
+    skip = Skip(reason=f"{path} is 4xx or 5xx", where=pl.col("status").str.contains(r"^[45]\d\d(\.0)?$"))
+    return dataclasses.replace(reader, columns={**reader.columns, "status": path}, skips=(*reader.skips, skip))
 
 
 def offers(head: Head) -> Iterator[str]:

@@ -58,6 +58,7 @@ def test_the_numbers_are_the_command_lines() -> None:
     own = json.loads(json.dumps(shown.summary))
     for name in ("wall_s", "simulated_requests_per_s"):
         own.pop(name), summary.pop(name)
+    assert summary.pop("replay_command").startswith("planner replay chat ")  # a result in a file names its command
     assert own == summary
     assert metrics(page) == {card.title: card.value for card in cards(summary)}
     assert verdict_line(summary).sentence in said(page).replace("\\", "")
