@@ -180,9 +180,11 @@ def test_a_prompt_beyond_the_limit_has_its_slots_where_the_limit_is_reserved(pol
 
 
 def test_a_policy_in_place_of_its_name_is_said() -> None:
-    for kind, value in (("policy", POLICIES["fcfs"]), ("router", lambda load: 0)):
+    objects: dict[str, Any] = {"policy": POLICIES["fcfs"], "router": lambda load: 0}
+    for kind, value in objects.items():
         with pytest.raises(UsageError, match=f"^{kind}: .* is no name; write it to a file, and give {kind}="):
-            play([(0.0, 1, 1)], data_parallel_size=2, step_time="linear:1,0", **{kind: value})
+            options: dict[str, Any] = {"step_time": "linear:1,0", kind: value}
+            play([(0.0, 1, 1)], data_parallel_size=2, **options)
 
 
 def test_replay_reads_a_path_or_a_sample(tmp_path: Path) -> None:
