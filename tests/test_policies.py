@@ -182,8 +182,8 @@ def test_a_prompt_beyond_the_limit_has_its_slots_where_the_limit_is_reserved(pol
 def test_a_policy_in_place_of_its_name_is_said() -> None:
     objects: dict[str, Any] = {"policy": POLICIES["fcfs"], "router": lambda load: 0}
     for kind, value in objects.items():
+        options: dict[str, Any] = {"step_time": "linear:1,0", kind: value}
         with pytest.raises(UsageError, match=f"^{kind}: .* is no name; write it to a file, and give {kind}="):
-            options: dict[str, Any] = {"step_time": "linear:1,0", kind: value}
             play([(0.0, 1, 1)], data_parallel_size=2, **options)
 
 
