@@ -12,6 +12,7 @@ from helpers import cheapest, number, trace_of
 
 from planner.deployment.deploy import resolve
 from planner.errors import TraceError, UsageError
+from planner.files.counts import share_text
 from planner.loop.state.engine_settings import Recording
 from planner.planning.alternatives import MOST_TIMES
 from planner.planning.fewest import fewest_replicas, together
@@ -391,7 +392,7 @@ def test_the_answer_states_the_question_and_the_prediction(tmp_path: Path) -> No
     assert 0 < found["p99_tpot_ms"] <= 50
     assert found["cost_usd_per_month"] == pytest.approx(730 * found["cost_usd_per_hour"])
     for words in ("required: ttft:500 for 98 % of the requests, p99_tpot:50",
-                  f"predicted: {100 * found['attainment']:.2f} % of the",
+                  f"predicted: {share_text(found['attainment'], 0.98)} of the",
                   f"p99 TTFT {found['p99_ttft_ms']:,.4g} ms", "USD/month", "requests arrive at 30/s",
                   "by compress: the same users in a hurry", "the router is round-robin"):
         assert words in run.stdout, words

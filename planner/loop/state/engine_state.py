@@ -87,12 +87,12 @@ REQUEST = np.dtype(
         ("num_beside", "i4"),  # other blocks held: of recurrent states, and of sliding layers' windows
         ("num_cached_tokens", "i4"),  # prefix hit at the first admission; -1 before
         ("num_lost_tokens", "i4"),  # computed before the last preemption
-        ("num_skipped_tokens", "i4"),  # emitted, but never computed; `input_tokens` is lower by as many
         ("num_recomputed_tokens", "i4"),
         ("num_preemptions", "i4"),
         ("admission_order", "i4"),  # place in the order of admission
         ("next", "i4"),  # in the list of requests to come, waiting or running
         ("previous", "i4"),
+        ("num_skipped_tokens", "i1"),  # emitted, but never computed; `input_tokens` is lower by as many
         ("state", "i1"),
         ("is_swapped", "i1"),
         ("is_seen", "i1"),  # its next token has been counted: it was dropped when the request was retracted
