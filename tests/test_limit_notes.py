@@ -160,3 +160,13 @@ def test_a_router_without_a_choice_is_a_note() -> None:
     alone, several = Scenario(router="round-robin"), Scenario(router="random", data_parallel_size=2)
     assert idle_options(alone) == ["router = round-robin: no effect with one replica"]
     assert idle_options(several) == idle_options(Scenario(router="random")) == []
+
+
+def test_objectives_say_that_rejected_requests_count(tmp_path: Path) -> None:
+    """The p99 of the objective counts them as infinitely late; the summary's p99 is of completed requests."""
+    (tmp_path / "t.csv").write_text("arrival_s,input_tokens,output_tokens\n0,100,20\n1,3000,20\n2,120,20\n")
+    command = ["replay", str(tmp_path / "t.csv"), "--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--slo",
+               "p50_ttft:500"]
+    words = "these values count 1 request without an answer as infinitely late"
+    assert words in CliRunner().invoke(app, [*command, "--max-model-len", "2048"]).output
+    assert words not in CliRunner().invoke(app, command).output

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from planner.files.counts import count_text
 from planner.settings.judged import judged_of, missed_sentence, sentences, shares
 
 NO_TENANT = "(none)"  # in place of the name where requests have no tenant
@@ -16,6 +17,10 @@ def objective_lines(summary: Mapping[str, Any]) -> list[str]:
     for tenant, found in (summary.get("tenants") or {}).items():
         lines += [f"  {'met' if is_met else 'missed'}, tenant {tenant or NO_TENANT}: {text}"
                   for text, is_met in sentences(judged_of(found))]
+    lost = summary.get("workload", {}).get("num_requests", 0) - summary.get("completed", 0)
+    if lost > 0 and any(one.unit == "ms" for one in judged):
+        lines.append(f"  these values count {count_text(lost, 'request')} without an answer as infinitely late; the "
+                     f"figures above are of completed requests")
     return ["Objectives", *lines] if lines else []
 
 
