@@ -47,6 +47,7 @@ _OFFERS: Mapping[str, tuple[str, ...]] = {
 }
 _HTTP_STATUS = ("status", "statuscode", "httpstatus", "httpstatuscode", "httpcode", "responsecode", "responsestatus",
                 "httpresponsecode", "responsestatuscode")
+LONGEST_NAME = 100  # characters; the search for a unit takes time with the square of the length
 _SUM, _MEAN = re.compile(r"^(total|sum|summe)(?=.)|(?<=.)(total|sum)$"), re.compile(
     r"^(avg|mean|average|median|p50|tokensper)(?=.)|(?<=.)(avg|mean|average|perrequest|p50)$")
 _BEGINS = re.compile(r"start|arriv|begin|sent|request|receiv", re.IGNORECASE)
@@ -81,6 +82,8 @@ def likeness(head: Head, name: str, near: str = "") -> Likeness | None:
 
 def _like(path: str, names: tuple[str, ...]) -> Likeness | None:
     leaf = path.rpartition(".")[2]
+    if len(leaf) > LONGEST_NAME:
+        return None
     match = _UNIT.search(leaf)
     unit = "" if match is None else _UNITS.get((match[1] or match[2]).lower(), "")
     for text in (leaf, leaf[:match.start()] if match is not None else leaf):
