@@ -301,6 +301,7 @@ def test_a_link_opens_both_scenarios_in_a_fresh_session(browser: Any, address: s
     fresh.get_by_role("columnheader", name="running sequences, at most 8").wait_for()
     sentence = fresh.get_by_text(re.compile("against running sequences, at most: default: a request takes .* average"))
     sentence.first.wait_for()
+    fresh.locator(".js-plotly-plot .legendtext").first.wait_for()
     curves = fresh.locator(".js-plotly-plot .legendtext").all_text_contents()
     assert {"running sequences, at most: default", "running sequences, at most 8"} <= set(curves)
     fresh.reload()
