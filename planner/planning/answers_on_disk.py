@@ -13,7 +13,7 @@ from planner.planning.fingerprint import scenario_sha256
 from planner.settings.scenario import Scenario
 
 FOLDER = "PLANNER_ANSWERS"  # environment variable: the folder of answers; empty to keep none
-KEPT_BYTES = 256 * 2**20  # of all answers; those that were used least recently make room
+KEPT_BYTES = 256 * 2**20  # of all answers; the least recently used answers are removed first
 
 Asked = ParamSpec("Asked")
 Answer = TypeVar("Answer")
@@ -50,8 +50,11 @@ def keeps_answers(find: Callable[Asked, Answer]) -> Callable[Asked, Answer]:
         scenario = next(value for value in values if isinstance(value, Scenario))
         key = scenario_sha256(scenario, find.__qualname__, find.__module__, joblib.hash(values))
         memory = joblib.Memory(folder, verbose=0)
-        kept: Answer = memory.cache(_found, ignore=["search"])(key, lambda: find(*asked, **named))
-        memory.reduce_size(bytes_limit=KEPT_BYTES)
+        keep = memory.cache(_found, ignore=["search"])
+        is_known = keep.check_call_in_cache(key, None)
+        kept: Answer = keep(key, lambda: find(*asked, **named))
+        if not is_known:
+            memory.reduce_size(bytes_limit=KEPT_BYTES)
         return kept
 
     return answer
