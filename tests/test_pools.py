@@ -452,7 +452,7 @@ def test_sizing_of_two_kinds() -> None:
     assert "h100-sxm + a100-sxm" in sizing_table(found)
     assert [text.rpartition("; ")[2] for text in found.assumptions[-2:]] == [
         "fleets with prefill and decode apart have replicas of each kind, and send KV over a link of 50 GB/s "
-        "(--kv-transfer-bandwidth)", "spare replicas (--spare 1) are idle: the predicted times are of the others"]
+        "(--kv-transfer-bandwidth)", "spare replicas (--spare 1) are idle and not in the prediction"]
     words = sizing_table(replace(found, cheapest=both))
     assert "launch of prefill replicas: vllm serve meta-llama/Llama-3.1-8B --kv-transfer-config" in words
     assert "launch of decode replicas: vllm serve meta-llama/Llama-3.1-8B --tensor-parallel-size 2 --kv-tr" in words

@@ -222,7 +222,7 @@ def _assumptions(traffic: Traffic, own_rps: float, scenario: Scenario, disaggreg
     return (rate, f"the router is {scenario.router}{service}",
             f"{'all replicas' if scenario.fleet is None else 'the replicas of a pool'} are equal and fixed in number, "
             f"each with its own queue and cache", *([apart] if disaggregates else []),
-            *([f"spare replicas (--spare {num_spare}) are idle: the predicted times are of the others"]
+            *([f"spare replicas (--spare {num_spare}) are idle and not in the prediction"]
               if num_spare else []))
 
 
