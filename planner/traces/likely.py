@@ -87,12 +87,17 @@ def _like(path: str, names: tuple[str, ...]) -> Likeness | None:
     match = _UNIT.search(leaf)
     unit = "" if match is None else _UNITS.get((match[1] or match[2]).lower(), "")
     for text in (leaf, leaf[:match.start()] if match is not None else leaf):
-        plain = re.sub(r"[^a-z0-9]", "", text.lower())
+        plain = _plain(text)
         for of, pattern in (("", None), ("sum", _SUM), ("mean", _MEAN)):
             bare = plain if pattern is None else pattern.sub("", plain, count=1)
             if bare in names and (pattern is None or bare != plain):
                 return Likeness(path, names.index(bare), of, unit)
     return None
+
+
+def _plain(name: str) -> str:
+    """Return a name in small letters and digits."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def guessed(head: Head, reader: Reader = COLUMNS) -> Reader | None:
@@ -127,8 +132,7 @@ def guessed(head: Head, reader: Reader = COLUMNS) -> Reader | None:
 
 def with_http_status(head: Head, reader: Reader) -> Reader:
     """Return a reader that leaves out the requests whose HTTP status is 4xx or 5xx, if a file has such a column."""
-    path = next((path for path in head.paths
-                 if re.sub(r"[^a-z0-9]", "", path.rpartition(".")[2].lower()) in _HTTP_STATUS), None)
+    path = next((path for path in head.paths if _plain(path.rpartition(".")[2]) in _HTTP_STATUS), None)
     if path is None or "status" in reader.columns:
         return reader
     skip = Skip(reason=f"{path} is 4xx or 5xx", where=pl.col("status").str.contains(r"^[45]\d\d(\.0)?$"))
