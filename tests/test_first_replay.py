@@ -16,6 +16,7 @@ from watching import Recorded
 
 from planner.commands.display import Lines, Watch
 from planner.loop.compiled import jit
+from planner.loop.compiled.cache_locator import PackageCacheLocator
 from planner.progress import shown_by, stage
 
 COMPILE = """
@@ -85,7 +86,7 @@ def test_the_cache_is_of_this_python_numba_and_cpu(monkeypatch: pytest.MonkeyPat
 
 def test_installations_of_one_source_share_their_code(tmp_path: Path) -> None:
     """A file of the package is named by its place in the package, a user's by its path."""
-    named = jit.PackageCacheLocator.get_suitable_cache_subpath
+    named = PackageCacheLocator.get_suitable_cache_subpath
     package = Path(jit.__file__).parents[2]
     assert named(str(package / "loop" / "loop.py")) == "loop.loop"
     users = [named(str(tmp_path / folder / "loop" / "loop.py")) for folder in ("one", "two")]

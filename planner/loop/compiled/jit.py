@@ -20,6 +20,7 @@ from llvmlite.binding import get_host_cpu_name
 from planner.loop.compiled.kept_helpers import helper_cache, helpers_kept
 from planner.loop.compiled.lean import helper_compiler
 from planner.loop.compiled.linking import linked_once
+from planner.loop.compiled.shortcuts import why_plain
 from planner.progress import Stage, stage
 
 LINKING = 0.6  # time that a helper takes as a part of the outermost function, in its own compile times
@@ -68,7 +69,6 @@ os.environ.setdefault("NUMBA_CACHE_DIR", str(_cache_dir()))
 numba: Any = importlib.import_module("numba")  # not before: it reads NUMBA_CACHE_DIR when imported
 if not numba.config.CACHE_DIR:  # Numba was imported before
     numba.config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"]
-caching: Any = importlib.import_module("numba.core.caching")
 events: Any = importlib.import_module("numba.core.event")
 
 
@@ -89,24 +89,10 @@ def _load_array_functions() -> None:
         del sys.modules[blas]
 
 
-if importlib.util.find_spec("scipy") is not None:
+PLAIN = why_plain(numba.__version__, Path(numba.config.CACHE_DIR) / f"shortcuts-{numba.__version__}")
+
+if not PLAIN and importlib.util.find_spec("scipy") is not None:
     _load_array_functions()
-
-
-class PackageCacheLocator(caching.UserProvidedCacheLocator):  # type: ignore[misc]
-    """The folder of this package's compiled functions: one for all installations of the same source.
-
-    Numba names the subfolder by the file's folder. The folder above is named by the source already, and a second
-    environment would compile the same functions again.
-    """
-
-    @classmethod
-    def get_suitable_cache_subpath(cls, py_file: str) -> str:
-        """Return the name of the subfolder of a file's functions; of a file of the user's as Numba names it."""
-        path, package = Path(py_file).resolve(), Path(__file__).resolve().parents[2]
-        if path.is_relative_to(package):
-            return ".".join(path.relative_to(package).with_suffix("").parts)
-        return str(super().get_suitable_cache_subpath(py_file))
 
 
 def jit(function: F) -> F:
@@ -117,6 +103,9 @@ def jit(function: F) -> F:
     needs. A division by zero is no error, as in NumPy: else each caller of a helper that divides would check for a
     failure after each call.
     """
+    if PLAIN:
+        plain: F = numba.njit(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, error_model="numpy")
+        return plain
     helper = numba.njit(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, error_model="numpy",
                         pipeline_class=helper_compiler())
     if not numba.config.DISABLE_JIT:
@@ -165,12 +154,13 @@ def compile_with_signature(function: F, signature: Any, *, what: str | None = No
     cache : whether the code is kept; a function that stands in no file has nowhere to be found again.
     shares_helpers : whether its helpers are kept for other functions, and theirs are taken.
     """
-    words = what or function.__name__
+    words = f"{what or function.__name__}, by Numba's own way ({PLAIN})" if PLAIN else what or function.__name__
     was_collecting = gc.isenabled()
     gc.disable()  # a third of the compile time would go into looking for garbage
     try:
         with (_in_one_place(), _alone(function, words) if cache else ExitStack(), _announced(function, words),
-              linked_once(function), _kept_helpers() if shares_helpers else ExitStack()):
+              ExitStack() if PLAIN else linked_once(function),
+              _kept_helpers() if shares_helpers and not PLAIN else ExitStack()):
             compiled: F = numba.njit(signature, cache=cache, nogil=True)(function)
     finally:
         if was_collecting:
@@ -182,8 +172,8 @@ def compile_with_signature(function: F, signature: Any, *, what: str | None = No
 def _in_one_place() -> Iterator[None]:
     """Let Numba keep code by `PackageCacheLocator`, unless the user has named a folder: it may hold other sources'."""
     before = numba.config.CACHE_LOCATOR_CLASSES
-    if str(_cache_dir()) == numba.config.CACHE_DIR:
-        numba.config.CACHE_LOCATOR_CLASSES = f"{__name__}.{PackageCacheLocator.__name__}"
+    if str(_cache_dir()) == numba.config.CACHE_DIR and not PLAIN:
+        numba.config.CACHE_LOCATOR_CLASSES = "planner.loop.compiled.cache_locator.PackageCacheLocator"
     try:
         yield
     finally:
