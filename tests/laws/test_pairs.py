@@ -37,6 +37,7 @@ name = "b"
 gpu = "a100-sxm"
 max_num_seqs = 4
 """
+PARALLEL = {"model": "qwen3-30b-a3b", "tensor_parallel_size": 8, "inter_node_bandwidth": 50.0}
 FEATURES: dict[str, dict[str, Any]] = {
     "host tier": {"kv_offloading_size": 0.05},
     "remote tier": {"kv_remote_size": 0.05, "kv_remote_latency": 0.05, "kv_write_policy": "write_through_selective"},
@@ -55,6 +56,8 @@ FEATURES: dict[str, dict[str, Any]] = {
     "ranks": {"data_parallel_size": 2, "data_parallel_attention": True, "model": "qwen3-30b-a3b"},
     "swap": {"preemption": "swap"},
     "stages": {"pipeline_parallel_size": 2},
+    "decodes in parallel": PARALLEL | {"decode_context_parallel_size": 2},
+    "prompts in parallel": PARALLEL | {"prefill_context_parallel_size": 2},
     "sglang": {"engine": "sglang"},
     "priority": {"policy": "priority"},
     "closed loop": {"max_concurrency": 6},
@@ -62,7 +65,7 @@ FEATURES: dict[str, dict[str, Any]] = {
 REFUSED = {frozenset(pair) for pair in (
     ("autoscaler", "prefill apart"), ("autoscaler", "replicas"), ("from zero", "prefill apart"),
     ("from zero", "replicas"), ("pools", "prefill apart"), ("pools", "replicas"), ("pools apart", "prefill apart"),
-    ("pools apart", "replicas"),
+    ("pools apart", "replicas"), ("decodes in parallel", "sglang"),
     *(("ranks", each) for each in ("failure", "autoscaler", "from zero", "pools", "pools apart", "prefill apart",
                                    "stages")))}
 PAIRS = [(one, other) for one, other in itertools.combinations(FEATURES, 2)  # that are not in each other's place
