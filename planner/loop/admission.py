@@ -25,10 +25,10 @@ from planner.loop.compiled.queues import (
     remove_listed,
 )
 from planner.loop.drafts import slots_after
+from planner.loop.kv_loading import await_load, begin_pull
 from planner.loop.memory.adapters import claim_adapter, lacks_adapter_slot
 from planner.loop.memory.beside_context import blocks_to_enter
 from planner.loop.memory.blocks import ceil_div, claim_hit, enter_blocks, enter_contents, take_beside, take_blocks
-from planner.loop.memory.kv_loading import await_load, begin_pull
 from planner.loop.memory.tiers import begin_load, use_prefix
 from planner.loop.preemption import cross_host_link, least_urgent_decode, leave_cpu, preempt
 from planner.loop.reservation import reserve_for, sum_reservations

@@ -13,7 +13,7 @@ from planner.loop.batch_wait import holds_prompts_back, is_between_prompts
 from planner.loop.compiled.jit import jit
 from planner.loop.decode_runs import may_run_decodes, run_decodes
 from planner.loop.equal_chunks import serve_equally
-from planner.loop.memory.kv_loading import land_loads
+from planner.loop.kv_loading import land_loads
 from planner.loop.overlap import process_result
 from planner.loop.pipeline import land_flight
 from planner.loop.prefill_first import compose_by_share

@@ -11,7 +11,7 @@ from planner.loop.api_server import forget_finishes, forget_patience
 from planner.loop.compiled.generator import MODULUS, following
 from planner.loop.compiled.jit import jit
 from planner.loop.compiled.queues import heap_pop, heap_push
-from planner.loop.memory.transfers import is_split, last_half
+from planner.loop.fleet.transfers import is_split, last_half
 from planner.loop.state.binding import bind_at
 from planner.loop.state.client_state import BACKED_OFF, DELAYED, GONE, QUEUED
 from planner.loop.state.engine_state import (

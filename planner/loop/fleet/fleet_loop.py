@@ -23,8 +23,8 @@ from planner.loop.fleet.gateway import answer_call, attempt, charge_output, next
 from planner.loop.fleet.lockstep import lags, run_ranks, watch_ranks
 from planner.loop.fleet.outages import is_lost, know_idle, len_halves, lose_kv, lose_requests, restart
 from planner.loop.fleet.routing import arrange, choose, count_adapter, decodes_only, rate
+from planner.loop.fleet.transfers import abandon, holds_kv, is_split, note_pulls, put_on_link, release_next
 from planner.loop.loop import run_until
-from planner.loop.memory.transfers import abandon, holds_kv, is_split, note_pulls, put_on_link, release_next
 from planner.loop.state.binding import bind_at, bind_fleet
 from planner.loop.state.engine_state import BAD_SCORE, COMPLETED, DONE, FLUSH, NONE, PAUSED, STUCK, UNAVAILABLE, State
 from planner.loop.state.fleet_state import LEFT, WORKS, FleetState

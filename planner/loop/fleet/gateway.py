@@ -21,7 +21,7 @@ from planner.loop.fleet.clients import (
     wake_at,
 )
 from planner.loop.fleet.routing import route_of
-from planner.loop.memory.transfers import last_half
+from planner.loop.fleet.transfers import last_half
 from planner.loop.state.binding import bind_at
 from planner.loop.state.client_state import BACKED_OFF, DELAYED, GONE, QUEUED, SENT
 from planner.loop.state.engine_state import CANCELLED, NONE, OVERLOADED, THROTTLED, TIMED_OUT, UNAVAILABLE

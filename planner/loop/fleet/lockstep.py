@@ -35,8 +35,8 @@ from planner.loop.fleet.lockstep_decodes import (
     run_tokens,
     set_paces,
 )
+from planner.loop.kv_loading import land_loads
 from planner.loop.loop import compose_step
-from planner.loop.memory.kv_loading import land_loads
 from planner.loop.overlap import forget_lingering, process_result
 from planner.loop.reservation import forget_promises
 from planner.loop.state.binding import bind_at

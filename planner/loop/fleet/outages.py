@@ -7,7 +7,7 @@ import math
 
 from planner.loop.api_server import forget_patience, pass_time, withdraw
 from planner.loop.compiled.jit import jit
-from planner.loop.memory.transfers import abandon, holds_kv, last_half
+from planner.loop.fleet.transfers import abandon, holds_kv, last_half
 from planner.loop.overlap import land_ends
 from planner.loop.state.binding import bind_at
 from planner.loop.state.client_state import SENT
