@@ -19,9 +19,9 @@ def defaults_text(name: str) -> str:
 
 def default_text(engine: Engine, name: str) -> str:
     """Return an engine's default of an option, or the words for its dependence."""
-    value = getattr(engine.defaults, name)
+    value = getattr(engine.defaults.options, name)
     words = {True: "on", False: "off"}
-    return engine.defaults_by_gpu.get(name, words[value] if isinstance(value, bool) else str(value))
+    return engine.defaults.by_gpu.get(name, words[value] if isinstance(value, bool) else str(value))
 
 
 __all__ = ["ENGINES", "Engine", "default_text", "defaults_text"]

@@ -232,7 +232,7 @@ def kv_cache_type(arch: Architecture | None, dtype: str, engine: str = "vllm", g
     """Return the type of the KV cache: for "auto" the one that the checkpoint states, as engines take it.
 
     vLLM does from 0.13 on (pull request 29980), SGLang and TensorRT-LLM for ModelOpt's checkpoints. With DeepSeek's
-    sparse attention an engine may go by the GPU (`Engine.sparse_kv_cache_type`).
+    sparse attention an engine may go by the GPU (`Defaults.sparse_kv_cache_type`).
 
     >>> from planner.catalog.catalog_files import load_model
     >>> arch = load_model("nvidia/Llama-3.3-70B-Instruct-NVFP4")
@@ -242,7 +242,7 @@ def kv_cache_type(arch: Architecture | None, dtype: str, engine: str = "vllm", g
     if dtype != "auto" or arch is None:
         return dtype
     is_dsa = any(isinstance(group.attention, Mla) and group.indexer is not None for group in arch.layers)
-    sparse_dtype = ENGINES[engine].sparse_kv_cache_type
+    sparse_dtype = ENGINES[engine].defaults.sparse_kv_cache_type
     if sparse_dtype is not None and is_dsa and gpu is not None and gpu.vendor == "NVIDIA":
         return sparse_dtype(gpu)
     if engine == "vllm" and is_before(version, "0.13") and arch.model_type not in COMPRESSED:
