@@ -327,7 +327,7 @@ def bytes_per_element(arch: Architecture, quantization: str | None) -> tuple[flo
 
 
 def activation_bytes(arch: Architecture, max_num_batched_tokens: int, max_num_seqs: int,
-                     tensor_parallel_size: int, engine: str = "vllm", version: str | None = None) -> float:
+                     tensor_parallel_size: int, engine: str, version: str | None = None) -> float:
     """Peak of the largest step's activations on one GPU, with an engine's buffers to sample from them [bytes].
 
     Two 16-bit copies of the residual stream for T tokens, plus the largest of: attention's query, key, value and
@@ -344,7 +344,7 @@ def activation_bytes(arch: Architecture, max_num_batched_tokens: int, max_num_se
     (its issue 1188): 27 bytes a logit.
 
     >>> from planner.catalog.catalog_files import load_model
-    >>> round(activation_bytes(load_model("llama-3.1-8b"), 2048, 256, 1) / 1e9, 2)
+    >>> round(activation_bytes(load_model("llama-3.1-8b"), 2048, 256, 1, "vllm") / 1e9, 2)
     0.69
     """
     tokens, hidden, ranks = max_num_batched_tokens, arch.hidden_size, tensor_parallel_size

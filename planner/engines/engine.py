@@ -101,6 +101,20 @@ class WindowPages(NamedTuple):
     page_bytes: int
 
 
+class TwoBatchOverlap(NamedTuple):
+    """Steps that an engine splits to overlap the experts' exchange with compute.
+
+    Parameters
+    ----------
+    decodes_from, prompts_from : least tokens of a step of decodes that is split, and of one with prompts [1].
+    whole_prompts_with : exchanges beside which steps with prompts stay whole.
+    """
+
+    decodes_from: int
+    prompts_from: int
+    whole_prompts_with: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defaults:
     """Defaults of an engine, and their dependence on the deployment, the release and the model.
@@ -211,6 +225,8 @@ class Memory:
     pads_experts_on : vendors of GPUs on which it pads 16-bit experts.
     drops_scales_since : first release without a second copy of the scales of NVFP4 experts; None for an engine that
         never had one.
+    reads_kv_type_since : first release that takes the KV type of a checkpoint for "auto"; None for all.
+    packs_kv : whether it has KV types with more than an element and its scale (`PACKED_KV`).
     needs_whole_context : whether the engine refuses to start if its KV cache holds less than one longest context.
     fits_context_since : first release that fits its context limit to the KV cache if it is told to; None if none does.
     reserved_blocks : blocks of the KV cache that a release leaves out when it fits the limit [1].
@@ -233,6 +249,8 @@ class Memory:
     converts_to: Callable[[str | None], tuple[str, ...]] = lambda _: ()
     pads_experts_on: tuple[str, ...] = ()
     drops_scales_since: str | None = None
+    reads_kv_type_since: str | None = None
+    packs_kv: bool = False
     needs_whole_context: bool = False
     fits_context_since: str | None = None
     reserved_blocks: Callable[[str | None], int] = lambda _: 0
@@ -262,6 +280,7 @@ class Kernels:
     fuses_allreduce : whether all-reduces include the next norm by default, of (model, pipeline stages).
     largest_fused_bytes : largest message of that kernel, of (generation, GPUs, hidden size).
     fused_shared_experts : model types whose shared expert runs in the kernel of the routed ones.
+    batch_overlap : two-batch overlap of the experts' exchange with compute; None without one.
     """
 
     newest_since: str | None = None
@@ -281,6 +300,7 @@ class Kernels:
     fuses_allreduce: Callable[[Architecture, int], bool] = lambda *_: False
     largest_fused_bytes: Callable[[str, int, int], float] = lambda *_: 0.0
     fused_shared_experts: tuple[str, ...] = ()
+    batch_overlap: TwoBatchOverlap | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,7 +326,7 @@ class Engine:
 
     def is_older(self, version: str | None) -> bool:
         """Tell whether a release is before the newest line; a release candidate counts as its release."""
-        return (since := self.kernels.newest_since) is not None and is_before(version, since)
+        return is_before(version, self.kernels.newest_since)
 
     def defaults_before(self, version: str | None) -> Iterator[Default]:
         """Yield the defaults that a release does not have yet."""

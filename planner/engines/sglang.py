@@ -46,6 +46,7 @@ from planner.engines.engine import (
     Occupied,
     Scheduler,
     Size,
+    TwoBatchOverlap,
 )
 from planner.engines.log_lines import Found, Lines, LogReader, Look, between
 from planner.engines.sglang_flags import FLAGS, OTHER_CONFIG, VARIABLES
@@ -374,6 +375,9 @@ SGLANG = Engine(
         shares_prompts=True, shares_contexts=("mla",),  # deepseek_v2.py (sgl-project/sglang#14194)
         fuses_allreduce=fuses_allreduce, largest_fused_bytes=largest_fused_bytes,
         # `determine_num_fused_shared_experts` in deepseek_v2.py and glm4_moe.py
-        fused_shared_experts=("deepseek_v3", "glm_moe_dsa", "glm4_moe")),
+        fused_shared_experts=("deepseek_v3", "glm_moe_dsa", "glm4_moe"),
+        # Every step with two parts: `compute_split_seq_index` of two_batch_overlap.py; `prepare_all_gather` of its
+        # TboDPAttentionPreparer.
+        batch_overlap=TwoBatchOverlap(decodes_from=2, prompts_from=2, whole_prompts_with=("deepep_low_latency",))),
     dialect=DIALECT,
     log=LogReader(mark=" batch", line=BATCH, read=read_log))

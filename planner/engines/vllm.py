@@ -45,6 +45,7 @@ from planner.engines.engine import (
     Memory,
     Scheduler,
     Size,
+    TwoBatchOverlap,
 )
 from planner.engines.kv_groups import logs_pool, reserved_blocks, tokens_in_flight, window_pages
 from planner.engines.log_lines import TOGETHER, Found, Lines, LogReader, Look, between
@@ -358,13 +359,15 @@ VLLM = Engine(
         window_pages=window_pages, tokens_in_flight=tokens_in_flight, logs_pool=logs_pool,
         compressed_pages=compressed_pages, compressed_groups=compressed_groups, converts_to=converts_to,
         pads_experts_on=("AMD",),  # VLLM_ROCM_MOE_PADDING and AITER's kernels
-        needs_whole_context=True, fits_context_since="0.14", reserved_blocks=reserved_blocks),
+        reads_kv_type_since="0.13",  # vllm-project/vllm#29980
+        packs_kv=True, needs_whole_context=True, fits_context_since="0.14", reserved_blocks=reserved_blocks),
     kernels=Kernels(
         index_share=0.1, block_sparse_frac={"hopper": 0.122, "blackwell": 0.2},
         block_sparse_unpadded=("blackwell",),  # a kernel of its own
         runs_flash_attention=True, flashinfer_generations=("blackwell",), shares_contexts=("mla", "gqa"),
         shares_prompts=True, splits_shared_cache=True,
-        fuses_allreduce=fuses_allreduce, largest_fused_bytes=largest_fused_bytes),
+        fuses_allreduce=fuses_allreduce, largest_fused_bytes=largest_fused_bytes,
+        batch_overlap=TwoBatchOverlap(decodes_from=32, prompts_from=512)),  # ParallelConfig
     dialect=DIALECT,
     log=LogReader(mark="Avg generation throughput", line=STATISTICS, read=read_log,
                   kv_tokens=re.compile(r"GPU KV cache size: ([\d,]+) tokens")))
