@@ -9,6 +9,7 @@ from planner.catalog.gpus import Gpu
 from planner.engines.compressed_groups import CompressedGroups
 from planner.engines.dialect import Dialect
 from planner.engines.log_lines import LogReader
+from planner.engines.package import Client, Package
 from planner.engines.releases import Default, is_before
 
 
@@ -128,6 +129,7 @@ class Defaults:
     context : context limit that a release takes if none is given, of (model, release) [tokens].
     compressed_max_num_seqs : seat limit over all ranks with compressed sparse attention; None for the usual one.
     sparse_kv_cache_type : KV type with DeepSeek's sparse attention, of a GPU; None for the checkpoint's.
+    max_loras : adapters of a step, if they are turned on [1].
     """
 
     options: EngineDefaults
@@ -138,6 +140,7 @@ class Defaults:
     context: Callable[[Architecture, str | None], int] = lambda arch, _: arch.max_model_len
     compressed_max_num_seqs: int | None = None
     sparse_kv_cache_type: Callable[[Gpu], str] | None = None
+    max_loras: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,6 +315,7 @@ class Engine:
     name, title : in options, and as the engine writes itself.
     defaults, scheduler, graphs, memory, kernels : facts for a prediction.
     dialect : launch commands and flags. log : lines of the engine's log.
+    package : images, Python classes and other programs. client : its benchmark client; None if it has none.
     """
 
     name: str
@@ -323,6 +327,8 @@ class Engine:
     kernels: Kernels = Kernels()
     dialect: Dialect
     log: LogReader = LogReader()
+    package: Package = Package()
+    client: Client | None = None
 
     def is_older(self, version: str | None) -> bool:
         """Tell whether a release is before the newest line; a release candidate counts as its release."""

@@ -26,6 +26,7 @@ from planner.engines.dialect import (
     TENSOR,
     TOKENS,
     Dialect,
+    DraftFlags,
     Flag,
     RankFlags,
     Switch,
@@ -49,6 +50,7 @@ from planner.engines.engine import (
     TwoBatchOverlap,
 )
 from planner.engines.log_lines import Found, Lines, LogReader, Look, between
+from planner.engines.package import BENCHMARK, Client, Package
 from planner.engines.sglang_flags import FLAGS, OTHER_CONFIG, VARIABLES
 from planner.engines.values import largest, number, one_of, positive, text
 
@@ -228,8 +230,10 @@ DIALECT = Dialect(  # sglang/srt/server_args.py
     methods_without_draft={"eagle": "mtp"},  # EAGLE without a draft model is the target's MTP layer
     launch=("python", "-m", "sglang.launch_server", "--model-path"), lora_switch="--enable-lora",
     tier=TierFlags(size="--hicache-size", unit_bytes=1e9, switch="--enable-hierarchical-cache", default_ratio=2.0),
-    model=("--model-path", "--model"),
-    files=("--config",), experts=("--expert-parallel-size", "--ep-size", "--ep"), kv_tokens=("--max-total-tokens",),
+    model=("--model-path", "--model"), copies_need_load=True,  # `compute_initial_expert_location_metadata`
+    drafts=DraftFlags(steps="--speculative-num-steps", block="--speculative-num-draft-tokens", default_steps=3,
+                      ngram_tokens=12),  # of most models: `_auto_choose_speculative_params`
+    experts=("--expert-parallel-size", "--ep-size", "--ep"), kv_tokens=("--max-total-tokens",),
     table=FLAGS, roles={"--disaggregation-mode": {"prefill": "prefill", "decode": "decode"}},
     entries=(
         Flag(names=("--tensor-parallel-size", "--tp-size", "--tp"), option=TENSOR),
@@ -314,6 +318,12 @@ DIALECT = Dialect(  # sglang/srt/server_args.py
                                                  dict.fromkeys(ON, "flashinfer_trtllm") | dict.fromkeys(OFF, "auto")),
     })
 
+ROLES = {role: ("--disaggregation-mode", role) for role in ("prefill", "decode")}
+PACKAGE = Package(
+    names="sglang", aliases=("sglang",), image="lmsysorg/sglang:v{}", role_flags=ROLES, dynamo_roles=ROLES,
+    classes={f"sglang.{name}": {} for name in ("Engine", "ServerArgs", "Runtime")},
+    others=((r"sglang\.bench_\w+", BENCHMARK),))
+
 BATCH = re.compile(r"\[[-\d: .,]*([A-Z][A-Z\d ]*)?\] (Decode|Prefill) batch\b")
 RUNNING = re.compile(r"#running-req: (\d+)")
 TOKEN_COUNT = re.compile(r"#(?:full )?token: (\d+)")
@@ -357,7 +367,7 @@ SGLANG = Engine(
         sized=sized_defaults,
         by_gpu={"max_num_batched_tokens": "by GPU memory", "gpu_memory_utilization": "by GPU memory"},
         compressed_max_num_seqs=256,  # `apply_deepseek_v4_defaults`
-        sparse_kv_cache_type=sparse_kv_cache_type),
+        sparse_kv_cache_type=sparse_kv_cache_type, max_loras=8),
     scheduler=Scheduler(
         own_policies=("sglang",), older_rules={"ends_wait": "0.5.17", "strict_prefill": "0.5.10"},
         sends_token_on=True),  # `stream_output` of a prebuilt batch in disaggregation/decode.py
@@ -379,5 +389,6 @@ SGLANG = Engine(
         # Every step with two parts: `compute_split_seq_index` of two_batch_overlap.py; `prepare_all_gather` of its
         # TboDPAttentionPreparer.
         batch_overlap=TwoBatchOverlap(decodes_from=2, prompts_from=2, whole_prompts_with=("deepep_low_latency",))),
-    dialect=DIALECT,
+    dialect=DIALECT, package=PACKAGE, client=Client(
+        keys=("random_range_ratio", "server_info", "total_output_tokens_retokenized"), draws_below=True),
     log=LogReader(mark=" batch", line=BATCH, read=read_log))

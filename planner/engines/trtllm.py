@@ -39,6 +39,7 @@ from planner.engines.engine import (
     Size,
 )
 from planner.engines.log_lines import NO_CONTEXT, NOTHING, WITH_PROMPTS, Found, Lines, LogReader, Window
+from planner.engines.package import BENCHMARK, Package
 from planner.engines.trtllm_flags import FLAGS
 from planner.engines.trtllm_values import as_draft_schedule, draft_schedule, expert_slots
 from planner.engines.values import largest, number, positive, text
@@ -160,6 +161,13 @@ DIALECT = Dialect(  # tensorrt_llm/commands/serve.py and llmapi/llm_args.py
                     "--torch-compile-config", "--moe-config")),
     ))
 
+PACKAGE = Package(
+    names="tensorrt[-_]?llm", aliases=("trtllm", "trt", "tensorrt-llm"), image="nvcr.io/nvidia/tensorrt-llm/release:{}",
+    role_flags={"prefill": ("--server_role", "CONTEXT"), "decode": ("--server_role", "GENERATION")},
+    classes={"tensorrt_llm.LLM": {}},
+    class_backends={"_tensorrt_engine": "tensorrt", "auto_deploy": "_autodeploy", "": "pytorch"},
+    others=((r"trtllm-bench", BENCHMARK),))
+
 ITERATION = re.compile(r"\biter = (\d+), .*host_step_time = ")
 RANK = re.compile(r"\bglobal_rank = (\d+)")
 SCHEDULED = re.compile(r"num_scheduled_requests\s*[:=] (\d+)")
@@ -220,6 +228,6 @@ TRTLLM = Engine(
         rotates_in_attention=True,  # `rope_fusion` of its Attention
         widens_weights=False, index_share=0.5, compressed="trtllm",
         fuses_allreduce=fuses_allreduce, largest_fused_bytes=largest_fused_bytes),
-    dialect=DIALECT,
+    dialect=DIALECT, package=PACKAGE,
     log=LogReader(mark="host_step_time", line=ITERATION, read=read_log, names_drafts=False,
                   kv_tokens=re.compile(r"max tokens in paged KV cache \(([\d,]+)\)")))

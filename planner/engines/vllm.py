@@ -49,6 +49,7 @@ from planner.engines.engine import (
 )
 from planner.engines.kv_groups import logs_pool, reserved_blocks, tokens_in_flight, window_pages
 from planner.engines.log_lines import TOGETHER, Found, Lines, LogReader, Look, between
+from planner.engines.package import BENCHMARK, CLIENT, Client, Package
 from planner.engines.releases import Default, is_before
 from planner.engines.values import largest, limits, listed_json, number, positive, text, whole_or_auto
 from planner.engines.vllm_defaults import BY_GPU, sized_defaults
@@ -199,7 +200,8 @@ DRAFTS = ({name: name for name in ("mtp", "deepseek_mtp", "eagle", "eagle3", "df
           | dict.fromkeys(MTPS, "mtp"))
 
 DIALECT = Dialect(  # vllm/engine/arg_utils.py
-    launch=("vllm", "serve"), model=("--model",), files=("--config",),
+    launch=("vllm", "serve"), overlap_needs_ranks=True,  # `use_ubatching` in v1/worker/ubatch_utils.py
+    speculator=re.compile(r"(.+)-speculator\.(eagle3|dflash)"),  # maybe_override_with_speculators
     images=("(?<!lmcache/)vllm-openai", "rocm/vllm(?:-dev)?"),
     commands=(re.compile(r"(?:\S*/|!)?vllm serve"),
               re.compile(r"\S*python\S* -m vllm\.entrypoints\.(?:openai\.)?api_server"),
@@ -307,6 +309,15 @@ DIALECT = Dialect(  # vllm/engine/arg_utils.py
     unmodelled_variables=VARIABLES, refuses_longer_since="0.6",
     refuses_method=refuses_method, config_effects=(OTHER_CONFIG,))
 
+PACKAGE = Package(
+    names="vllm", aliases=("vllm", "llm-d"), image="vllm/vllm-openai:v{}", bench_backend="",
+    role_flags={role: ("--kv-transfer-config", f'{{"kv_connector": "NixlConnector", "kv_role": "{name}"}}')
+                for role, name in (("prefill", "kv_producer"), ("decode", "kv_consumer"))},
+    dynamo_roles={"prefill": ("--is-prefill-worker",), "decode": ("--is-decode-worker",)},
+    classes={"vllm.LLM": {"usage_context": "llm_class"}, "vllm.EngineArgs": {"usage_context": "engine_context"},
+             "vllm.AsyncEngineArgs": {"usage_context": "engine_context"}},
+    others=((r"vllm bench\s+\w+", BENCHMARK), (r"vllm (?:chat|complete|run-batch|collect-env)", CLIENT)))
+
 STATISTICS = re.compile(
     r"(?:(Engine \d+): )?Avg prompt throughput: (\d+(?:\.\d+)?) tokens/s, Avg generation throughput: "
     r"(\d+(?:\.\d+)?) tokens/s, Running: (\d+) reqs,.* GPU KV cache usage: (\d+(?:\.\d+)?)%")
@@ -368,6 +379,6 @@ VLLM = Engine(
         shares_prompts=True, splits_shared_cache=True,
         fuses_allreduce=fuses_allreduce, largest_fused_bytes=largest_fused_bytes,
         batch_overlap=TwoBatchOverlap(decodes_from=32, prompts_from=512)),  # ParallelConfig
-    dialect=DIALECT,
+    dialect=DIALECT, package=PACKAGE, client=Client(),
     log=LogReader(mark="Avg generation throughput", line=STATISTICS, read=read_log,
                   kv_tokens=re.compile(r"GPU KV cache size: ([\d,]+) tokens")))
