@@ -12,7 +12,7 @@ class Package:
     Parameters
     ----------
     names : pattern of the package's name, as `pip install` and names of images have it; "" for none.
-    aliases : names of the engine in other tools' files, in small letters.
+    aliases : other names than name and title in other tools' files, in small letters.
     image : container image with {} for the release, for written deployments; None if none is published.
     role_flags, dynamo_roles : flags of an engine that prefills and of one that decodes, of its own server and of
         NVIDIA Dynamo's; empty if there are none, or if Dynamo's flags differ from the server's.

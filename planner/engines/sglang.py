@@ -320,7 +320,7 @@ DIALECT = Dialect(  # sglang/srt/server_args.py
 
 ROLES = {role: ("--disaggregation-mode", role) for role in ("prefill", "decode")}
 PACKAGE = Package(
-    names="sglang", aliases=("sglang",), image="lmsysorg/sglang:v{}", role_flags=ROLES, dynamo_roles=ROLES,
+    names="sglang", image="lmsysorg/sglang:v{}", role_flags=ROLES, dynamo_roles=ROLES,
     classes={f"sglang.{name}": {} for name in ("Engine", "ServerArgs", "Runtime")},
     others=((r"sglang\.bench_\w+", BENCHMARK),))
 

@@ -162,7 +162,7 @@ DIALECT = Dialect(  # tensorrt_llm/commands/serve.py and llmapi/llm_args.py
     ))
 
 PACKAGE = Package(
-    names="tensorrt[-_]?llm", aliases=("trtllm", "trt", "tensorrt-llm"), image="nvcr.io/nvidia/tensorrt-llm/release:{}",
+    names="tensorrt[-_]?llm", aliases=("trt",), image="nvcr.io/nvidia/tensorrt-llm/release:{}",
     role_flags={"prefill": ("--server_role", "CONTEXT"), "decode": ("--server_role", "GENERATION")},
     classes={"tensorrt_llm.LLM": {}},
     class_backends={"_tensorrt_engine": "tensorrt", "auto_deploy": "_autodeploy", "": "pytorch"},

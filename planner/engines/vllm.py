@@ -310,7 +310,7 @@ DIALECT = Dialect(  # vllm/engine/arg_utils.py
     refuses_method=refuses_method, config_effects=(OTHER_CONFIG,))
 
 PACKAGE = Package(
-    names="vllm", aliases=("vllm", "llm-d"), image="vllm/vllm-openai:v{}", bench_backend="",
+    names="vllm", aliases=("llm-d",), image="vllm/vllm-openai:v{}", bench_backend="",
     role_flags={role: ("--kv-transfer-config", f'{{"kv_connector": "NixlConnector", "kv_role": "{name}"}}')
                 for role, name in (("prefill", "kv_producer"), ("decode", "kv_consumer"))},
     dynamo_roles={"prefill": ("--is-prefill-worker",), "decode": ("--is-decode-worker",)},
