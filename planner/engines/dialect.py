@@ -198,6 +198,12 @@ class Dialect:
         return self.launch[:-1] if self.launch[-1].startswith("--") else self.launch
 
     @property
+    def options(self) -> frozenset[str]:
+        """Return the options that a launch can set."""
+        entries = (*self.entries, *self.file_entries, *self.variables.values())
+        return frozenset(entry.option for entry in entries if not isinstance(entry, Tree))
+
+    @property
     def known_variables(self) -> frozenset[str]:
         """Return the names of environment variables that set an option, or change an answer."""
         known = (name for group in self.unmodelled_variables for flag in group.flags for name in flag.names)

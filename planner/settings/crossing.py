@@ -44,7 +44,8 @@ def _belongs(name: str, value: Any, owner: str, engine: str) -> bool:
     if name == "cudagraph_mode":
         return bool(value != EAGER)
     engines = LABELS[name].engines if name in LABELS else ()
-    return name in OWN_VALUES or (bool(engines) and engine not in engines)
+    return name in OWN_VALUES or (bool(engines) and engine not in engines
+                                  and name not in ENGINES[engine].dialect.options)
 
 
 def _note(values: Mapping[str, Any], owner: str, engine: str) -> str:
