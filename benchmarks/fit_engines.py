@@ -132,7 +132,7 @@ def has_flashinfer(run: Measurement) -> bool:
 def releases_shown(runs: Sequence[Measurement]) -> set[bool]:
     """Return whether releases before an engine's newest line and of it ran models whose layers differ between them."""
     return {ENGINES[each.engine].is_older(each.engine_version) for each in (run.scenario for run in runs)
-            if each is not None and ENGINES[each.engine].older_layers(load_model(str(each.model)))}
+            if each is not None and ENGINES[each.engine].kernels.older_layers(load_model(str(each.model)))}
 
 
 def is_shown(name: str, runs: Sequence[Measurement]) -> bool:

@@ -4,6 +4,7 @@ import functools
 from dataclasses import replace
 from typing import Any
 
+from planner import engines
 from planner.catalog.catalog_files import load_gpu, load_model
 from planner.loop import timing
 from planner.loop.rows import STEP_ROW
@@ -14,7 +15,7 @@ from planner.steptime.engine_constants import EngineConstants, load_engine
 from planner.steptime.roofline import roofline
 from planner.steptime.step_context import StepContext
 
-ENGINES = ("vllm", "sglang", "trtllm")
+ENGINES = tuple(engines.ENGINES)
 
 
 @functools.cache

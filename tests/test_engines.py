@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from planner.engines import ENGINES
 from planner.errors import CatalogError, UnknownNameError
 from planner.steptime.engine_constants import EngineConstants, bounds, constants_of, load_engine, read_constants
 
@@ -16,7 +17,7 @@ def written(tmp_path: Path, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_the_bundled_constants_are_in_range(engine: str) -> None:
     constants = load_engine(engine)
     for name, (low, high) in bounds().items():

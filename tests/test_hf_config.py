@@ -463,8 +463,8 @@ def test_native_quantization(given: dict[str, object], expected: tuple[str, str 
 ])
 def test_a_checkpoint_may_have_scales_for_its_kv_cache(given: dict[str, object], expected: str | None) -> None:
     assert read(quantization_config=given).kv_cache_dtype == expected
-    assert kv_cache_type(read(quantization_config=given), "auto") == (expected or "auto")
-    assert kv_cache_type(read(quantization_config=given), "bf16") == "bf16"
+    assert kv_cache_type(read(quantization_config=given), "auto", "vllm") == (expected or "auto")
+    assert kv_cache_type(read(quantization_config=given), "bf16", "vllm") == "bf16"
 
 
 @pytest.mark.parametrize(("engine", "gpu", "expected"), [

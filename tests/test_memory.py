@@ -291,9 +291,10 @@ def test_data_parallel_attention_shares_the_experts() -> None:
 
 def test_activations_are_the_larger_of_layer_and_sampler() -> None:
     arch = load_model("llama-3.1-8b")
-    assert activation_bytes(arch, 2048, 256, 1) == 2 * 2048 * 4096 * 2 + 256 * 128256 * 20
-    assert activation_bytes(arch, 65536, 1, 1) == 2 * 65536 * 4096 * 2 + 3 * 65536 * 14336 * 2
-    assert activation_bytes(arch, 16, 256, 1) == activation_bytes(arch, 16, 16, 1)  # no more sequences than tokens
+    assert activation_bytes(arch, 2048, 256, 1, "vllm") == 2 * 2048 * 4096 * 2 + 256 * 128256 * 20
+    assert activation_bytes(arch, 65536, 1, 1, "vllm") == 2 * 65536 * 4096 * 2 + 3 * 65536 * 14336 * 2
+    few, many = (activation_bytes(arch, 16, seqs, 1, "vllm") for seqs in (16, 256))
+    assert few == many  # no more sequences than tokens
 
 
 @pytest.mark.parametrize(("changes", "remedy"), [

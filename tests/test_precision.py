@@ -70,11 +70,11 @@ def test_the_format_is_the_checkpoints_own_unless_another_is_asked_for() -> None
 
 
 def test_kv_cache_types() -> None:
-    assert (kv_bytes_per_element("auto"), kv_bytes_per_element("FP8")) == (2.0, 1.0)
+    assert (kv_bytes_per_element("auto", None, "vllm"), kv_bytes_per_element("FP8", None, "vllm")) == (2.0, 1.0)
     assert set(KV_BYTES_PER_ELEMENT.values()) == {1.0, 2.0}
     assert set(VLLM_KV_DTYPES.values()) <= set(KV_TYPES) <= {*VLLM_KV_DTYPES, *VLLM_KV_DTYPES.values()}
     with pytest.raises(UnknownNameError, match="unknown KV cache type 'fp5'"):
-        kv_bytes_per_element("fp5")
+        kv_bytes_per_element("fp5", None, "vllm")
 
 
 @pytest.mark.parametrize(("name", "model", "slot"), [  # a key and a value of 128 elements, as vLLM's own code has them
@@ -92,16 +92,16 @@ def test_kv_cache_types() -> None:
 def test_a_packed_kv_cache_has_its_scales(name: str, model: str, slot: int) -> None:
     arch = load_model(model)
     head_dim = next(each.head_dim for each, _ in arch.by_attention if isinstance(each, Gqa))
-    assert 2 * head_dim * kv_bytes_per_element(name, arch) == slot
+    assert 2 * head_dim * kv_bytes_per_element(name, arch, "vllm") == slot
 
 
 def test_the_first_and_last_layers_of_a_dense_model_may_stay_in_sixteen_bit() -> None:
     slot = (4 * 512 + 28 * (64 + 2 + 64 + 4)) / 32
-    assert 256 * kv_bytes_per_element("turboquant_4bit_nc", load_model("llama-3.1-8b")) == slot
+    assert 256 * kv_bytes_per_element("turboquant_4bit_nc", load_model("llama-3.1-8b"), "vllm") == slot
 
 
 def test_a_sparse_latent_can_be_in_four_bit() -> None:
-    assert 576 * kv_bytes_per_element("nvfp4_ds_mla", load_model("deepseek-v3.2")) == pytest.approx(352)
+    assert 576 * kv_bytes_per_element("nvfp4_ds_mla", load_model("deepseek-v3.2"), "vllm") == pytest.approx(352)
 
 
 @pytest.mark.parametrize(("options", "message"), [

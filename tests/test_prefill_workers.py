@@ -108,3 +108,9 @@ def test_a_wrong_number_in_the_catalog_is_named(tmp_path: Path, monkeypatch: pyt
 def test_a_note_says_where_no_run_shows_the_engine(engine: str, options: dict[str, Any], says: bool) -> None:
     found = replay(trace_of(ROWS), apart(engine=engine, **options)).summary["notes"]
     assert any("no published run shows vLLM's" in note for note in found) == says
+
+
+def test_an_engine_without_a_row_has_the_mean_of_engines_with_runs() -> None:
+    assert slowdown_of("another") == slowdown_of("vllm") == Slowdown(ratio=1.14, s_per_token=0.0)
+    assert slowdown_of("another").ratio == pytest.approx(
+        (slowdown_of("sglang").ratio * slowdown_of("trtllm").ratio) ** 0.5, abs=0.005)

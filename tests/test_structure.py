@@ -6,6 +6,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import planner
+from planner.engines import ENGINES
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted((ROOT / "planner").rglob("*.py"))
@@ -92,6 +93,20 @@ def test_every_file_says_what_it_is_for() -> None:
 def test_no_public_name_is_a_modules() -> None:
     """Importing `planner.x` sets the attribute `x` of the package, over a public name."""
     assert not set(planner.__all__) & {room_of(name) for name in MODULES - {"planner"}}
+
+
+def test_no_file_outside_the_engines_decides_by_an_engines_name() -> None:
+    """No comparison and no table's key names an engine: a fact about one engine stands in its file."""
+    decisions = []
+    for path in FILES:
+        if path.is_relative_to(ROOT / "planner" / "engines"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            compared = [*ast.walk(node)] if isinstance(node, ast.Compare | ast.MatchValue) else (
+                node.keys if isinstance(node, ast.Dict) else [])
+            decisions += [f"{path.name}:{part.lineno}" for part in compared
+                          if isinstance(part, ast.Constant) and part.value in ENGINES]
+    assert not decisions
 
 
 def test_files_and_functions_stay_short() -> None:

@@ -63,7 +63,7 @@ def _text(value: Any) -> str:
 
 
 def _policy(scenario: Scenario) -> str:
-    return scenario.policy or ENGINES[scenario.engine].defaults.policy
+    return scenario.policy or ENGINES[scenario.engine].defaults.options.policy
 
 
 def sweep_plan(source: str, scenario: Scenario, options: Mapping[str, Any]) -> Sweep:

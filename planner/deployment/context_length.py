@@ -15,7 +15,7 @@ from planner.settings.scenario import Scenario
 
 def asked_context(scenario: Scenario, architecture: Architecture) -> int:
     """Return the context limit before it is fitted: the scenario's, or the engine's for the model [tokens]."""
-    return given_length(scenario) or ENGINES[scenario.engine].default_context(architecture, scenario.engine_version)
+    return given_length(scenario) or ENGINES[scenario.engine].defaults.context(architecture, scenario.engine_version)
 
 
 def longest_context(scenario: Scenario, policy: Policy, architecture: Architecture | None,
@@ -65,7 +65,7 @@ def longest_fitting(longest: int, *, engine: str, version: str | None, num_gpu_b
     A request takes blocks for its context, its states and its windows. Source: `_auto_fit_max_model_len` in
     vllm/v1/core/kv_cache_utils.py of 0.14, and kv_cache_planning.py of 0.33.
     """
-    usable = num_gpu_blocks - ENGINES[engine].reserved_blocks(version) - state_blocks
+    usable = num_gpu_blocks - ENGINES[engine].memory.reserved_blocks(version) - state_blocks
 
     def fits(length: int) -> bool:
         if compressed is not None:

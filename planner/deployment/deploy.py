@@ -289,7 +289,7 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
         attention_dp_timeout_iters=layout.attention_dp_timeout_iters,
         stage_transfer_s_per_token=stage_transfer[0], stage_transfer_latency_s=stage_transfer[1],
         **image_settings(stack),
-        **draft_settings(draft, ENGINES[scenario.engine].hashes_next_token, layout.data_parallel_size))
+        **draft_settings(draft, ENGINES[scenario.engine].scheduler.hashes_next_token, layout.data_parallel_size))
     return Deployment(scenario=scenario, architecture=architecture, gpu=gpu, layout=layout, memory=memory,
                       stack=stack, step_time=step_time, policy=policy, settings=settings, draft=draft, given=asked)
 
@@ -329,7 +329,7 @@ def _plan_memory(scenario: Scenario, limits: EngineDefaults, architecture: Archi
         draft=draft, moe_backend=scenario.moe_backend, graph_seqs=full_graph_seqs(scenario, gpu),
         adapters_bytes=0.0 if not scenario.max_loras else scenario.max_loras * adapter_bytes(
             architecture, scenario.max_lora_rank, layout.tensor_parallel_size),
-        states_per_seq=ENGINES[scenario.engine].states_per_sequence(scenario.enable_prefix_caching,
+        states_per_seq=ENGINES[scenario.engine].memory.states_per_sequence(scenario.enable_prefix_caching,
                                                                      limits.async_scheduling),
         state_memory_ratio=scenario.mamba_full_memory_ratio,
         window_rules=WindowRules(

@@ -25,20 +25,20 @@ def limits_of(scenario: Scenario, gpu: Gpu | None, architecture: Architecture | 
     UsageError : the engine's default leaves no memory, since its steps reserve all of it.
     """
     engine, size = ENGINES[scenario.engine], size_of(scenario, gpu)
-    defaults = engine.sized_defaults(engine.defaults, size)
-    most = engine.compressed_max_num_seqs
+    defaults = engine.defaults.sized(engine.defaults.options, size)
+    most = engine.defaults.compressed_max_num_seqs
     if most is not None and architecture is not None and architecture.keeps_recent_entries:
         defaults = replace(defaults, max_num_seqs=max(most // size.num_ranks, 1))
     options = {f.name: getattr(scenario, f.name) for f in fields(EngineDefaults)}
     limits = replace(defaults, **{name: value for name, value in options.items() if value is not None})
-    if engine.fits_whole_prompts and scenario.max_num_batched_tokens is None:
+    if engine.scheduler.fits_whole_prompts and scenario.max_num_batched_tokens is None:
         limits = _for_whole_prompts(limits, scenario, architecture)
     if limits.gpu_memory_utilization <= 0 and scenario.gpu_memory_utilization is None:
         raise UsageError(f"max_num_batched_tokens = {limits.max_num_batched_tokens:,}: {engine.title} reserves memory "
                          f"for each token of a step, and its default share for weights and KV cache is then "
                          f"{limits.gpu_memory_utilization:g}; give --gpu-memory-utilization, or a lower "
                          f"--max-num-batched-tokens")
-    return replace(limits, policy=engine.policies.get(limits.policy, limits.policy))
+    return replace(limits, policy=engine.scheduler.policies.get(limits.policy, limits.policy))
 
 
 def _for_whole_prompts(limits: EngineDefaults, scenario: Scenario, architecture: Architecture | None
@@ -78,12 +78,12 @@ def graph_sizes(scenario: Scenario, gpu: Gpu | None) -> dict[str, int]:
     The size counts tokens in some engines, of which a decode has as many as are checked, and sequences in others.
     """
     engine, tokens_per_decode = ENGINES[scenario.engine], 1 + scenario.num_speculative_tokens
-    mode = scenario.cudagraph_mode or engine.cudagraph_mode
+    mode = scenario.cudagraph_mode or engine.defaults.cudagraph_mode
     size = scenario.max_cudagraph_capture_size
     if size is None:
-        size = engine.graph_capture_size(size_of(scenario, gpu), scenario.max_num_seqs or 0,
+        size = engine.graphs.capture_size(size_of(scenario, gpu), scenario.max_num_seqs or 0,
                                          tokens_per_decode)
-    per_decode = tokens_per_decode if engine.graphs_count_tokens else 1
+    per_decode = tokens_per_decode if engine.graphs.counts_tokens else 1
     tokens = size if scenario.piecewise_cuda_graph_max_tokens is None else scenario.piecewise_cuda_graph_max_tokens
     return {"graph_seqs": 0 if mode == "none" else size // per_decode,
             "graph_tokens": tokens if mode in ("full_and_piecewise", "piecewise") else 0}
@@ -91,7 +91,7 @@ def graph_sizes(scenario: Scenario, gpu: Gpu | None) -> dict[str, int]:
 
 def full_graph_seqs(scenario: Scenario, gpu: Gpu | None) -> int:
     """Return the largest batch of decodes that runs as one full CUDA graph; 0 in a mode without such graphs [1]."""
-    mode = scenario.cudagraph_mode or ENGINES[scenario.engine].cudagraph_mode
+    mode = scenario.cudagraph_mode or ENGINES[scenario.engine].defaults.cudagraph_mode
     return 0 if mode == "piecewise" else graph_sizes(scenario, gpu)["graph_seqs"]
 
 

@@ -3,7 +3,7 @@
 from planner.catalog.architecture import Architecture
 from planner.catalog.gpus import Gpu
 from planner.catalog.layers.mlps import Experts
-from planner.engines.engine import Engine
+from planner.engines.engine import Memory
 from planner.engines.releases import is_before
 from planner.model.layout import Layout
 from planner.model.precision import expert_format
@@ -13,7 +13,7 @@ WEIGHTS_PER_SCALE = 16  # of NVFP4, each scale a byte
 KERNEL = "flashinfer_trtllm"  # of experts in NVFP4 on Blackwell
 
 
-def kept_scale_bytes(arch: Architecture, gpu: Gpu, layout: Layout, engine: Engine, *, quantization: str | None,
+def kept_scale_bytes(arch: Architecture, gpu: Gpu, layout: Layout, memory: Memory, *, quantization: str | None,
                      version: str | None, moe_backend: str) -> float:
     """Return the memory of scales that no kernel reads, on one GPU [bytes].
 
@@ -21,7 +21,7 @@ def kept_scale_bytes(arch: Architecture, gpu: Gpu, layout: Layout, engine: Engin
     (`ModelOptNvFp4FusedMoEMethod.create_weights` in layers/quantization/modelopt_quant.py). A start-up log of
     DeepSeek-R1 in NVFP4 on four B200 has 102.1 GiB of weights: 9.5 GiB are these.
     """
-    since = engine.drops_scales_since
+    since = memory.drops_scales_since
     if since is None or not is_before(version, since) or moe_backend not in ("auto", KERNEL):
         return 0.0
     if expert_format(arch, quantization) not in ("nvfp4", "fp4") or nvlink_generation(gpu) != "blackwell":

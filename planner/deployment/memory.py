@@ -104,7 +104,7 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
     quantization : a key of WEIGHT_FORMATS, None for the checkpoint's own format.
     kv_bytes_per_element : 2 for a 16-bit KV cache, 1 for fp8 [bytes].
     engine : name of the engine; its memory rules are in `engines`.
-    gpu_memory_utilization : share of memory, as the engine defines it (`Engine.usable_bytes`) [1].
+    gpu_memory_utilization : share of memory, as the engine defines it (`Memory.usable_bytes`) [1].
     max_num_batched_tokens, max_num_seqs, block_size : largest step [tokens], [1]; KV block, over all GPUs that share
         contexts [tokens].
     adapters_bytes : room for LoRA adapters, counted as weights [bytes].
@@ -130,13 +130,13 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
 
     The states of linear attention (Qwen3.5) are set aside for max_num_seqs sequences, in SGLang for as many as 0.9 of
     the memory for KV holds, and it runs no more (`handle_max_mamba_cache`); with its radix cache that memory is all
-    theirs, and `states_per_seq` are one sequence's. In vLLM they are in the blocks (`pages`), of which it wants
-    as many as `Engine.seats_with_states`. `Engine.compressed_pages` places the windows of compressed sparse attention.
+    theirs, and `states_per_seq` are one sequence's. In vLLM they are in the blocks (`pages`), of which it wants as many
+    as `Memory.seats_with_states`. `Memory.compressed_pages` places the windows of compressed sparse attention.
     Left out is scratch memory of sparse attention (GLM-5), up to 0.5e9 for the indexer's logits.
     """
     _check(gpu_memory_utilization, max_num_batched_tokens, max_num_seqs, block_size)
     window_rules = window_rules or WindowRules(max_num_batched_tokens=max_num_batched_tokens)
-    rules, ranks, stages = ENGINES[engine], layout.tensor_parallel_size, layout.pipeline_parallel_size
+    rules, ranks, stages = ENGINES[engine].memory, layout.tensor_parallel_size, layout.pipeline_parallel_size
     shared_by = layout.cache_parts
     weights = (weight_bytes(arch, quantization, layout) + draft_weight_bytes(draft, layout) + adapters_bytes
                + vision_weight_bytes(arch, layout)
@@ -169,8 +169,8 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
         _check_room(arch, gpu, usable, kv_cache_memory_bytes)
     kv = usable - weights - beside
     num_states = max_num_seqs
-    ratio = rules.state_memory_ratio if state_memory_ratio is None else state_memory_ratio
-    if ratio is not None and rules.state_memory_ratio is not None and arch.num_linear_layers:
+    ratio = rules.state_ratio if state_memory_ratio is None else state_memory_ratio
+    if ratio is not None and rules.state_ratio is not None and arch.num_linear_layers:
         fitting = int(kv * ratio / (1 + ratio) // per_seq)
         max_num_seqs = max(min(max_num_seqs, fitting // states_per_seq), 1)
         num_states = max_num_seqs if states_per_seq == 1 else max(fitting, 1)
@@ -206,11 +206,11 @@ def pages(arch: Architecture, engine: str, block_size: int, kv_bytes_per_element
     (1056, 3)
     """
     if arch.keeps_recent_entries:
-        return ENGINES[engine].compressed_pages(arch, block_size)
+        return ENGINES[engine].memory.compressed_pages(arch, block_size)
     if not arch.num_linear_layers:
         return max(block_size, *(group.indexer.least_block_tokens for group in arch.layers if group.indexer), 1), 0
     num_drafted = 0 if draft is None else draft.num_tokens
-    return ENGINES[engine].state_pages(arch, block_size, kv_bytes_per_element, tensor_parallel_size, num_drafted)
+    return ENGINES[engine].memory.state_pages(arch, block_size, kv_bytes_per_element, tensor_parallel_size, num_drafted)
 
 
 def weight_bytes(arch: Architecture, quantization: str | None, layout: Layout) -> float:
@@ -327,7 +327,7 @@ def bytes_per_element(arch: Architecture, quantization: str | None) -> tuple[flo
 
 
 def activation_bytes(arch: Architecture, max_num_batched_tokens: int, max_num_seqs: int,
-                     tensor_parallel_size: int, engine: str = "vllm", version: str | None = None) -> float:
+                     tensor_parallel_size: int, engine: str, version: str | None = None) -> float:
     """Peak of the largest step's activations on one GPU, with an engine's buffers to sample from them [bytes].
 
     Two 16-bit copies of the residual stream for T tokens, plus the largest of: attention's query, key, value and
@@ -344,7 +344,7 @@ def activation_bytes(arch: Architecture, max_num_batched_tokens: int, max_num_se
     (its issue 1188): 27 bytes a logit.
 
     >>> from planner.catalog.catalog_files import load_model
-    >>> round(activation_bytes(load_model("llama-3.1-8b"), 2048, 256, 1) / 1e9, 2)
+    >>> round(activation_bytes(load_model("llama-3.1-8b"), 2048, 256, 1, "vllm") / 1e9, 2)
     0.69
     """
     tokens, hidden, ranks = max_num_batched_tokens, arch.hidden_size, tensor_parallel_size
@@ -352,7 +352,7 @@ def activation_bytes(arch: Architecture, max_num_batched_tokens: int, max_num_se
                  *(group.mlp.activation_width(hidden, ranks) for group in arch.mlps)]
     layer = tokens * max(per_token) * ACTIVATION_BYTES_PER_ELEMENT
     residual = 2 * tokens * hidden * ACTIVATION_BYTES_PER_ELEMENT
-    return ENGINES[engine].activation_bytes(Activations(
+    return ENGINES[engine].memory.activation_bytes(Activations(
         residual=residual, layer=layer, max_num_batched_tokens=tokens, max_num_seqs=max_num_seqs,
         vocab_size=arch.vocab_size, version=version))
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from planner.catalog.architecture import Architecture
 from planner.catalog.kv_cache import windowed_share
-from planner.engines.engine import Engine
+from planner.engines.engine import Memory
 from planner.loop.memory import window_pages
 from planner.model.layout import Layout
 
@@ -93,7 +93,7 @@ class WindowRules:
     keeps_all: bool = False
 
 
-def windows_of(arch: Architecture, engine: Engine, layout: Layout, *, block_size: int, kv_bytes_per_element: float,
+def windows_of(arch: Architecture, memory: Memory, layout: Layout, *, block_size: int, kv_bytes_per_element: float,
                bytes_per_token: float, draft_bytes_per_token: float, rules: WindowRules) -> Windows:
     """Return how the KV of a model is divided between blocks and windows.
 
@@ -105,16 +105,16 @@ def windows_of(arch: Architecture, engine: Engine, layout: Layout, *, block_size
     longest = rules.longest or arch.max_model_len
     if not arch.sliding_window or arch.sliding_window >= longest or rules.keeps_all:
         return all_of_it
-    if (ratio := engine.window_pool_ratio(arch)) is not None:
+    if (ratio := memory.window_pool_ratio(arch)) is not None:
         ratio = ratio if rules.pool_ratio is None else rules.pool_ratio
         windowed = bytes_per_token * windowed_share(arch, layout.tensor_parallel_size)
         return Windows(block_size=block_size,
                        bytes_per_token=bytes_per_token - (1 - ratio) * windowed + draft_bytes_per_token)
-    pages = engine.window_pages(arch, block_size, kv_bytes_per_element, layout.tensor_parallel_size,
+    pages = memory.window_pages(arch, block_size, kv_bytes_per_element, layout.tensor_parallel_size,
                                 layout.pipeline_parallel_size, rules.version)
     if pages is None:
         return all_of_it
-    chunk = engine.tokens_in_flight(rules.max_num_batched_tokens, rules.num_batches, rules.version)
+    chunk = memory.tokens_in_flight(rules.max_num_batched_tokens, rules.num_batches, rules.version)
     return Windows(block_size=pages.block_size,
                    bytes_per_token=pages.block_bytes / pages.block_size + draft_bytes_per_token,
                    window_tokens=arch.sliding_window, window_chunk=chunk, window_page_size=pages.page_size,

@@ -8,6 +8,16 @@ from planner.engines.vllm import VLLM
 ENGINES: dict[str, Engine] = {engine.name: engine for engine in (VLLM, SGLANG, TRTLLM)}
 
 
+def engine_named(text: str) -> str | None:
+    """Return the engine that another tool's file names; None if it is not known.
+
+    >>> engine_named("TensorRT-LLM"), engine_named("trt"), engine_named("lmdeploy")
+    ('trtllm', 'trtllm', None)
+    """
+    return next((engine.name for engine in ENGINES.values()
+                 if text.lower() in (engine.name, engine.title.lower(), *engine.package.aliases)), None)
+
+
 def defaults_text(name: str) -> str:
     """Return each engine's default of an option, for its help.
 
@@ -19,9 +29,9 @@ def defaults_text(name: str) -> str:
 
 def default_text(engine: Engine, name: str) -> str:
     """Return an engine's default of an option, or the words for its dependence."""
-    value = getattr(engine.defaults, name)
+    value = getattr(engine.defaults.options, name)
     words = {True: "on", False: "off"}
-    return engine.defaults_by_gpu.get(name, words[value] if isinstance(value, bool) else str(value))
+    return engine.defaults.by_gpu.get(name, words[value] if isinstance(value, bool) else str(value))
 
 
-__all__ = ["ENGINES", "Engine", "default_text", "defaults_text"]
+__all__ = ["ENGINES", "Engine", "default_text", "defaults_text", "engine_named"]

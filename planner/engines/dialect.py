@@ -94,6 +94,23 @@ class TierFlags:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DraftFlags:
+    """Lengths of drafts, if the engine does not read them from the draft's config.
+
+    Parameters
+    ----------
+    steps, block : flags with the number of drafted tokens, and with the size of a block of drafts.
+    default_steps : drafted tokens without the flag [1].
+    ngram_tokens : tokens of an n-gram's draft without the flag, and the token that is checked [1].
+    """
+
+    steps: str
+    block: str
+    default_steps: int
+    ngram_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
     """Launch commands of an engine, and its log's record of them.
 
@@ -127,6 +144,10 @@ class Dialect:
     lora_switch : the flag that turns adapters on; None if none is needed.
     tier : flags of a tier in host memory; None if an option of its own has the size over all GPUs.
     methods_without_draft : method of drafting by the method that is named, if no draft model is.
+    drafts : flags with the length of drafts; None if the draft's config has it.
+    speculator : a name of a checkpoint that names its model and how it drafts; None if there are none.
+    copies_need_load : whether copies of experts are placed without their load unless a flag asks for it.
+    overlap_needs_ranks : whether two-batch overlap is ignored without several ranks.
     log_opening : the text before the arguments in a server's log, and the sign between name and value; None if the log
         has none. logs_all_arguments : whether these are all arguments, or only arguments that differ from the defaults.
     log_version : finds the release in a line of the log; None if the log does not say it.
@@ -137,11 +158,11 @@ class Dialect:
 
     launch: tuple[str, ...]
     commands: tuple[re.Pattern[str], ...]
-    images: tuple[str, ...]
-    model: tuple[str, ...]
-    entries: tuple[Flag | Switch | Tree, ...]
-    files: tuple[str, ...]
-    table: FlagTable
+    images: tuple[str, ...] = ()
+    model: tuple[str, ...] = ("--model",)
+    entries: tuple[Flag | Switch | Tree, ...] = ()
+    files: tuple[str, ...] = ("--config",)
+    table: FlagTable = FlagTable()
     roles: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     role_switches: Mapping[str, str] = field(default_factory=dict)
     with_router: str | None = None
@@ -157,15 +178,30 @@ class Dialect:
     refuses_longer_since: str | None = None
     refuses_method: Callable[[str, str, str], bool] | None = None
     config_effects: tuple[str, ...] = ()
-    ranks: RankFlags
+    ranks: RankFlags = RankFlags()
     lora_switch: str | None = None
     tier: TierFlags | None = None
     methods_without_draft: Mapping[str, str] = field(default_factory=dict)
+    drafts: DraftFlags | None = None
+    speculator: re.Pattern[str] | None = None
+    copies_need_load: bool = False
+    overlap_needs_ranks: bool = False
     log_opening: tuple[str, str] | None = None
     logs_all_arguments: bool = False
     log_version: re.Pattern[str] | None = None
     log_resolved: re.Pattern[str] | None = None
     dash: str = "-"
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """Return the words that a written command begins with, without a flag for the model."""
+        return self.launch[:-1] if self.launch[-1].startswith("--") else self.launch
+
+    @property
+    def options(self) -> frozenset[str]:
+        """Return the options that a launch can set."""
+        entries = (*self.entries, *self.file_entries, *self.variables.values())
+        return frozenset(entry.option for entry in entries if not isinstance(entry, Tree))
 
     @property
     def known_variables(self) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""A serving engine as one frozen value: defaults, memory rules, CUDA graphs, kernels, launch flags and log lines."""
+"""A serving engine as frozen values: defaults, scheduler, CUDA graphs, memory, kernels, launch flags and log lines."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -9,6 +9,7 @@ from planner.catalog.gpus import Gpu
 from planner.engines.compressed_groups import CompressedGroups
 from planner.engines.dialect import Dialect
 from planner.engines.log_lines import LogReader
+from planner.engines.package import Client, Package
 from planner.engines.releases import Default, is_before
 
 
@@ -101,85 +102,111 @@ class WindowPages(NamedTuple):
     page_bytes: int
 
 
-def _unchanged(defaults: EngineDefaults, _: Size) -> EngineDefaults:
-    return defaults
+class TwoBatchOverlap(NamedTuple):
+    """Steps that an engine splits to overlap the experts' exchange with compute.
 
+    Parameters
+    ----------
+    decodes_from, prompts_from : least tokens of a step of decodes that is split, and of one with prompts [1].
+    whole_prompts_with : exchanges beside which steps with prompts stay whole.
+    """
 
-def _one_state(_: bool | None, __: bool) -> int:
-    return 1
-
-
-def _no_seats(version: str | None, max_num_seqs: int, graph_seqs: int) -> int:
-    """Return 0: no sequence needs a state block at the start."""
-    return 0
-
-
-def _separate_states(_: Architecture, block_size: int, *__: Any) -> tuple[int, int]:
-    return block_size, 0
-
-
-def _no_windows(*_: Any) -> None:
-    return None
-
-
-def _one_step(max_num_batched_tokens: int, *_: Any) -> int:
-    return max_num_batched_tokens
-
-
-def _never(_: str | None) -> bool:
-    return False
-
-
-def _whole_context(arch: Architecture, _: str | None) -> int:
-    return arch.max_model_len
-
-
-def _no_formats(_: str | None) -> tuple[str, ...]:
-    return ()
-
-
-def _no_blocks(_: str | None) -> int:
-    return 0
-
-
-def _no_layers(_: Architecture) -> int:
-    return 0
+    decodes_from: int
+    prompts_from: int
+    whole_prompts_with: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Engine:
-    """The planner's facts about a serving engine. Every field has its source beside its value.
+class Defaults:
+    """Defaults of an engine, and their dependence on the deployment, the release and the model.
 
-    Defaults and releases
-    ---------------------
-    name, title : in options, and as the engine writes itself.
-    defaults : without a GPU; `sized_defaults` adapts them to the deployment.
-    defaults_by_gpu : texts of the defaults that depend on the GPU, for the help.
+    Parameters
+    ----------
+    options : without a GPU; `sized` adapts them to the deployment.
+    by_gpu : texts of the defaults that depend on the GPU, for the help.
+    since : defaults that began with a release.
+    cudagraph_mode : the mode of CUDA graphs.
+    context : context limit that a release takes if none is given, of (model, release) [tokens].
+    compressed_max_num_seqs : seat limit over all ranks with compressed sparse attention; None for the usual one.
+    sparse_kv_cache_type : KV type with DeepSeek's sparse attention, of a GPU; None for the checkpoint's.
+    max_loras : adapters of a step, if they are turned on [1].
+    """
+
+    options: EngineDefaults
+    sized: Callable[[EngineDefaults, Size], EngineDefaults] = lambda defaults, _: defaults
+    by_gpu: Mapping[str, str] = field(default_factory=dict)
+    since: tuple[Default, ...] = ()
+    cudagraph_mode: str = "full_decode_only"
+    context: Callable[[Architecture, str | None], int] = lambda arch, _: arch.max_model_len
+    compressed_max_num_seqs: int | None = None
+    sparse_kv_cache_type: Callable[[Gpu], str] | None = None
+    max_loras: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduler:
+    """Facts about an engine's scheduler and its processes. Its rules are in `loop/`.
+
+    Parameters
+    ----------
+    policies : policies of the engine that may be given by the name of another one.
+    own_policies : policies that are its own scheduler's, and say nothing of another engine.
     fits_whole_prompts : whether a step's default tokens are at least max_model_len if prompts are not cut, and no more
         than max_num_seqs prompts of it in any case. Such an engine does not start if a step holds fewer tokens than
         max_num_seqs, or, if prompts are not cut, than max_model_len.
-    policies : policies of the engine that may be given by the name of another one.
-    own_policies : policies that are its own scheduler's, and say nothing of another engine.
-    newest_since : first release of the newest line; None if releases do not differ in speed.
     replayed_since : first release whose own scheduler is the one that is replayed; None for all.
     older_policy : policy with the scheduler of earlier releases; None without one.
     before_replayed : the nature of earlier releases, and the remedy, as a note says it after the release.
-    defaults_since : defaults that began with a release.
     older_rules : scheduler rules that ended with a release: their names in the loop's settings, and that release.
-    older_layers : layers of a model that releases before `newest_since` run with more kernels [1].
+    hashes_next_token : draft methods with which a cached block's hash covers the token after it.
+    has_worker_processes : whether a scheduler process feeds one worker process per GPU.
+    streams_by_step : whether `stream_interval` counts the steps of a request; else it counts tokens.
+    rereads_prompts : whether the engine that decodes reads the text of a prompt after another has prefilled it.
+    sends_token_on : whether it sends the first token, which comes with the KV, before its first step of the request;
+        else the client has it with the second.
+    """
 
-    CUDA graphs
-    -----------
-    graph_capture_size : largest captured size, of (`Size`, max_num_seqs with 0 for no limit, tokens per decode) [1].
-    graph_rule : that rule in words. graphs_count_tokens : whether sizes are tokens; else they are sequences.
-    cudagraph_mode : the default.
+    policies: Mapping[str, str] = field(default_factory=dict)
+    own_policies: tuple[str, ...] = ()
+    fits_whole_prompts: bool = False
+    replayed_since: str | None = None
+    older_policy: str | None = None
+    before_replayed: str = ""
+    older_rules: Mapping[str, str] = field(default_factory=dict)
+    hashes_next_token: tuple[str, ...] = ()
+    has_worker_processes: bool = False
+    streams_by_step: bool = False
+    rereads_prompts: bool = False
+    sends_token_on: bool = False
 
-    Memory
-    ------
-    usable_bytes : memory for weights, working memory and KV, of (`gpu_memory_utilization`, `Occupied`).
-    activation_bytes : peak of the largest step, of `Activations`.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Graphs:
+    """CUDA graphs.
+
+    Parameters
+    ----------
+    capture_size : largest captured size, of (`Size`, max_num_seqs with 0 for no limit, tokens per decode) [1].
+    rule : that rule in words.
+    counts_tokens : whether sizes are tokens; else they are sequences.
+    """
+
+    capture_size: Callable[[Size, int, int], int] = lambda _, max_num_seqs, __: min(max_num_seqs or 256, 256)
+    rule: str = "the engine is taken to capture up to 256 sequences"
+    counts_tokens: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Memory of weights, steps, states and KV.
+
+    Parameters
+    ----------
+    usable_bytes : memory for weights, working memory and KV, of (`gpu_memory_utilization`, `Occupied`); by default a
+        share of the whole GPU [bytes].
+    activation_bytes : peak of the largest step, of `Activations`; by default none is for the sampler [bytes].
     states_per_sequence : recurrent states kept for a running sequence, of (prefix caching, overlap) [1].
-    state_memory_ratio : memory of recurrent states over that of KV at most; None if states of max_num_seqs are kept.
+    state_ratio : memory of recurrent states over that of KV at most; None if states of max_num_seqs are kept.
     state_pages : block size [tokens] and blocks of a sequence's recurrent states, of (model, block size, bytes of a KV
         element, TP size, drafted tokens).
     seats_with_states : sequences that must each have a state block when the engine starts [1], of (release,
@@ -197,132 +224,125 @@ class Engine:
         stages); None if all of it is in blocks.
     compressed_groups : how one pool of blocks is laid out for it, of (model, bytes of an element, stages, layers of a
         draft, tokens in flight); None without one pool.
-    compressed_max_num_seqs : default seat limit over all ranks with such models; None for the usual one.
-    sparse_kv_cache_type : default KV type with DeepSeek's sparse attention, of a GPU; None for the checkpoint's.
     converts_to : weight formats that a release makes of 16-bit weights as it loads them.
     pads_experts_on : vendors of GPUs on which it pads 16-bit experts.
     drops_scales_since : first release without a second copy of the scales of NVFP4 experts; None for an engine that
         never had one.
-    default_context : context limit that a release takes if none is given, of (model, release) [tokens].
+    reads_kv_type_since : first release that takes the KV type of a checkpoint for "auto"; None for all.
+    packs_kv : whether it has KV types with more than an element and its scale (`PACKED_KV`).
     needs_whole_context : whether the engine refuses to start if its KV cache holds less than one longest context.
     fits_context_since : first release that fits its context limit to the KV cache if it is told to; None if none does.
     reserved_blocks : blocks of the KV cache that a release leaves out when it fits the limit [1].
+    """
 
-    Kernels
-    -------
+    usable_bytes: Callable[[float, Occupied], float] = lambda share, occupied: share * occupied.capacity
+    activation_bytes: Callable[[Activations], float] = lambda sizes: sizes.residual + sizes.layer
+    states_per_sequence: Callable[[bool | None, bool], int] = lambda *_: 1
+    state_ratio: float | None = None
+    state_pages: Callable[[Architecture, int, float, int, int], tuple[int, int]] = lambda _, size, *__: (size, 0)
+    seats_with_states: Callable[[str | None, int, int], int] = lambda *_: 0
+    charges_graphs_since: str | None = None
+    window_pages: Callable[[Architecture, int, float, int, int, str | None], WindowPages | None] = lambda *_: None
+    tokens_in_flight: Callable[[int, int, str | None], int] = lambda tokens, *_: tokens
+    logs_pool: Callable[[str | None], bool] = lambda _: False
+    window_pool_ratio: Callable[[Architecture], float | None] = lambda *_: None
+    compressed_pages: Callable[[Architecture, int], tuple[int, int]] = lambda _, size: (size, 0)
+    compressed_pool: Callable[[Architecture, float, int], float] | None = None
+    compressed_groups: Callable[[Architecture, float, int, int, int], CompressedGroups] | None = None
+    converts_to: Callable[[str | None], tuple[str, ...]] = lambda _: ()
+    pads_experts_on: tuple[str, ...] = ()
+    drops_scales_since: str | None = None
+    reads_kv_type_since: str | None = None
+    packs_kv: bool = False
+    needs_whole_context: bool = False
+    fits_context_since: str | None = None
+    reserved_blocks: Callable[[str | None], int] = lambda _: 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernels:
+    """Kernels, by the shape of the model, the release and the GPU.
+
+    Parameters
+    ----------
+    newest_since : first release of the newest line; None if releases do not differ in speed.
+    older_layers : layers of a model that releases before `newest_since` run with more kernels [1].
     routes_with_experts : whether the benchmark of routed experts includes routing.
     rotates_in_attention : whether the attention kernel applies the rotary embedding.
     widens_weights : whether kernels for 16-bit activations convert narrower weights.
     index_share : share of `index_layer_s` that an indexer adds if it runs beside other kernels.
-    compressed_kernels : engine whose measured decode kernels of compressed attention these are.
+    compressed : engine whose measured decode kernels of compressed attention these are.
     block_sparse_frac : share of the 16-bit peak that block-sparse prompts reach, by GPU generation; empty if not
         modelled. block_sparse_unpadded : generations whose kernel does not pad heads to a tile.
     runs_flash_attention : whether 16-bit attention is FlashAttention's on GPUs without a newer kernel.
+    flashinfer_generations : GPU generations on which attention is FlashInfer's.
     shares_prompts : whether groups of GPUs can share the tokens of a prompt (prefill context parallelism).
     splits_shared_cache : whether each of these groups holds a part of each context, and not all of it.
     shares_contexts : kinds of attention, "mla" and "gqa", whose KV the GPUs of a tensor-parallel group can share by
         context.
-    flashinfer_generations : GPU generations on which attention is FlashInfer's.
-    hashes_next_token : draft methods with which a cached block's hash covers the token after it.
     fuses_allreduce : whether all-reduces include the next norm by default, of (model, pipeline stages).
     largest_fused_bytes : largest message of that kernel, of (generation, GPUs, hidden size).
     fused_shared_experts : model types whose shared expert runs in the kernel of the routed ones.
-    has_worker_processes : whether a scheduler process feeds one worker process per GPU.
-
-    Streams and prefill apart
-    -------------------------
-    streams_by_step : whether `stream_interval` counts the steps of a request; else it counts tokens.
-    rereads_prompts : whether the engine that decodes reads the text of a prompt after another has prefilled it.
-    sends_token_on : whether it sends the first token, which comes with the KV, before its first step of the request;
-        else the client has it with the second.
-
-    Launch and logs
-    ---------------
-    dialect : launch commands and flags. log : lines of the engine's log.
+    batch_overlap : two-batch overlap of the experts' exchange with compute; None without one.
     """
 
-    name: str
-    title: str
-    defaults: EngineDefaults
-    sized_defaults: Callable[[EngineDefaults, Size], EngineDefaults] = _unchanged
-    defaults_by_gpu: Mapping[str, str] = field(default_factory=dict)
-    fits_whole_prompts: bool = False
-    policies: Mapping[str, str] = field(default_factory=dict)
-    own_policies: tuple[str, ...]
     newest_since: str | None = None
-    replayed_since: str | None = None
-    older_policy: str | None = None
-    before_replayed: str = ""
-    defaults_since: tuple[Default, ...] = ()
-    older_rules: Mapping[str, str] = field(default_factory=dict)
-    older_layers: Callable[[Architecture], int] = _no_layers
-
-    graph_capture_size: Callable[[Size, int, int], int]
-    graph_rule: str
-    graphs_count_tokens: bool = False
-    cudagraph_mode: str = "full_decode_only"
-
-    usable_bytes: Callable[[float, Occupied], float]
-    activation_bytes: Callable[[Activations], float]
-    states_per_sequence: Callable[[bool | None, bool], int] = _one_state
-    state_memory_ratio: float | None = None
-    state_pages: Callable[[Architecture, int, float, int, int], tuple[int, int]] = _separate_states
-    seats_with_states: Callable[[str | None, int, int], int] = _no_seats
-    charges_graphs_since: str | None = None
-    window_pages: Callable[[Architecture, int, float, int, int, str | None], WindowPages | None] = _no_windows
-    tokens_in_flight: Callable[[int, int, str | None], int] = _one_step
-    logs_pool: Callable[[str | None], bool] = _never
-    window_pool_ratio: Callable[[Architecture], float | None] = _no_windows
-    compressed_pages: Callable[[Architecture, int], tuple[int, int]] = _separate_states
-    compressed_pool: Callable[[Architecture, float, int], float] | None = None
-    compressed_groups: Callable[[Architecture, float, int, int, int], CompressedGroups] | None = None
-    compressed_max_num_seqs: int | None = None
-    sparse_kv_cache_type: Callable[[Gpu], str] | None = None
-    converts_to: Callable[[str | None], tuple[str, ...]] = _no_formats
-    pads_experts_on: tuple[str, ...] = ()
-    drops_scales_since: str | None = None
-    default_context: Callable[[Architecture, str | None], int] = _whole_context
-    needs_whole_context: bool = False
-    fits_context_since: str | None = None
-    reserved_blocks: Callable[[str | None], int] = _no_blocks
-
+    older_layers: Callable[[Architecture], int] = lambda _: 0
     routes_with_experts: bool = False
     rotates_in_attention: bool = False
     widens_weights: bool = True
     index_share: float = 1.0
-    compressed_kernels: str
+    compressed: str = "vllm"
     block_sparse_frac: Mapping[str, float] = field(default_factory=dict)
     block_sparse_unpadded: tuple[str, ...] = ()
     runs_flash_attention: bool = False
-    shares_contexts: tuple[str, ...] = ()
+    flashinfer_generations: tuple[str, ...] = ()
     shares_prompts: bool = False
     splits_shared_cache: bool = False
-    flashinfer_generations: tuple[str, ...] = ()
-    hashes_next_token: tuple[str, ...] = ()
-    fuses_allreduce: Callable[[Architecture, int], bool]
-    largest_fused_bytes: Callable[[str, int, int], float]
+    shares_contexts: tuple[str, ...] = ()
+    fuses_allreduce: Callable[[Architecture, int], bool] = lambda *_: False
+    largest_fused_bytes: Callable[[str, int, int], float] = lambda *_: 0.0
     fused_shared_experts: tuple[str, ...] = ()
-    has_worker_processes: bool = False
+    batch_overlap: TwoBatchOverlap | None = None
 
-    streams_by_step: bool = False
-    rereads_prompts: bool = False
-    sends_token_on: bool = False
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """The planner's facts about a serving engine. Every value has its source beside it.
+
+    Parameters
+    ----------
+    name, title : in options, and as the engine writes itself.
+    defaults, scheduler, graphs, memory, kernels : facts for a prediction.
+    dialect : launch commands and flags. log : lines of the engine's log.
+    package : images, Python classes and other programs. client : its benchmark client; None if it has none.
+    """
+
+    name: str
+    title: str
+    defaults: Defaults
+    scheduler: Scheduler = Scheduler()
+    graphs: Graphs = Graphs()
+    memory: Memory = Memory()
+    kernels: Kernels = Kernels()
     dialect: Dialect
-    log: LogReader
+    log: LogReader = LogReader()
+    package: Package = Package()
+    client: Client | None = None
 
     def is_older(self, version: str | None) -> bool:
         """Tell whether a release is before the newest line; a release candidate counts as its release."""
-        return self.newest_since is not None and is_before(version, self.newest_since)
+        return is_before(version, self.kernels.newest_since)
 
     def defaults_before(self, version: str | None) -> Iterator[Default]:
         """Yield the defaults that a release does not have yet."""
-        yield from (default for default in self.defaults_since if is_before(version, default.since))
+        yield from (default for default in self.defaults.since if is_before(version, default.since))
 
     def rules(self, version: str | None) -> dict[str, bool]:
         """Return which of the loop's rules a release follows, by their names in its settings."""
-        older = {name: is_before(version, release) for name, release in self.older_rules.items()}
-        return older | {name: getattr(self, name) for name in ("streams_by_step", "rereads_prompts", "sends_token_on")}
+        older = {name: is_before(version, release) for name, release in self.scheduler.older_rules.items()}
+        return older | {name: getattr(self.scheduler, name)
+                        for name in ("streams_by_step", "rereads_prompts", "sends_token_on")}
 
     def options_before(self, version: str | None, scenario: Any) -> dict[str, Any]:
         """Return a release's values of the options that a scenario leaves to the engine (None or "auto")."""

@@ -73,8 +73,8 @@ class FlagTable:
     unmodelled : of all releases.
     """
 
-    no_effect: tuple[Known, ...]
-    unmodelled: tuple[Unmodelled, ...]
+    no_effect: tuple[Known, ...] = ()
+    unmodelled: tuple[Unmodelled, ...] = ()
     others: tuple[Known, ...] = ()
 
     def known(self) -> Iterator[Known]:

@@ -51,7 +51,7 @@ Lines = Iterator[tuple[int, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogReader:
-    """A reader of one engine's log.
+    """A reader of one engine's log; without a pattern no line is one of statistics.
 
     Parameters
     ----------
@@ -61,10 +61,10 @@ class LogReader:
     names_drafts : whether lines say how many tokens a sequence emits in a step.
     """
 
-    mark: str
-    line: re.Pattern[str]
-    kv_tokens: re.Pattern[str] | None
-    read: Callable[[Lines], Found]
+    mark: str = ""
+    line: re.Pattern[str] = re.compile("(?!)")
+    kv_tokens: re.Pattern[str] | None = None
+    read: Callable[[Lines], Found] = lambda _: iter(())
     names_drafts: bool = True
 
 

@@ -53,10 +53,10 @@ def check_release(version: str | None) -> None:
                          f"out for the newest")
 
 
-def is_before(version: str | None, release: str) -> bool:
-    """Tell whether a version belongs to an earlier release; None, the newest, does not.
+def is_before(version: str | None, release: str | None) -> bool:
+    """Tell whether a version belongs to an earlier release; None, the newest, does not, and none is before None.
 
     >>> is_before("0.19.1", "0.20"), is_before("0.20.0rc1", "0.20"), is_before(None, "0.20")
     (True, False, False)
     """
-    return version is not None and Version(version).release < Version(release).release
+    return version is not None and release is not None and Version(version).release < Version(release).release

@@ -1,4 +1,8 @@
-"""SGLang: its defaults by GPU, memory rules, CUDA graphs, kernels, launch flags and log lines."""
+"""SGLang: its defaults by GPU, memory rules, CUDA graphs, kernels, launch flags and log lines.
+
+Its scheduler is in `loop/`: `prefill_first.py`, `admissible.py` and `reservation.py`; `displacement.py` (priorities),
+`overlap.py`, `fleet/lockstep.py`, `memory/radix.py` and `memory/tiers.py`.
+"""
 
 import math
 import re
@@ -22,6 +26,7 @@ from planner.engines.dialect import (
     TENSOR,
     TOKENS,
     Dialect,
+    DraftFlags,
     Flag,
     RankFlags,
     Switch,
@@ -32,8 +37,20 @@ from planner.engines.dialect import (
     never_chunked,
     unwritten,
 )
-from planner.engines.engine import Activations, Engine, EngineDefaults, Occupied, Size
+from planner.engines.engine import (
+    Defaults,
+    Engine,
+    EngineDefaults,
+    Graphs,
+    Kernels,
+    Memory,
+    Occupied,
+    Scheduler,
+    Size,
+    TwoBatchOverlap,
+)
 from planner.engines.log_lines import Found, Lines, LogReader, Look, between
+from planner.engines.package import BENCHMARK, Client, Package
 from planner.engines.sglang_flags import FLAGS, OTHER_CONFIG, VARIABLES
 from planner.engines.values import largest, number, one_of, positive, text
 
@@ -112,11 +129,6 @@ def usable_bytes(mem_fraction_static: float, occupied: Occupied) -> float:
     """
     usable = mem_fraction_static * (occupied.capacity - occupied.context - occupied.communication)
     return usable + min(occupied.working, occupied.capacity - usable)
-
-
-def activation_bytes(sizes: Activations) -> float:
-    """Return the peak of the largest step [bytes]; the sampler has no memory set aside."""
-    return sizes.residual + sizes.layer
 
 
 def states_per_sequence(enable_prefix_caching: bool | None, async_scheduling: bool) -> int:
@@ -218,8 +230,10 @@ DIALECT = Dialect(  # sglang/srt/server_args.py
     methods_without_draft={"eagle": "mtp"},  # EAGLE without a draft model is the target's MTP layer
     launch=("python", "-m", "sglang.launch_server", "--model-path"), lora_switch="--enable-lora",
     tier=TierFlags(size="--hicache-size", unit_bytes=1e9, switch="--enable-hierarchical-cache", default_ratio=2.0),
-    model=("--model-path", "--model"),
-    files=("--config",), experts=("--expert-parallel-size", "--ep-size", "--ep"), kv_tokens=("--max-total-tokens",),
+    model=("--model-path", "--model"), copies_need_load=True,  # `compute_initial_expert_location_metadata`
+    drafts=DraftFlags(steps="--speculative-num-steps", block="--speculative-num-draft-tokens", default_steps=3,
+                      ngram_tokens=12),  # of most models: `_auto_choose_speculative_params`
+    experts=("--expert-parallel-size", "--ep-size", "--ep"), kv_tokens=("--max-total-tokens",),
     table=FLAGS, roles={"--disaggregation-mode": {"prefill": "prefill", "decode": "decode"}},
     entries=(
         Flag(names=("--tensor-parallel-size", "--tp-size", "--tp"), option=TENSOR),
@@ -304,6 +318,12 @@ DIALECT = Dialect(  # sglang/srt/server_args.py
                                                  dict.fromkeys(ON, "flashinfer_trtllm") | dict.fromkeys(OFF, "auto")),
     })
 
+ROLES = {role: ("--disaggregation-mode", role) for role in ("prefill", "decode")}
+PACKAGE = Package(
+    names="sglang", image="lmsysorg/sglang:v{}", role_flags=ROLES, dynamo_roles=ROLES,
+    classes={f"sglang.{name}": {} for name in ("Engine", "ServerArgs", "Runtime")},
+    others=((r"sglang\.bench_\w+", BENCHMARK),))
+
 BATCH = re.compile(r"\[[-\d: .,]*([A-Z][A-Z\d ]*)?\] (Decode|Prefill) batch\b")
 RUNNING = re.compile(r"#running-req: (\d+)")
 TOKEN_COUNT = re.compile(r"#(?:full )?token: (\d+)")
@@ -339,28 +359,36 @@ def read_log(lines: Lines) -> Found:
 
 SGLANG = Engine(
     name="sglang", title="SGLang",
-    # chunked_prefill_size and max_prefill_tokens; max_running_requests is 2,048 to 4,096 by the size of the KV pool.
-    defaults=EngineDefaults(policy="sglang", max_num_seqs=2048, max_num_batched_tokens=8192, max_prefill_tokens=16384,
-                            enable_chunked_prefill=True, async_scheduling=True, gpu_memory_utilization=0.88),
-    own_policies=("sglang",), sized_defaults=sized_defaults,
-    defaults_by_gpu={"max_num_batched_tokens": "by GPU memory", "gpu_memory_utilization": "by GPU memory"},
-    newest_since="0.5.11", older_layers=older_layers,
-    older_rules={"ends_wait": "0.5.17", "strict_prefill": "0.5.10"},
-    graph_capture_size=graph_capture_size, graph_rule="SGLang's default depends on the GPU's memory",
-    usable_bytes=usable_bytes, activation_bytes=activation_bytes, states_per_sequence=states_per_sequence,
-    state_memory_ratio=0.9,  # of recurrent states over KV, at most (mamba_full_memory_ratio)
-    window_pool_ratio=window_pool_ratio,
-    compressed_pages=compressed_pages, compressed_pool=compressed_pool,
-    compressed_max_num_seqs=256,  # `apply_deepseek_v4_defaults`
-    sparse_kv_cache_type=sparse_kv_cache_type,
-    compressed_kernels="vllm",  # FlashMLA, as vLLM's
-    shares_prompts=True, shares_contexts=("mla",),  # deepseek_v2.py (sgl-project/sglang#14194)
-    block_sparse_frac={"hopper": 0.079, "blackwell": 0.04},
-    fuses_allreduce=fuses_allreduce, largest_fused_bytes=largest_fused_bytes,
-    # `determine_num_fused_shared_experts` in deepseek_v2.py and glm4_moe.py
-    fused_shared_experts=("deepseek_v3", "glm_moe_dsa", "glm4_moe"),
-    drops_scales_since="0.5.12",
-    converts_to=lambda _: ("fp8", "bnb-4bit"),  # layers/quantization: fp8.py, bitsandbytes.py
-    sends_token_on=True,  # `stream_output` of a prebuilt batch in disaggregation/decode.py
-    dialect=DIALECT,
-    log=LogReader(mark=" batch", line=BATCH, read=read_log, kv_tokens=None))
+    defaults=Defaults(
+        # chunked_prefill_size and max_prefill_tokens; max_running_requests is 2,048 to 4,096, by the size of the pool.
+        options=EngineDefaults(policy="sglang", max_num_seqs=2048, max_num_batched_tokens=8192,
+                               max_prefill_tokens=16384, enable_chunked_prefill=True, async_scheduling=True,
+                               gpu_memory_utilization=0.88),
+        sized=sized_defaults,
+        by_gpu={"max_num_batched_tokens": "by GPU memory", "gpu_memory_utilization": "by GPU memory"},
+        compressed_max_num_seqs=256,  # `apply_deepseek_v4_defaults`
+        sparse_kv_cache_type=sparse_kv_cache_type, max_loras=8),
+    scheduler=Scheduler(
+        own_policies=("sglang",), older_rules={"ends_wait": "0.5.17", "strict_prefill": "0.5.10"},
+        sends_token_on=True),  # `stream_output` of a prebuilt batch in disaggregation/decode.py
+    graphs=Graphs(capture_size=graph_capture_size, rule="SGLang's default depends on the GPU's memory"),
+    memory=Memory(
+        usable_bytes=usable_bytes, states_per_sequence=states_per_sequence,
+        state_ratio=0.9,  # of recurrent states over KV, at most (mamba_full_memory_ratio)
+        window_pool_ratio=window_pool_ratio, compressed_pages=compressed_pages, compressed_pool=compressed_pool,
+        converts_to=lambda _: ("fp8", "bnb-4bit"),  # layers/quantization: fp8.py, bitsandbytes.py
+        drops_scales_since="0.5.12"),
+    kernels=Kernels(
+        newest_since="0.5.11", older_layers=older_layers,
+        compressed="vllm",  # FlashMLA, as vLLM's
+        block_sparse_frac={"hopper": 0.079, "blackwell": 0.04},
+        shares_prompts=True, shares_contexts=("mla",),  # deepseek_v2.py (sgl-project/sglang#14194)
+        fuses_allreduce=fuses_allreduce, largest_fused_bytes=largest_fused_bytes,
+        # `determine_num_fused_shared_experts` in deepseek_v2.py and glm4_moe.py
+        fused_shared_experts=("deepseek_v3", "glm_moe_dsa", "glm4_moe"),
+        # Every step with two parts: `compute_split_seq_index` of two_batch_overlap.py; `prepare_all_gather` of its
+        # TboDPAttentionPreparer.
+        batch_overlap=TwoBatchOverlap(decodes_from=2, prompts_from=2, whole_prompts_with=("deepep_low_latency",))),
+    dialect=DIALECT, package=PACKAGE, client=Client(
+        keys=("random_range_ratio", "server_info", "total_output_tokens_retokenized"), draws_below=True),
+    log=LogReader(mark=" batch", line=BATCH, read=read_log))

@@ -1,4 +1,8 @@
-"""TensorRT-LLM (PyTorch backend): its defaults, memory rules, CUDA graphs, kernels, launch flags and log lines."""
+"""TensorRT-LLM (PyTorch backend): its defaults, memory rules, CUDA graphs, kernels, launch flags and log lines.
+
+Its scheduler is in `loop/`: `serving.py`, `admission.py` and `reservation.py`; `equal_chunks.py`, `batch_wait.py`,
+`emission.py` (streams), `overlap.py` and `fleet/lockstep.py`.
+"""
 
 import re
 
@@ -22,8 +26,20 @@ from planner.engines.dialect import (
     listed,
     unwritten,
 )
-from planner.engines.engine import Activations, Engine, EngineDefaults, Occupied, Size
+from planner.engines.engine import (
+    Activations,
+    Defaults,
+    Engine,
+    EngineDefaults,
+    Graphs,
+    Kernels,
+    Memory,
+    Occupied,
+    Scheduler,
+    Size,
+)
 from planner.engines.log_lines import NO_CONTEXT, NOTHING, WITH_PROMPTS, Found, Lines, LogReader, Window
+from planner.engines.package import BENCHMARK, Package
 from planner.engines.trtllm_flags import FLAGS
 from planner.engines.trtllm_values import as_draft_schedule, draft_schedule, expert_slots
 from planner.engines.values import largest, number, positive, text
@@ -145,6 +161,13 @@ DIALECT = Dialect(  # tensorrt_llm/commands/serve.py and llmapi/llm_args.py
                     "--torch-compile-config", "--moe-config")),
     ))
 
+PACKAGE = Package(
+    names="tensorrt[-_]?llm", aliases=("trt",), image="nvcr.io/nvidia/tensorrt-llm/release:{}",
+    role_flags={"prefill": ("--server_role", "CONTEXT"), "decode": ("--server_role", "GENERATION")},
+    classes={"tensorrt_llm.LLM": {}},
+    class_backends={"_tensorrt_engine": "tensorrt", "auto_deploy": "_autodeploy", "": "pytorch"},
+    others=((r"trtllm-bench", BENCHMARK),))
+
 ITERATION = re.compile(r"\biter = (\d+), .*host_step_time = ")
 RANK = re.compile(r"\bglobal_rank = (\d+)")
 SCHEDULED = re.compile(r"num_scheduled_requests\s*[:=] (\d+)")
@@ -189,20 +212,22 @@ def _iteration(line_number: int, line: str, step_s: float) -> Window | str:
 TRTLLM = Engine(
     name="trtllm", title="TensorRT-LLM",
     # max_batch_size, max_num_tokens and enable_chunked_prefill of tensorrt_llm/llmapi/llm_args.py.
-    defaults=EngineDefaults(policy="trtllm-no-evict", max_num_seqs=2048, max_num_batched_tokens=8192,
-                            max_prefill_tokens=0, enable_chunked_prefill=False, async_scheduling=True,
-                            gpu_memory_utilization=0.9),
-    policies={"static": "trtllm-static"},
-    own_policies=("trtllm-no-evict", "trtllm-max-utilization", "trtllm-static", "static"),
-    newest_since="1.2", older_layers=older_layers,
-    graph_capture_size=graph_capture_size, graph_rule="TensorRT-LLM captures up to 128 sequences by default",
-    usable_bytes=usable_bytes, activation_bytes=activation_bytes,
-    routes_with_experts=True,  # `create_moe` was measured as a module, from the router's logits on
-    rotates_in_attention=True,  # `rope_fusion` of its Attention
-    widens_weights=False, index_share=0.5, compressed_kernels="trtllm",
-    fuses_allreduce=fuses_allreduce, largest_fused_bytes=largest_fused_bytes,
-    streams_by_step=True,  # `py_decoding_iter` in `_handle_responses` of its py_executor.py
-    sends_token_on=True,  # `_handle_first_token_response`, before `_forward_step`
-    dialect=DIALECT,
+    defaults=Defaults(options=EngineDefaults(
+        policy="trtllm-no-evict", max_num_seqs=2048, max_num_batched_tokens=8192, max_prefill_tokens=0,
+        enable_chunked_prefill=False, async_scheduling=True, gpu_memory_utilization=0.9)),
+    scheduler=Scheduler(
+        policies={"static": "trtllm-static"},
+        own_policies=("trtllm-no-evict", "trtllm-max-utilization", "trtllm-static", "static"),
+        streams_by_step=True,  # `py_decoding_iter` in `_handle_responses` of its py_executor.py
+        sends_token_on=True),  # `_handle_first_token_response`, before `_forward_step`
+    graphs=Graphs(capture_size=graph_capture_size, rule="TensorRT-LLM captures up to 128 sequences by default"),
+    memory=Memory(usable_bytes=usable_bytes, activation_bytes=activation_bytes),
+    kernels=Kernels(
+        newest_since="1.2", older_layers=older_layers,
+        routes_with_experts=True,  # `create_moe` was measured as a module, from the router's logits on
+        rotates_in_attention=True,  # `rope_fusion` of its Attention
+        widens_weights=False, index_share=0.5, compressed="trtllm",
+        fuses_allreduce=fuses_allreduce, largest_fused_bytes=largest_fused_bytes),
+    dialect=DIALECT, package=PACKAGE,
     log=LogReader(mark="host_step_time", line=ITERATION, read=read_log, names_drafts=False,
                   kv_tokens=re.compile(r"max tokens in paged KV cache \(([\d,]+)\)")))

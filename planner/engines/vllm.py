@@ -1,4 +1,8 @@
-"""vLLM: its defaults by release and GPU, memory rules, CUDA graphs, kernels, launch flags and log lines."""
+"""vLLM: its defaults by release and GPU, memory rules, CUDA graphs, kernels, launch flags and log lines.
+
+Its scheduler is in `loop/`: `serving.py`, `admission.py` and `preemption.py`; `overlap.py` (async scheduling),
+`pipeline.py`, `drafts.py`, `batch_wait.py`, `api_server.py`, `fleet/lockstep.py` and `memory/blocks.py`.
+"""
 
 import math
 import re
@@ -31,9 +35,21 @@ from planner.engines.dialect import (
     limit,
     unwritten,
 )
-from planner.engines.engine import Activations, Engine, EngineDefaults, Occupied, Size
+from planner.engines.engine import (
+    Activations,
+    Defaults,
+    Engine,
+    EngineDefaults,
+    Graphs,
+    Kernels,
+    Memory,
+    Scheduler,
+    Size,
+    TwoBatchOverlap,
+)
 from planner.engines.kv_groups import logs_pool, reserved_blocks, tokens_in_flight, window_pages
 from planner.engines.log_lines import TOGETHER, Found, Lines, LogReader, Look, between
+from planner.engines.package import BENCHMARK, CLIENT, Client, Package
 from planner.engines.releases import Default, is_before
 from planner.engines.values import largest, limits, listed_json, number, positive, text, whole_or_auto
 from planner.engines.vllm_defaults import BY_GPU, sized_defaults
@@ -99,11 +115,6 @@ def default_context(arch: Architecture, version: str | None) -> int:
     """
     is_extended = arch.original_model_len == 0 or is_before(version, "0.11.1")
     return arch.max_model_len if is_extended else arch.original_model_len
-
-
-def usable_bytes(gpu_memory_utilization: float, occupied: Occupied) -> float:
-    """Return the memory for weights, working memory and KV: a share of the whole GPU [bytes]."""
-    return gpu_memory_utilization * occupied.capacity
 
 
 def activation_bytes(sizes: Activations) -> float:
@@ -189,7 +200,8 @@ DRAFTS = ({name: name for name in ("mtp", "deepseek_mtp", "eagle", "eagle3", "df
           | dict.fromkeys(MTPS, "mtp"))
 
 DIALECT = Dialect(  # vllm/engine/arg_utils.py
-    launch=("vllm", "serve"), model=("--model",), files=("--config",),
+    launch=("vllm", "serve"), overlap_needs_ranks=True,  # `use_ubatching` in v1/worker/ubatch_utils.py
+    speculator=re.compile(r"(.+)-speculator\.(eagle3|dflash)"),  # maybe_override_with_speculators
     images=("(?<!lmcache/)vllm-openai", "rocm/vllm(?:-dev)?"),
     commands=(re.compile(r"(?:\S*/|!)?vllm serve"),
               re.compile(r"\S*python\S* -m vllm\.entrypoints\.(?:openai\.)?api_server"),
@@ -297,6 +309,15 @@ DIALECT = Dialect(  # vllm/engine/arg_utils.py
     unmodelled_variables=VARIABLES, refuses_longer_since="0.6",
     refuses_method=refuses_method, config_effects=(OTHER_CONFIG,))
 
+PACKAGE = Package(
+    names="vllm", aliases=("llm-d",), image="vllm/vllm-openai:v{}", bench_backend="",
+    role_flags={role: ("--kv-transfer-config", f'{{"kv_connector": "NixlConnector", "kv_role": "{name}"}}')
+                for role, name in (("prefill", "kv_producer"), ("decode", "kv_consumer"))},
+    dynamo_roles={"prefill": ("--is-prefill-worker",), "decode": ("--is-decode-worker",)},
+    classes={"vllm.LLM": {"usage_context": "llm_class"}, "vllm.EngineArgs": {"usage_context": "engine_context"},
+             "vllm.AsyncEngineArgs": {"usage_context": "engine_context"}},
+    others=((r"vllm bench\s+\w+", BENCHMARK), (r"vllm (?:chat|complete|run-batch|collect-env)", CLIENT)))
+
 STATISTICS = re.compile(
     r"(?:(Engine \d+): )?Avg prompt throughput: (\d+(?:\.\d+)?) tokens/s, Avg generation throughput: "
     r"(\d+(?:\.\d+)?) tokens/s, Running: (\d+) reqs,.* GPU KV cache usage: (\d+(?:\.\d+)?)%")
@@ -323,39 +344,41 @@ def read_log(lines: Lines) -> Found:
 
 VLLM = Engine(
     name="vllm", title="vLLM",
-    defaults=EngineDefaults(policy="fcfs", max_num_seqs=128, max_num_batched_tokens=2048, max_prefill_tokens=0,
-                            enable_chunked_prefill=True, async_scheduling=True, gpu_memory_utilization=0.9),
-    sized_defaults=sized_defaults,
-    defaults_by_gpu=BY_GPU,
-    fits_whole_prompts=True,  # _set_default_max_num_seqs_and_batched_tokens_args in vllm/engine/arg_utils.py
-    replayed_since="0.8",  # VLLM_USE_V1 in vllm/envs.py
-    older_policy="vllm-v0", own_policies=("fcfs", "priority", "vllm-v0"),
-    before_replayed="runs engine V0 unless VLLM_USE_V1=1 is set, and V1 is replayed; --policy vllm-v0 replays V0's "
-                    "scheduler without chunked prefill. Memory and limits are V1's",
-    # Pull requests 27614 (release notes of 0.14.0) and 34299; routers in 32 bit ran cuBLAS until 0.20.
-    defaults_since=(Default("async_scheduling", "0.14", before=False),
-                    Default("fuse_allreduce_rms", "0.16", before=False),
-                    Default("fp32_matmul", "0.20", before="fp32")),
-    # v1/core/kv_cache_utils.py; SpeculativeConfig.use_eagle
-    hashes_next_token=("mtp", "eagle", "eagle3", "dflash"),
-    graph_capture_size=graph_capture_size, graphs_count_tokens=True, cudagraph_mode="full_and_piecewise",
-    graph_rule="vLLM captures up to 2 × max_num_seqs tokens, at most 512",
-    usable_bytes=usable_bytes, activation_bytes=activation_bytes, state_pages=state_pages,
-    seats_with_states=seats_with_states,
-    charges_graphs_since="0.21",  # VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS
-    window_pages=window_pages, tokens_in_flight=tokens_in_flight, logs_pool=logs_pool,
-    compressed_pages=compressed_pages, compressed_groups=compressed_groups,
-    needs_whole_context=True,
-    default_context=default_context, pads_experts_on=("AMD",),  # VLLM_ROCM_MOE_PADDING and AITER's kernels
-    converts_to=converts_to, fits_context_since="0.14", reserved_blocks=reserved_blocks,
-    index_share=0.1, compressed_kernels="vllm",
-    block_sparse_frac={"hopper": 0.122, "blackwell": 0.2},
-    block_sparse_unpadded=("blackwell",),  # a kernel of its own
-    runs_flash_attention=True, shares_contexts=("mla", "gqa"), shares_prompts=True, splits_shared_cache=True,
-    flashinfer_generations=("blackwell",),
-    fuses_allreduce=fuses_allreduce, largest_fused_bytes=largest_fused_bytes,
-    has_worker_processes=True,  # MultiprocExecutor
-    rereads_prompts=True,  # toy_proxy_server.py, llm-d's sidecar and vllm-router send the text on
-    dialect=DIALECT,
+    defaults=Defaults(
+        options=EngineDefaults(policy="fcfs", max_num_seqs=128, max_num_batched_tokens=2048, max_prefill_tokens=0,
+                               enable_chunked_prefill=True, async_scheduling=True, gpu_memory_utilization=0.9),
+        sized=sized_defaults, by_gpu=BY_GPU, cudagraph_mode="full_and_piecewise", context=default_context,
+        # Pull requests 27614 (release notes of 0.14.0) and 34299; routers in 32 bit ran cuBLAS until 0.20.
+        since=(Default("async_scheduling", "0.14", before=False), Default("fuse_allreduce_rms", "0.16", before=False),
+               Default("fp32_matmul", "0.20", before="fp32"))),
+    scheduler=Scheduler(
+        own_policies=("fcfs", "priority", "vllm-v0"),
+        fits_whole_prompts=True,  # _set_default_max_num_seqs_and_batched_tokens_args in vllm/engine/arg_utils.py
+        replayed_since="0.8",  # VLLM_USE_V1 in vllm/envs.py
+        older_policy="vllm-v0",
+        before_replayed="runs engine V0 unless VLLM_USE_V1=1 is set, and V1 is replayed; --policy vllm-v0 replays V0's "
+                        "scheduler without chunked prefill. Memory and limits are V1's",
+        # v1/core/kv_cache_utils.py; SpeculativeConfig.use_eagle
+        hashes_next_token=("mtp", "eagle", "eagle3", "dflash"),
+        has_worker_processes=True,  # MultiprocExecutor
+        rereads_prompts=True),  # toy_proxy_server.py, llm-d's sidecar and vllm-router send the text on
+    graphs=Graphs(capture_size=graph_capture_size, counts_tokens=True,
+                  rule="vLLM captures up to 2 × max_num_seqs tokens, at most 512"),
+    memory=Memory(
+        activation_bytes=activation_bytes, state_pages=state_pages, seats_with_states=seats_with_states,
+        charges_graphs_since="0.21",  # VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS
+        window_pages=window_pages, tokens_in_flight=tokens_in_flight, logs_pool=logs_pool,
+        compressed_pages=compressed_pages, compressed_groups=compressed_groups, converts_to=converts_to,
+        pads_experts_on=("AMD",),  # VLLM_ROCM_MOE_PADDING and AITER's kernels
+        reads_kv_type_since="0.13",  # vllm-project/vllm#29980
+        packs_kv=True, needs_whole_context=True, fits_context_since="0.14", reserved_blocks=reserved_blocks),
+    kernels=Kernels(
+        index_share=0.1, block_sparse_frac={"hopper": 0.122, "blackwell": 0.2},
+        block_sparse_unpadded=("blackwell",),  # a kernel of its own
+        runs_flash_attention=True, flashinfer_generations=("blackwell",), shares_contexts=("mla", "gqa"),
+        shares_prompts=True, splits_shared_cache=True,
+        fuses_allreduce=fuses_allreduce, largest_fused_bytes=largest_fused_bytes,
+        batch_overlap=TwoBatchOverlap(decodes_from=32, prompts_from=512)),  # ParallelConfig
+    dialect=DIALECT, package=PACKAGE, client=Client(),
     log=LogReader(mark="Avg generation throughput", line=STATISTICS, read=read_log,
                   kv_tokens=re.compile(r"GPU KV cache size: ([\d,]+) tokens")))

@@ -26,10 +26,10 @@ def sized_defaults(defaults: EngineDefaults, size: Size) -> EngineDefaults:
 
     >>> from planner.engines.vllm import VLLM
     >>> on_h100 = Size(gpu="h100-sxm", gpu_capacity_bytes=79.1 * 2**30, version="0.19.1")
-    >>> found = sized_defaults(VLLM.defaults, on_h100)
+    >>> found = sized_defaults(VLLM.defaults.options, on_h100)
     >>> found.max_num_seqs, found.max_num_batched_tokens, found.gpu_memory_utilization
     (1024, 8192, 0.9)
-    >>> sized_defaults(VLLM.defaults, replace(on_h100, usage_context="llm_class")).max_num_batched_tokens
+    >>> sized_defaults(VLLM.defaults.options, replace(on_h100, usage_context="llm_class")).max_num_batched_tokens
     16384
     """
     sized = replace(defaults, async_scheduling=defaults.async_scheduling and size.draft_method != "ngram")

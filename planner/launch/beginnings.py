@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.engines import ENGINES
+from planner.engines.package import BENCHMARK
 from planner.engines.releases import stated_release
 from planner.errors import UsageError
 
@@ -14,13 +15,14 @@ from planner.errors import UsageError
 BEGINNINGS = tuple((pattern, name) for name, engine in ENGINES.items() for pattern in engine.dialect.commands)
 IMAGES = "|".join(image for engine in ENGINES.values() for image in engine.dialect.images)
 IMAGE = re.compile(rf"(?:\S*/)?(?:{IMAGES}):(?:\S*_vllm_)?v?([^-@_\s]+)\S*")  # the release in its tag
-PINNED = re.compile(r"(?:vllm|sglang|tensorrt[-_]llm)(?:\[[\w,]+\])?==(\d[\w.]*)")  # a package that is installed
+PACKAGES = "|".join(engine.package.names for engine in ENGINES.values() if engine.package.names)
+PINNED = re.compile(rf"(?:{PACKAGES})(?:\[[\w,]+\])?==(\d[\w.]*)")  # a package that is installed
 IMAGE_NAME = re.compile(rf"(?:\S*/)?(?:{IMAGES})(?:[:@]\S+)?")
 # Programs beside an engine that a first word names, and their kind.
 ROUTERS = re.compile(r"sglang_router\.launch_router|dynamo\.frontend|trtllm-serve disaggregated")
 NO_ENGINES = ((ROUTERS, "a router, not an engine"), *((re.compile(pattern), kind) for pattern, kind in (
-    (r"vllm bench\s+\w+|sglang\.bench_\w+|genai-perf|guidellm|aiperf|trtllm-bench", "a benchmark, not a server"),
-    (r"vllm (?:chat|complete|run-batch|collect-env)", "a client, not a server"),
+    *(other for engine in ENGINES.values() for other in engine.package.others),
+    (r"genai-perf|guidellm|aiperf", BENCHMARK),
     (r"dynamo\.mocker|vllm-sim|llm-d-inference-sim", "a simulator, not an engine"),
     (r"nvcr\.io/nim/\S+", "a container that chooses its engine's options itself; give the arguments of its log"),
     (r"llama-server|llama\.cpp|ollama|lmdeploy|text-generation-(?:inference|launcher)|mlx_lm\.server|tritonserver|"
@@ -139,8 +141,8 @@ def launched(words: Sequence[str]) -> Beginning:
     other, is_what = next(((match[0], is_what) for pattern, is_what in NO_ENGINES if (match := pattern.search(said))),
                           (None, ""))
     problem = f"{other} is {is_what}" if other else "launches no engine that is known"
-    raise UsageError(f"--from-command: {problem}; give the command that begins with vllm serve, python -m "
-                     f"sglang.launch_server or trtllm-serve")
+    *first, last = (" ".join(engine.dialect.command) for engine in ENGINES.values())
+    raise UsageError(f"--from-command: {problem}; give the command that begins with {', '.join(first)} or {last}")
 
 
 def split_words(command: str) -> list[str]:

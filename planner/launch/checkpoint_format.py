@@ -29,7 +29,7 @@ def missing_checkpoint(scenario: Scenario) -> str | None:
     if asked is None or own is None or is_own_format(scenario):
         return None
     engine = ENGINES[scenario.engine]
-    if own == SIXTEEN_BIT and asked.lower() in engine.converts_to(scenario.engine_version):
+    if own == SIXTEEN_BIT and asked.lower() in engine.memory.converts_to(scenario.engine_version):
         return None
     return (f"a checkpoint with {asked} weights in place of {served_name(scenario.model)}, which {engine.title} does "
             f"not convert to {asked}")

@@ -14,7 +14,7 @@ from planner.catalog.catalog_files import is_path, load_model
 from planner.engines import ENGINES
 from planner.engines.releases import stated_release
 from planner.errors import PlannerError, UsageError
-from planner.launch.beginnings import Beginning, image_release, launched
+from planner.launch.beginnings import PACKAGES, Beginning, image_release, launched
 from planner.launch.checkpoint_format import missing_checkpoint
 from planner.launch.described import Described
 from planner.launch.flag_names import find_flag, flags_in, names_of, normal
@@ -29,7 +29,7 @@ from planner.settings.deployment_options import SIZES
 from planner.settings.scenario import Scenario
 
 # Images that wrap an engine, whose tags count releases of their own; and tags of the newest build.
-OTHER_IMAGE = re.compile(r"(?:\S*/)?\S*(?:vllm|sglang|tensorrt-?llm)[\w.-]*(?:/release)?:(\w[\w.-]*)")
+OTHER_IMAGE = re.compile(rf"(?:\S*/)?\S*(?:{PACKAGES})[\w.-]*(?:/release)?:(\w[\w.-]*)")
 CACHED = re.compile(r"(?:.*/)?models--([^/]+?)--([^/]+?)(?:/snapshots/[^/]+)?/?")  # a folder of Hugging Face's cache
 VARIABLE = re.compile(r"%\w+%")  # of Windows' shell
 NEWEST = re.compile(r"latest|nightly|main|dev|edge", re.IGNORECASE)
@@ -272,7 +272,7 @@ def _around(source: Described, found: Mapping[str, Any]) -> list[str]:
     """Return notes on a file's engine: that it requests other GPUs than its command uses."""
     notes = [f"{source.place} {note}" for note in source.notes]
     used = math.prod(found.get(name, 1) for name in SIZES)
-    if found["engine"] == "vllm":
+    if not ENGINES[found["engine"]].dialect.ranks.needs_switch:  # the TP size is a rank's
         used *= found.get("data_parallel_size", 1)
     if source.gpus is None or source.gpus == used:
         return notes

@@ -1,6 +1,5 @@
 """Options that several flags say together: drafts, adapters, ranks, tiers in host memory, and levels."""
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,15 +19,12 @@ LEVELS: Mapping[int, Mapping[str, Any]] = {  # vLLM's -O, OPTIMIZATION_LEVEL_TO_
     0: {"cudagraph_mode": "none", "fuse_allreduce_rms": False},
     1: {"cudagraph_mode": "piecewise", "fuse_allreduce_rms": False}}
 NGRAMS = ("ngram", "[ngram]")  # vLLM's words in place of a draft model
-DRAFT_STEPS, NGRAM_TOKENS = 3, 12  # SGLang's defaults; of most models, and of n-grams with the token that is checked
 PPLX_UNTIL = "0.16"  # later releases of vLLM gather all tokens in its place: `ParallelConfig.__post_init__`
 UNPLACED = ("takes memory for copies of experts that are placed without their load; --enable-eplb or "
             "--init-expert-location places them by it")
-SPECULATOR = re.compile(r"(.+)-speculator\.(eagle3|dflash)")  # a draft's checkpoint that names its model
 TREE = "checks a tree of drafts, of which a chain of --speculative-num-steps is predicted"
 SUFFIX_TOKENS = 24  # vLLM's suffix_decoding_max_tree_depth, its default length of drafts
 OF_DRAFT = "drafts as many tokens as the draft's own config says, which is not read; give --num-speculative-tokens"
-ADAPTERS = {"vllm": 1, "sglang": 8}  # adapters of a step by default
 
 
 def settle(taken: Taken) -> dict[str, Any]:
@@ -45,7 +41,7 @@ def settle(taken: Taken) -> dict[str, Any]:
     _settle_draft(taken)
     _settle_adapters(taken)
     _settle_attention_ranks(found)
-    if taken.engine == "sglang":
+    if taken.dialect.copies_need_load:
         _settle_copies(taken)
     if (slots := found.pop("expert_slots", None)) is not None:
         found |= {"enable_eplb": True, "num_redundant_experts": _copies(found["model"], slots)}
@@ -98,10 +94,7 @@ def _copies(model: str, slots: int) -> int:
 
 
 def _settle_copies(taken: Taken) -> None:
-    """Take SGLang's copies of experts over if they are placed by load, from the start or while it serves.
-
-    Else the first experts have them, with any load (`compute_initial_expert_location_metadata`).
-    """
+    """Take copies of experts over if they are placed by load; else SGLang's first experts have them, with any load."""
     found = taken.found
     if found.pop("expert_location", "trivial") != "trivial":
         found["enable_eplb"] = True
@@ -133,12 +126,13 @@ def _settle_images(taken: Taken) -> None:
 
 
 def _settle_overlap(taken: Taken) -> None:
-    """Leave vLLM's two-batch overlap aside as vLLM does: without several ranks; and its thresholds without it.
+    """Leave two-batch overlap aside as vLLM does without several ranks; and its thresholds without it.
 
-    Source: `use_ubatching` and `check_ubatch_thresholds` in vllm/v1/worker/ubatch_utils.py.
+    Source: `check_ubatch_thresholds` in vllm/v1/worker/ubatch_utils.py.
     """
     found = taken.found
-    if taken.engine == "vllm" and found.get("data_parallel_size", 1) == 1 and found.pop("enable_dbo", False):
+    is_alone = taken.dialect.overlap_needs_ranks and found.get("data_parallel_size", 1) == 1
+    if is_alone and found.pop("enable_dbo", False):
         taken.no_effect.append("--enable-dbo without --data-parallel-size")
     if not found.get("enable_dbo"):
         ignored = [name for name in ("dbo_decode_token_threshold", "dbo_prefill_token_threshold") if name in found]
@@ -152,7 +146,8 @@ def _settle_draft(taken: Taken) -> None:
     own is the target's MTP layer.
     """
     found = taken.found
-    if taken.engine == "vllm" and (both := SPECULATOR.fullmatch(found["model"])):  # maybe_override_with_speculators
+    speculator = taken.dialect.speculator
+    if speculator is not None and (both := speculator.fullmatch(found["model"])):
         found |= {"model": both[1], "speculative_method": both[2]}
     model = found.get("speculative_model")
     if model in NGRAMS:
@@ -176,20 +171,21 @@ def _settle_draft_length(taken: Taken) -> None:
 
     A block of SGLang's DFlash has the last token too (`speculative_num_draft_tokens`), one of DSpark has drafts alone.
     """
-    found, tokens = taken.found, taken.found.pop("draft_tokens", None)
+    found, tokens, flags = taken.found, taken.found.pop("draft_tokens", None), taken.dialect.drafts
     method, block = found.get("speculative_method"), taken.found.pop("draft_block", None)
     _settle_draft_table(taken)
     if method == "suffix":
         found.setdefault("num_speculative_tokens", SUFFIX_TOKENS)
-    if taken.engine == "sglang" and method in BLOCKS and (size := block or tokens) is not None:
+    if flags is not None and method in BLOCKS and (size := block or tokens) is not None:
         found["num_speculative_tokens"] = size - (method == "dflash")
     if (method is not None or found.get("speculative_model")) and "num_speculative_tokens" not in found and (
-            taken.engine != "sglang" or method in BLOCKS):
+            flags is None or method in BLOCKS):
         taken.unmodelled.append((f"speculative decoding with {method or found['speculative_model']}", OF_DRAFT))
-    if taken.engine != "sglang" or method is None or method in BLOCKS:
+    if flags is None or method is None or method in BLOCKS:
         return
     if "num_speculative_tokens" not in found:
-        found["num_speculative_tokens"] = (tokens or NGRAM_TOKENS) - 1 if method == "ngram" else DRAFT_STEPS
+        ngram = (tokens or flags.ngram_tokens) - 1
+        found["num_speculative_tokens"] = ngram if method == "ngram" else flags.default_steps
     elif tokens not in (None, found["num_speculative_tokens"] + 1):
         taken.unmodelled.append((f"--speculative-num-draft-tokens {tokens}", TREE))
 
@@ -210,7 +206,7 @@ def _settle_adapters(taken: Taken) -> None:
     found = taken.found
     has_paths = found.pop("lora_paths", None) is not None
     if found.pop("enable_lora", False) or has_paths:
-        found.setdefault("max_loras", ADAPTERS[taken.engine])
+        found.setdefault("max_loras", ENGINES[taken.engine].defaults.max_loras)
         return
     ignored = [name for name in ("max_loras", "max_cpu_loras", "max_lora_rank") if name in found]
     taken.no_effect += [f"--{name.replace('_', '-')} {found.pop(name)}" for name in ignored]

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from planner.engines import ENGINES
-from planner.engines.dialect import Dialect, Flag, Switch, Tree
+from planner.engines.dialect import Dialect, DraftFlags, Flag, Switch, Tree
 from planner.launch.checkpoint_format import is_own_format, missing_checkpoint, served_name
 from planner.launch.rank_flags import written_ranks
 from planner.model.drafting import BLOCKS
@@ -44,8 +44,8 @@ def launch_command(scenario: Scenario) -> tuple[str, tuple[str, ...]]:
         elif name != "quantization" or weights is None:
             lacking.append(f"{name} = {value}")
     lacking += [] if weights is None else [weights]
-    if scenario.engine == "sglang" and scenario.speculative_method in BLOCKS and scenario.num_speculative_tokens:
-        _name_block(words, scenario)
+    if dialect.drafts is not None and scenario.speculative_method in BLOCKS and scenario.num_speculative_tokens:
+        _name_block(words, dialect.drafts, scenario)
     if scenario.num_speculative_tokens and scenario.speculative_method in OWN_DRAFTS and not scenario.speculative_model:
         lacking.append(f"speculative_model, the checkpoint that {scenario.speculative_method} drafts with")
     if dialect.lora_switch is not None and scenario.max_loras:
@@ -59,11 +59,11 @@ def launch_command(scenario: Scenario) -> tuple[str, tuple[str, ...]]:
     return command, tuple(lacking)
 
 
-def _name_block(words: list[str], scenario: Scenario) -> None:
-    """Put SGLang's size of a block in place of a number of steps; DFlash's block has the last token too."""
-    at = words.index("--speculative-num-steps")
+def _name_block(words: list[str], flags: DraftFlags, scenario: Scenario) -> None:
+    """Put the size of a block in place of a number of steps; DFlash's block has the last token too."""
+    at = words.index(flags.steps)
     size = scenario.num_speculative_tokens + (scenario.speculative_method == "dflash")
-    words[at:at + 2] = ["--speculative-num-draft-tokens", str(size)]
+    words[at:at + 2] = [flags.block, str(size)]
 
 
 def describe_launch(scenario: Scenario) -> dict[str, Any]:

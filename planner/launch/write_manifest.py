@@ -9,22 +9,13 @@ from typing import Any
 import yaml
 
 from planner.engines import ENGINES
+from planner.engines.package import Package
 from planner.errors import UsageError
 from planner.launch.beginnings import launched
 from planner.launch.flag_names import flags_in
 from planner.launch.read_command import read_launch
 from planner.launch.scripts.shell_script import script_launches
 from planner.settings.deployment_options import SIZES
-
-IMAGES = {"vllm": "vllm/vllm-openai:{v}", "sglang": "lmsysorg/sglang:{v}",
-          "trtllm": "nvcr.io/nvidia/tensorrt-llm/release:{}"}  # tags of the first two begin with v
-ROLE_FLAGS: Mapping[str, Mapping[str, Sequence[str]]] = {
-    "vllm": {role: ("--kv-transfer-config", f'{{"kv_connector": "NixlConnector", "kv_role": "{name}"}}')
-             for role, name in (("prefill", "kv_producer"), ("decode", "kv_consumer"))},
-    "sglang": {role: ("--disaggregation-mode", role) for role in ("prefill", "decode")},
-    "trtllm": {"prefill": ("--server_role", "CONTEXT"), "decode": ("--server_role", "GENERATION")}}
-DYNAMO_ROLES = {"vllm": {"prefill": ("--is-prefill-worker",), "decode": ("--is-decode-worker",)},
-                "sglang": ROLE_FLAGS["sglang"]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,28 +51,41 @@ class Engine:
 
     @property
     def engine(self) -> str:
-        """Return the engine that the command launches."""
+        """Return the name of the engine that the command launches."""
         return launched(next(script_launches(self.command)).words).engine
+
+    @property
+    def package(self) -> Package:
+        """Return the package of that engine."""
+        return ENGINES[self.engine].package
 
     @property
     def words(self) -> list[str]:
         """Return the command's words with the flags of the role; a shell's if the command writes a file."""
-        launch, flags = next(script_launches(self.command)), ROLE_FLAGS[self.engine].get(self.role, ())
+        launch, flags = next(script_launches(self.command)), self.package.role_flags.get(self.role, ())
         if launch.files:
             return ["/bin/bash", "-c", f"{self.command} {' '.join(flags)}".strip()]
         return [*launch.words, *flags]
 
     @property
     def image(self) -> str:
-        """Return the image with the engine's release."""
-        version = self.version or "latest"
-        return IMAGES[self.engine].format(version, v=version if self.version is None else f"v{version}")
+        """Return the image with the engine's release.
+
+        Raises
+        ------
+        UsageError : no image of the engine is known.
+        """
+        if self.package.image is None:
+            raise UsageError(f"--write: no container image of {ENGINES[self.engine].title} is known; leave it out, and "
+                             f"start the engines by the answer's commands")
+        name, _, tag = self.package.image.rpartition(":")
+        return f"{name}:{'latest' if self.version is None else tag.format(self.version)}"
 
 
 def role_command(command: str, role: str) -> str:
     """Return the command of an engine with the flags of its role, prefill or decode."""
     engine = Engine(command=command, replicas=1, role=role)
-    return f"{command} {shlex.join(ROLE_FLAGS[engine.engine][role])}"
+    return f"{command} {shlex.join(engine.package.role_flags.get(role, ()))}".strip()
 
 
 def manifest(kind: str, engines: Sequence[Engine]) -> str:
@@ -126,7 +130,7 @@ def _dynamo(engines: Sequence[Engine]) -> list[dict[str, Any]]:
     """Return a graph with a frontend and workers."""
     services: dict[str, Any] = {"Frontend": {"componentType": "frontend", "replicas": 1}}
     for engine in engines:
-        if engine.engine not in DYNAMO_ROLES:
+        if not engine.package.dynamo_roles:
             raise UsageError(f"--write dynamo: {ENGINES[engine.engine].title}'s flags are other ones in Dynamo; give "
                              f"k8s or compose")
         beginning = launched(next(script_launches(engine.command)).words)
@@ -139,7 +143,7 @@ def _dynamo(engines: Sequence[Engine]) -> list[dict[str, Any]]:
             "extraPodSpec": {"mainContainer": {
                 "image": f"nvcr.io/nvidia/ai-dynamo/{engine.engine}-runtime:latest",
                 "command": ["python3", "-m", f"dynamo.{engine.engine}"],
-                "args": [*arguments, *DYNAMO_ROLES[engine.engine].get(engine.role, ())]}}}
+                "args": [*arguments, *engine.package.dynamo_roles.get(engine.role, ())]}}}
     return [{"apiVersion": "nvidia.com/v1alpha1", "kind": "DynamoGraphDeployment", "metadata": {"name": "llm"},
              "spec": {"services": services}}]
 

@@ -9,9 +9,12 @@ from typing import Any
 import polars as pl
 
 from planner.catalog.catalog_files import load_model
+from planner.engines import ENGINES
+from planner.engines.vllm import VLLM
 from planner.errors import PlannerError, TraceError, UsageError
 from planner.files.finite import is_number
 from planner.files.nested import parse_json
+from planner.measured.run_row import draws_below
 from planner.measured.run_table import Measurement
 from planner.measured.statistics import MAKESPAN, PER_REQUEST, measured_of
 from planner.schema import MAX_TOKENS
@@ -24,7 +27,6 @@ from planner.traces.times import fill_times
 # The keys that identify a result.
 REQUIRED = ("completed", "duration", "total_input_tokens", "total_output_tokens")
 OFFLINE = "total_latency"  # of a benchmark without a server, which has no latencies of requests
-_SGLANG_KEYS = ("random_range_ratio", "server_info", "total_output_tokens_retokenized")
 MOST_PROMPTS = 10_000_000  # of a summary, which are drawn
 INFERENCEX = {"range_ratio": 0.8, "seed": 0}  # how that client draws its lengths
 
@@ -62,7 +64,8 @@ def is_result(keys: Mapping[str, Any]) -> bool:
 def _measurement(where: str, name: str, run: Mapping[str, Any], scenario: Scenario, client: str | None) -> Measurement:
     for key in REQUIRED:
         _number(where, run, key, MOST_PROMPTS if key == "completed" else math.inf)
-    client = client or ("sglang" if any(key in run for key in _SGLANG_KEYS) else "vllm")
+    client = client or next((name for name, engine in ENGINES.items() if engine.client is not None
+                             and any(key in run for key in engine.client.keys)), VLLM.name)
     concurrency = scenario.max_concurrency or _optional(where, run, "max_concurrency")
     scenario = dataclasses.replace(scenario, max_concurrency=None if concurrency is None else int(concurrency))
     drawn = _recorded(where, run) if "ttfts" in run and "output_lens" in run else _drawn(where, run, scenario, client)
@@ -134,7 +137,7 @@ def _drawn(where: str, run: Mapping[str, Any], scenario: Scenario, client: str) 
     if client == "inferencex":
         return lower_range_load(**lengths, **INFERENCEX, source=where)  # type: ignore[arg-type]
     seed = scenario.seed or 0
-    if client == "sglang":
+    if draws_below(client):
         return lower_range_load(**lengths, range_ratio=1.0 if ratio is None or not is_stated else float(ratio),
                                 seed=seed, source=where)
     return random_load(**lengths, range_ratio=float(ratio or 0.0) if is_stated else 0.0, seed=seed)

@@ -31,5 +31,4 @@ def with_lengths(source: str, lengths: Path) -> Trace:
     trace = trace_of(source, rows)
     note = f"lengths are drawn from the histograms of {lengths}; prompts and outputs are paired at random"
     account = replace(trace.account, format=f"{text.kind}-log", notes=(*text.notes, note, *trace.account.notes))
-    zero_at_s = None if text.kind == "vllm" else trace.zero_at_s  # vLLM's log has no year
-    return replace(trace, format=account.format, account=account, zero_at_s=zero_at_s)
+    return replace(trace, format=account.format, account=account, zero_at_s=trace.zero_at_s if text.has_years else None)

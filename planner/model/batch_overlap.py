@@ -3,14 +3,11 @@
 import math
 from dataclasses import dataclass, replace
 
+from planner.engines import ENGINES
+from planner.engines.engine import TwoBatchOverlap
 from planner.errors import UsageError
 from planner.model.layout import Layout
 from planner.settings.scenario import Scenario
-
-# Least tokens of a step that is split: vLLM's ParallelConfig; SGLang splits every step that has two parts
-# (`compute_split_seq_index` of two_batch_overlap.py).
-DECODES_FROM = {"vllm": 32, "sglang": 2}
-PROMPTS_FROM = {"vllm": 512, "sglang": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +52,8 @@ def overlap_of(scenario: Scenario, layout: Layout, tokens_per_decode: int) -> Ba
                              "and --enable-dbo")
     if not asked:
         return BatchOverlap()
-    if scenario.engine not in DECODES_FROM:
+    rule = ENGINES[scenario.engine].kernels.batch_overlap
+    if rule is None:
         raise UsageError(f"{asked[0]}: {scenario.engine} has no such overlap; leave it out, or give another engine")
     if not layout.dispatches:
         raise UsageError(f"{asked[0]}: overlaps the exchange of tokens with their experts, and here all tokens go to "
@@ -63,24 +61,23 @@ def overlap_of(scenario: Scenario, layout: Layout, tokens_per_decode: int) -> Ba
                          "--expert-parallel")
     if not scenario.enable_dbo:
         return BatchOverlap(in_one_batch=True)
-    return replace(_split(scenario, layout.exchange, tokens_per_decode),
+    return replace(_split(scenario, rule, layout.exchange, tokens_per_decode),
                    in_one_batch=scenario.enable_single_batch_overlap)
 
 
-def _split(scenario: Scenario, exchange: str, tokens_per_decode: int) -> BatchOverlap:
+def _split(scenario: Scenario, rule: TwoBatchOverlap, exchange: str, tokens_per_decode: int) -> BatchOverlap:
     """Return which steps are split, by their tokens alone.
 
     If ranks have steps of decodes and steps with prompts, a step counts as one of decodes: the ranks decide
     together, and most have decodes alone.
     """
     decodes_from = scenario.dbo_decode_token_threshold
-    decodes_from = max(DECODES_FROM[scenario.engine] if decodes_from is None else decodes_from, 2)
+    decodes_from = max(rule.decodes_from if decodes_from is None else decodes_from, 2)
     prompts_from = scenario.dbo_prefill_token_threshold
-    prompts_from = max(PROMPTS_FROM[scenario.engine] if prompts_from is None else prompts_from, 2)
+    prompts_from = max(rule.prompts_from if prompts_from is None else prompts_from, 2)
     most_decodes = scenario.max_num_seqs * tokens_per_decode if scenario.max_num_seqs else math.inf
-    # SGLang leaves prompts whole beside low-latency kernels: `prepare_all_gather` of TboDPAttentionPreparer.
-    keeps_prompts = scenario.engine == "sglang" and exchange == "deepep_low_latency"
-    splits_prompts = not keeps_prompts and prompts_from <= (scenario.max_num_batched_tokens or math.inf)
+    splits_prompts = (exchange not in rule.whole_prompts_with
+                      and prompts_from <= (scenario.max_num_batched_tokens or math.inf))
     if decodes_from <= most_decodes:
         return BatchOverlap(decodes_from, math.inf if splits_prompts else most_decodes, splits_decodes=True)
     return BatchOverlap(prompts_from) if splits_prompts else BatchOverlap()

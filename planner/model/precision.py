@@ -227,37 +227,36 @@ def usable_kernels(choices: tuple[str, ...], gpu: Gpu) -> tuple[str, ...]:
     return usable
 
 
-def kv_cache_type(arch: Architecture | None, dtype: str, engine: str = "vllm", gpu: Gpu | None = None,
+def kv_cache_type(arch: Architecture | None, dtype: str, engine: str, gpu: Gpu | None = None,
                   version: str | None = None) -> str:
     """Return the type of the KV cache: for "auto" the one that the checkpoint states, as engines take it.
 
-    vLLM does from 0.13 on (pull request 29980), SGLang and TensorRT-LLM for ModelOpt's checkpoints. With DeepSeek's
-    sparse attention an engine may go by the GPU (`Engine.sparse_kv_cache_type`).
+    Older releases may not read it (`Memory.reads_kv_type_since`). With DeepSeek's sparse attention an engine may go by
+    the GPU (`Defaults.sparse_kv_cache_type`).
 
     >>> from planner.catalog.catalog_files import load_model
     >>> arch = load_model("nvidia/Llama-3.3-70B-Instruct-NVFP4")
-    >>> kv_cache_type(arch, "auto"), kv_cache_type(arch, "auto", version="0.12")
+    >>> kv_cache_type(arch, "auto", "vllm"), kv_cache_type(arch, "auto", "vllm", version="0.12")
     ('fp8', 'auto')
     """
     if dtype != "auto" or arch is None:
         return dtype
     is_dsa = any(isinstance(group.attention, Mla) and group.indexer is not None for group in arch.layers)
-    sparse_dtype = ENGINES[engine].sparse_kv_cache_type
+    sparse_dtype, since = ENGINES[engine].defaults.sparse_kv_cache_type, ENGINES[engine].memory.reads_kv_type_since
     if sparse_dtype is not None and is_dsa and gpu is not None and gpu.vendor == "NVIDIA":
         return sparse_dtype(gpu)
-    if engine == "vllm" and is_before(version, "0.13") and arch.model_type not in COMPRESSED:
+    if is_before(version, since) and arch.model_type not in COMPRESSED:
         return dtype
     return arch.kv_cache_dtype or dtype
 
 
-def kv_bytes_per_element(name: str, arch: Architecture | None = None, engine: str = "vllm",
-                         gpu: Gpu | None = None) -> float:
+def kv_bytes_per_element(name: str, arch: Architecture | None, engine: str, gpu: Gpu | None = None) -> float:
     """Return the size of one element of a KV cache, its share of the scales included [B].
 
     It is the mean over the model's layers, whose heads may differ in size; without a model, only the element's.
 
     >>> from planner.catalog.catalog_files import load_model
-    >>> kv_bytes_per_element("int8_per_token_head", load_model("llama-3.1-8b"))  # (2 · 128 + 8) / (2 · 128)
+    >>> kv_bytes_per_element("int8_per_token_head", load_model("llama-3.1-8b"), "vllm")  # (2 · 128 + 8) / (2 · 128)
     1.03125
 
     Raises
@@ -270,8 +269,9 @@ def kv_bytes_per_element(name: str, arch: Architecture | None = None, engine: st
         return KV_BYTES_PER_ELEMENT[chosen]
     if chosen not in KV_TYPES:
         raise UnknownNameError("KV cache type", name, KV_TYPES)
-    if engine != "vllm":
-        raise UsageError(f"kv_cache_dtype = {chosen}: this KV cache format is vLLM's alone, and the engine is "
+    if not ENGINES[engine].memory.packs_kv:
+        owners = " and ".join(f"{owner.title}'s" for owner in ENGINES.values() if owner.memory.packs_kv)
+        raise UsageError(f"kv_cache_dtype = {chosen}: this KV cache format is {owners} alone, and the engine is "
                          f"{ENGINES[engine].title}; give fp8 or bf16")
     if chosen == PACKED_LATENT:
         return _latent_bytes_per_element(arch)

@@ -76,7 +76,7 @@ def _rotary(arch: Architecture, engine: str, ranks: int) -> list[Small]:
     """The kernels that rotate query and key, by kind of attention."""
     kernels = []
     for attention, groups in arch.by_attention:
-        is_inside = ENGINES[engine].rotates_in_attention and attention.is_rotated_inside
+        is_inside = ENGINES[engine].kernels.rotates_in_attention and attention.is_rotated_inside
         width = attention.rotary_width / ranks
         kernels.append(Small(sum(group.count for group in groups), 0.0 if is_inside else ROTARY_SHARE, 2 * width,
                              width))

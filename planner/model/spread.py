@@ -30,7 +30,7 @@ def layout_of(scenario: Scenario, architecture: Architecture | None) -> Layout:
                   enable_eplb=scenario.enable_eplb, num_redundant_experts=scenario.num_redundant_experts,
                   decode_context_parallel_size=scenario.decode_context_parallel_size,
                   prefill_context_parallel_size=shares,
-                  splits_cache=ENGINES[scenario.engine].splits_shared_cache, exchange=scenario.all2all_backend)
+                  splits_cache=ENGINES[scenario.engine].kernels.splits_shared_cache, exchange=scenario.all2all_backend)
 
 
 def expert_parallel_size(scenario: Scenario) -> int:
@@ -86,7 +86,7 @@ def _check_prompt_shares(architecture: Architecture, layout: Layout, engine: Eng
     if layout.prefill_context_parallel_size == 1:
         return
     asked = f"prefill_context_parallel_size = {layout.prefill_context_parallel_size}"
-    if not engine.shares_prompts:
+    if not engine.kernels.shares_prompts:
         raise UsageError(f"{asked}: {engine.title} has it in a form that is not modelled; leave it out, or give "
                          "another engine")
     if architecture.num_linear_layers:
@@ -113,8 +113,8 @@ def _check_context_ranks(architecture: Architecture, layout: Layout, engine: Eng
             raise UsageError(f"{asked}: is modelled for layers that attend to all of the context, and this model has "
                              f"others; leave it out")
         kind = "mla" if isinstance(attention, Mla) else "gqa"
-        if kind not in engine.shares_contexts:
-            has = "with MLA alone" if engine.shares_contexts else "in a form that is not modelled"
+        if kind not in engine.kernels.shares_contexts:
+            has = "with MLA alone" if engine.kernels.shares_contexts else "in a form that is not modelled"
             raise UsageError(f"{asked}: {engine.title} has it {has}; leave it out, or give another engine")
         if isinstance(attention, Gqa) and attention.num_kv_heads * ranks > layout.tensor_parallel_size:
             raise UsageError(f"{asked}: each of its {attention.num_kv_heads} KV heads must be on {ranks} GPUs, so it "

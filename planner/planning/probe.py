@@ -10,6 +10,7 @@ from typing import Any
 
 from planner.deployment.shaped_load import shape_load
 from planner.deployment.starting import startable
+from planner.engines import ENGINES
 from planner.errors import UsageError
 from planner.launch.checkpoint_format import served_name
 from planner.launch.write_command import launch_command
@@ -106,9 +107,10 @@ def _pair(bounds: Any) -> tuple[float, float] | None:
 
 def _command(load: Load, scenario: Scenario, results: str) -> str:
     """Return the command of vLLM's client, which speaks to any server with OpenAI's interface."""
-    backend = [] if scenario.engine == "vllm" else ["--backend", "openai"]
-    return shlex.join(["vllm", "bench", "serve", *backend, "--model", served_name(scenario.model),
-                       "--dataset-name", "random", "--random-input-len", str(load.input_tokens),
-                       "--random-output-len", str(load.output_tokens), "--ignore-eos", "--temperature", "0",
+    backend = ENGINES[scenario.engine].package.bench_backend
+    return shlex.join(["vllm", "bench", "serve", *(["--backend", backend] if backend else []),
+                       "--model", served_name(scenario.model), "--dataset-name", "random",
+                       "--random-input-len", str(load.input_tokens), "--random-output-len", str(load.output_tokens),
+                       "--ignore-eos", "--temperature", "0",
                        "--max-concurrency", str(load.in_flight), "--num-prompts", str(ROUNDS * load.in_flight),
                        "--save-result", "--append-result", "--result-filename", results])

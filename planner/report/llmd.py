@@ -80,7 +80,7 @@ def _engine(summary: Mapping[str, Any]) -> dict[str, Any]:
         "metadata": {"label": ENGINE_LABEL, "cfg_id": _hash(deployment, summary["policy"]),
                      "description": "modelled by planner"},
         "standardized": {
-            "kind": "inference_engine", "tool": str(deployment.get("engine") or "vllm"),
+            "kind": "inference_engine", "tool": str(deployment["engine"]),
             "tool_version": f"planner {summary['versions']['planner']}", "role": "replica",
             "replicas": int(deployment.get("num_replicas") or 1) // ranks,
             "model": {"name": str(deployment["model"] or "not named")},

@@ -73,7 +73,8 @@ def _show_model(name: str, scenario: Scenario) -> tuple[dict[str, Any], str]:
         "architecture": {field: _as_values(getattr(arch, field)) for field in arch.__slots__},
     }
     own = arch.kv_cache_dtype
-    in_own = f", {kv_bytes_per_token(arch, kv_bytes_per_element(own)):,.0f} in {own}" if own else ""
+    in_own = "" if own is None else (
+        f", {kv_bytes_per_token(arch, kv_bytes_per_element(own, None, scenario.engine)):,.0f} in {own}")
     lines = [f"{arch.name}: {value['num_parameters'] / 1e9:.2f}e9 parameters, "
              f"{value['num_active_parameters'] / 1e9:.2f}e9 active, {value['kv_bytes_per_token_bf16']:,.0f} B of KV a "
              f"token in bf16{in_own}; weights in {_stored(arch)}"]

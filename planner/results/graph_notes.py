@@ -47,7 +47,7 @@ def _decodes(result: ReplayResult, part: Share) -> list[str]:
     if lost_s.mean() < LEAST_S:
         return []
     number = "steps" if steps is None else f"{steps:,} steps"
-    counts_tokens = ENGINES[part.pool.deployment.scenario.engine].graphs_count_tokens
+    counts_tokens = ENGINES[part.pool.deployment.scenario.engine].graphs.counts_tokens
     per_decode = int(terms.tokens_per_decode) if counts_tokens else 1
     return [f"{number} with more than {limit:,} decodes run outside CUDA graphs: the host launches each kernel and "
             f"needs {1e3 * launched_s.mean():.1f} ms, the GPU {1e3 * gpu_s.mean():.1f} ms, so a step takes "
@@ -132,5 +132,5 @@ def _remedy(part: Share, size: int) -> str:
     """Return the option that captures graphs of such steps, and the source of the limit."""
     scenario = part.pool.deployment.scenario
     asked = scenario.max_cudagraph_capture_size
-    rule = ENGINES[scenario.engine].graph_rule if asked is None else f"the option is set to {asked:,}"
+    rule = ENGINES[scenario.engine].graphs.rule if asked is None else f"the option is set to {asked:,}"
     return f"--max-cudagraph-capture-size {-(-size // 8) * 8} captures such steps ({rule})"

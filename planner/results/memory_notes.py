@@ -65,7 +65,7 @@ def expert_memory(deployment: Deployment) -> list[str]:
     """Say that an engine pads 16-bit experts on a vendor's GPUs, by a rule that depends on its build."""
     arch, gpu, memory, scenario = deployment.architecture, deployment.gpu, deployment.memory, deployment.scenario
     engine = ENGINES[scenario.engine]
-    if arch is None or gpu is None or memory is None or gpu.vendor not in engine.pads_experts_on:
+    if arch is None or gpu is None or memory is None or gpu.vendor not in engine.memory.pads_experts_on:
         return []
     if not any(arch.mlps_of(Experts)) or expert_format(arch, scenario.quantization) not in ("bf16", "fp16"):
         return []
@@ -77,8 +77,8 @@ def expert_memory(deployment: Deployment) -> list[str]:
 def graph_memory(deployment: Deployment) -> list[str]:
     """Say that CUDA graphs take some of the KV cache, if their usual size is more than a small share of it."""
     engine, memory, scenario = ENGINES[deployment.scenario.engine], deployment.memory, deployment.scenario
-    since = engine.charges_graphs_since
-    mode = scenario.cudagraph_mode or engine.cudagraph_mode
+    since = engine.memory.charges_graphs_since
+    mode = scenario.cudagraph_mode or engine.defaults.cudagraph_mode
     if memory is None or since is None or is_before(scenario.engine_version, since) or mode == "none":
         return []
     kv_gib = memory.kv_bytes / 2**30
@@ -92,7 +92,7 @@ def graph_memory(deployment: Deployment) -> list[str]:
 def window_memory(deployment: Deployment, trace: Trace) -> list[str]:
     """Say if requests are so short that SGLang's pool of sliding layers would be full before the other one."""
     engine, arch, scenario = ENGINES[deployment.scenario.engine], deployment.architecture, deployment.scenario
-    ratio = None if arch is None else engine.window_pool_ratio(arch)
+    ratio = None if arch is None else engine.memory.window_pool_ratio(arch)
     if arch is None or deployment.memory is None or ratio is None or scenario.disable_hybrid_kv_cache_manager:
         return []
     ratio = ratio if scenario.swa_full_tokens_ratio is None else scenario.swa_full_tokens_ratio
@@ -114,12 +114,13 @@ def release_of_windows(deployment: Deployment) -> list[str]:
         return []
     layout, chunk = deployment.layout, memory.windows.window_chunk
     if chunk > 0:
-        tokens = engine.tokens_in_flight(1, 2, None) // engine.tokens_in_flight(1, 2, version)
+        tokens = engine.memory.tokens_in_flight(1, 2, None) // engine.memory.tokens_in_flight(1, 2, version)
         return [] if tokens == 1 else [
             f"{engine.title} {version}: sliding layers keep {chunk:,} tokens of a prompt beside their window while it "
             f"is computed; newer releases keep those of all steps in flight"]
-    newest, older = (engine.window_pages(arch, 16, 2.0, layout.tensor_parallel_size, layout.pipeline_parallel_size,
-                                         release) for release in (None, version))
+    newest, older = (engine.memory.window_pages(
+        arch, 16, 2.0, layout.tensor_parallel_size, layout.pipeline_parallel_size, release)
+        for release in (None, version))
     return [] if newest is None or older is not None else [
         f"{engine.title} {version}: sliding layers keep all of the context in the KV cache; newer releases keep their "
         f"window"]

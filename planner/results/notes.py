@@ -85,8 +85,9 @@ def _engines(deployment: Deployment, trace: Trace) -> list[str]:
         lines.append("prefix caching is off, so the trace's hash_ids are ignored; --enable-prefix-caching turns it on")
     memory, is_linear = deployment.memory, architecture is not None and architecture.num_linear_layers > 0
     engine = ENGINES[deployment.scenario.engine]
-    if engine.state_memory_ratio is not None and is_linear and memory is not None:
-        per_seq = engine.states_per_sequence(deployment.scenario.enable_prefix_caching, settings.async_scheduling)
+    if engine.memory.state_ratio is not None and is_linear and memory is not None:
+        per_seq = engine.memory.states_per_sequence(
+            deployment.scenario.enable_prefix_caching, settings.async_scheduling)
         lines.append(f"{engine.title} stores recurrent states for {memory.max_num_seqs:,} sequences in "
                      f"{memory.state_bytes / 2**30:.1f} GiB beside the KV cache, and runs no more sequences at once"
                      + (f" ({per_seq} states a sequence: the radix cache stores states of prefixes)" if per_seq > 1
@@ -242,15 +243,15 @@ def _release(deployment: Deployment) -> list[str]:
     engine = ENGINES[deployment.scenario.engine]
     if version is None:
         return []
-    older = [] if deployment.policy.name == engine.older_policy else _before_replayed(engine, version)
+    older = [] if deployment.policy.name == engine.scheduler.older_policy else _before_replayed(engine, version)
     return [*older, *_changed(deployment, engine, version)]
 
 
 def _before_replayed(engine: Engine, version: str) -> list[str]:
     """Say that a release has another scheduler than the one that is replayed."""
-    if engine.replayed_since is None or not is_before(version, engine.replayed_since):
+    if engine.scheduler.replayed_since is None or not is_before(version, engine.scheduler.replayed_since):
         return []
-    return [f"{engine.title} {version} {engine.before_replayed}"]
+    return [f"{engine.title} {version} {engine.scheduler.before_replayed}"]
 
 
 def _changed(deployment: Deployment, engine: Engine, version: str) -> list[str]:
@@ -263,12 +264,12 @@ def _changed(deployment: Deployment, engine: Engine, version: str) -> list[str]:
     if windows := release_of_windows(deployment):
         return windows
     if stack is None or not stack.num_older_layers:
-        last = engine.defaults_since[-1].since if engine.defaults_since else engine.newest_since
+        last = engine.defaults.since[-1].since if engine.defaults.since else engine.kernels.newest_since
         return [f"engine_version = {version} changes nothing for this model: the planner models differences of "
                 f"{engine.title} releases before {last}"]
     layers = stack.num_older_layers
     return [f"{engine.title} {version}: steps take {1e3 * layers * stack.constants.older_layer_s:.1f} ms longer in "
-            f"{layers} layers than with {engine.newest_since} or later"]
+            f"{layers} layers than with {engine.kernels.newest_since} or later"]
 
 
 def _calibration(deployment: Deployment) -> list[str]:

@@ -45,7 +45,7 @@ def value_sources(deployment: Deployment) -> dict[str, str]:
     GPU in this release if it depends on them.
     """
     engine, sources = ENGINES[deployment.scenario.engine], {}
-    by_engine = {f.name for f in fields(EngineDefaults)} | {default.option for default in engine.defaults_since}
+    by_engine = {f.name for f in fields(EngineDefaults)} | {default.option for default in engine.defaults.since}
     for name in (*names_in("Deployment"), *names_in("Scheduling")):
         resolved = getattr(deployment.settings, name, getattr(deployment.scenario, name))
         if name in deployment.given:

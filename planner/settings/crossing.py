@@ -40,17 +40,18 @@ def crossed(options: Mapping[str, Any], owners: Mapping[str, str], engine: str) 
 def _belongs(name: str, value: Any, owner: str, engine: str) -> bool:
     """Tell whether a value of one engine says nothing of another."""
     if name == "policy":
-        return value in ENGINES[owner].own_policies
+        return value in ENGINES[owner].scheduler.own_policies
     if name == "cudagraph_mode":
         return bool(value != EAGER)
     engines = LABELS[name].engines if name in LABELS else ()
-    return name in OWN_VALUES or (bool(engines) and engine not in engines)
+    return name in OWN_VALUES or (bool(engines) and engine not in engines
+                                  and name not in ENGINES[engine].dialect.options)
 
 
 def _note(values: Mapping[str, Any], owner: str, engine: str) -> str:
     """Say which values are left out, and which stand in their place."""
     title, owners = ENGINES[engine].title, ENGINES[owner].title
-    known = {"engine_version": "the newest release", "policy": f"policy {ENGINES[engine].defaults.policy}"}
+    known = {"engine_version": "the newest release", "policy": f"policy {ENGINES[engine].defaults.options.policy}"}
     pairs = ", ".join(f"{name} = {value}" for name, value in values.items())
     places = ", ".join(known.get(name, f"the default {name}") for name in values)
     return f"{title} is replayed without {owners}'s {pairs}; in their place: {places}"

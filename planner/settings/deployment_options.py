@@ -158,7 +158,7 @@ def _check_fitted(options: DeploymentOptions) -> None:
     engine = ENGINES.get(options.engine)
     if options.max_model_len != FITTED_LENGTH or engine is None:
         return
-    since = engine.fits_context_since
+    since = engine.memory.fits_context_since
     if since is None:
         raise UsageError(f"max_model_len = {FITTED_LENGTH}: {engine.title} does not fit the context to its KV cache; "
                          f"give a length [tokens], or leave it out for the model's")

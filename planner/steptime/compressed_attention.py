@@ -45,7 +45,7 @@ def csa_contributions(stack: StepContext, attention: Csa, groups: Sequence[Layer
 def csa_fits(stack: StepContext, attention: Csa) -> tuple[Fit[PromptAttention], Fit[MlaDecode]]:
     """Return the constants of the prompts' and the decodes' kernels; the decodes' is MLA's."""
     wanted = kernel_row(stack)
-    of_decodes = wanted | {"engine": ENGINES[stack.engine].compressed_kernels}
+    of_decodes = wanted | {"engine": ENGINES[stack.engine].kernels.compressed}
     return (find_fit(PromptAttention, "mla", phase="context", **wanted),
             decode_fit_of(of_decodes, csa_heads(stack, attention)))
 

@@ -103,7 +103,7 @@ def gemms_s(stack: StepContext, tokens: Floats, n: int, k: int, format_name: str
     stored = WEIGHT_FORMATS[format_name]
     weight_bytes = stored.bytes_per_element + stored.widened_bytes
     floor_s = (1 + quantizes + (stored.widened_bytes > 0)) * c.kernel_floor_s
-    widens = weight_bytes < kernel.activation_bytes == 2.0 and ENGINES[stack.engine].widens_weights
+    widens = weight_bytes < kernel.activation_bytes == 2.0 and ENGINES[stack.engine].kernels.widens_weights
     reached = (WIDENING_FRAC if widens else 1.0) / stack.compute_ratio(kernel.precision)
     sustained = hardware | {"flops_per_s": hardware["flops_per_s"] * reached}
 

@@ -41,14 +41,14 @@ def fuses_norms(choice: bool | None, engine: str, arch: Architecture, gpu: Gpu, 
 def _fuses_by_itself(engine: str, arch: Architecture, gpu: Gpu, layout: Layout) -> bool:
     """Tell whether an engine fuses all-reduce and norm if its user does not choose.
 
-    `Engine.fuses_allreduce` says for which models. None does beside data-parallel attention, or with several residual
+    `Kernels.fuses_allreduce` says for which models. None does beside data-parallel attention, or with several residual
     streams, which are mixed between the two.
     """
     if arch.num_residual_streams > 1:
         return False
     if nvlink_generation(gpu) is None or layout.tensor_parallel_size == 1 or layout.data_parallel_size > 1:
         return False
-    return ENGINES[engine].fuses_allreduce(arch, layout.pipeline_parallel_size)
+    return ENGINES[engine].kernels.fuses_allreduce(arch, layout.pipeline_parallel_size)
 
 
 def largest_fused_bytes(engine: str, gpu: Gpu, num_gpus: int, hidden_size: int) -> float:
@@ -66,4 +66,4 @@ def largest_fused_bytes(engine: str, gpu: Gpu, num_gpus: int, hidden_size: int) 
     of_generation = nvlink_generation(gpu)
     if of_generation is None:
         return 0.0
-    return ENGINES[engine].largest_fused_bytes(of_generation, num_gpus, hidden_size)
+    return ENGINES[engine].kernels.largest_fused_bytes(of_generation, num_gpus, hidden_size)

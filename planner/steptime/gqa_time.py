@@ -67,7 +67,7 @@ def runs_triton(stack: StepContext, attention: Gqa) -> bool:
     FlashAttention-3 has them on Hopper, FlashInfer with TensorRT-LLM's kernels on Blackwell with HBM. On other GPUs of
     NVIDIA vLLM falls back to Triton (vllm-project/vllm#40153: gpt-oss-20b on RTX PRO 6000).
     """
-    return (attention.has_sinks and ENGINES[stack.engine].runs_flash_attention and stack.gpu.vendor == "NVIDIA"
+    return (attention.has_sinks and ENGINES[stack.engine].kernels.runs_flash_attention and stack.gpu.vendor == "NVIDIA"
             and not _has_later_kernels(stack.gpu))
 
 
@@ -77,7 +77,7 @@ def uses_flash2(stack: StepContext) -> bool:
     FlashAttention-3, which packs the heads of every batch, is Hopper's; FlashInfer with TensorRT-LLM's kernels, which
     takes prompts and decodes apart, that of Blackwell with HBM.
     """
-    return (ENGINES[stack.engine].runs_flash_attention and stack.gpu.vendor == "NVIDIA"
+    return (ENGINES[stack.engine].kernels.runs_flash_attention and stack.gpu.vendor == "NVIDIA"
             and stack.kv_bytes_per_element == 2.0 and not _has_later_kernels(stack.gpu))
 
 

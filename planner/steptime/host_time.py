@@ -31,7 +31,7 @@ def host_times(stack: StepContext) -> tuple[float, float]:
     c = stack.constants
     if stack.layout.num_gpus == 1:
         return c.host_s, c.host_s_per_seq
-    if ENGINES[stack.engine].has_worker_processes and not stack.is_overlapped:
+    if ENGINES[stack.engine].scheduler.has_worker_processes and not stack.is_overlapped:
         return c.host_s + c.serial_workers_s, c.host_s_per_seq + c.serial_workers_s_per_seq
     return c.host_s + c.workers_s, c.host_s_per_seq
 

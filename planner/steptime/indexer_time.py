@@ -13,7 +13,7 @@ from planner.steptime.contribution import Contribution
 from planner.steptime.step_context import StepContext
 
 # Share of the FP8 peak for the indexer with its choice of entries, `compressed_attention.FLOPS_FRAC`, and
-# `Engine.index_share` of `index_layer_s`: from AIConfigurator's tables of whole attention modules (`dsv4_csa_*` and
+# `Kernels.index_share` of `index_layer_s`: from AIConfigurator's tables of whole attention modules (`dsv4_csa_*` and
 # `dsv4_hca_*`; SGLang 0.5.14, vLLM 0.24.0, TensorRT-LLM 1.3.0rc23), whose time grows by 24 ps an entry and query on
 # H100 and H200, by 15 to 17 on B200, B300 and GB200, under all engines.
 INDEX_FLOPS_FRAC = {"hopper": 0.34, "blackwell": 0.23}
@@ -83,6 +83,6 @@ def kernel_generation(gpu: Gpu) -> str:
 
 INDEX_KERNELS: dict[type[Any], IndexKernel] = {
     Indexer: IndexKernel(entry_pair_s, lambda _: 1.0),
-    EntryIndexer: IndexKernel(entry_pair_s, lambda engine: ENGINES[engine].index_share),
+    EntryIndexer: IndexKernel(entry_pair_s, lambda engine: ENGINES[engine].kernels.index_share),
     BlockIndexer: IndexKernel(block_index_pair_s, lambda _: 0.0),  # whose tables show none
 }

@@ -1,10 +1,11 @@
 """Replicas that only prefill: a step takes longer there than its kernels and the host's work on it."""
 
 import functools
+from statistics import geometric_mean
 from typing import Any, NamedTuple
 
 from planner.catalog.catalog_files import data_dir, read_toml
-from planner.errors import CatalogError, UnknownNameError
+from planner.errors import CatalogError
 from planner.files.finite import is_number
 from planner.loop.state.terms import StepTime
 from planner.settings.fleet_options import SLOWDOWN, TOKEN_TIME_US
@@ -33,15 +34,16 @@ def slowdown_of(engine: str) -> Slowdown:
     """Return an engine's bundled slowdown.
 
     Fitted to published runs with prefill and decode apart, by `benchmarks/fit_prefill_workers.py`. An engine without
-    such runs has the geometric mean ratio of the others.
+    such runs has the geometric mean ratio of the others, and no time per token.
 
     Raises
     ------
-    UnknownNameError, CatalogError : the file has no such engine; a value is wrong.
+    CatalogError : a value in the file is wrong.
     """
     table = _bundled()
     if engine not in table:
-        raise UnknownNameError("engine", engine, sorted(table))
+        ratios = [_number(row, name, "ratio", SLOWDOWN) for name, row in table.items() if has_runs(name)]
+        return Slowdown(ratio=round(geometric_mean(ratios), 2), s_per_token=0.0)
     return Slowdown(ratio=_number(table[engine], engine, "ratio", SLOWDOWN),
                     s_per_token=_number(table[engine], engine, "us_per_token", TOKEN_TIME_US) * 1e-6)
 

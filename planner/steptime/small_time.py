@@ -26,7 +26,7 @@ def activations(stack: StepContext, counts: Floats, fused: Floats) -> Iterator[C
     """
     arch, c = stack.arch, stack.constants
     norm_s = NORM_SHARE * LAYER_KERNELS * _small_constants(stack).floor_s
-    routed_apart = 0 if ENGINES[stack.engine].routes_with_experts else sum(n for n, _ in arch.mlps_of(Experts))
+    routed_apart = 0 if ENGINES[stack.engine].kernels.routes_with_experts else sum(n for n, _ in arch.mlps_of(Experts))
     for name, seconds in (("routing", routed_apart * c.moe_layer_s), ("norms in all-reduces", -fused * norm_s),
                           ("older release", stack.num_older_layers * c.older_layer_s),
                           ("layers with an indexer", index_layers_s(stack))):

@@ -87,13 +87,13 @@ class StepContext:
         switch that off.
         """
         is_blackwell = "fp4" in self.gpu.flops_per_s
-        is_fused = self.arch.model_type in ENGINES[self.engine].fused_shared_experts
+        is_fused = self.arch.model_type in ENGINES[self.engine].kernels.fused_shared_experts
         return is_fused and not is_blackwell and self.layout.expert_parallel_size == 1
 
     @property
     def num_older_layers(self) -> int:
         """Layers that take `older_layer_s` longer under this release than under the engine's newest [1]."""
-        return ENGINES[self.engine].older_layers(self.arch) if self.is_older else 0
+        return ENGINES[self.engine].kernels.older_layers(self.arch) if self.is_older else 0
 
     def compute_ratio(self, precision: str) -> float:
         """Return how much longer large steps' arithmetic takes than in short benchmarks [1]: clocks under load.
@@ -130,4 +130,4 @@ def runs_flashinfer(engine: str, gpu: Gpu) -> bool:
     >>> [runs_flashinfer("vllm", load_gpu(name)) for name in ("b200-sxm", "rtx-pro-6000", "h100-sxm", "mi355x")]
     [True, False, False, False]
     """
-    return nvlink_generation(gpu) in ENGINES[engine].flashinfer_generations
+    return nvlink_generation(gpu) in ENGINES[engine].kernels.flashinfer_generations

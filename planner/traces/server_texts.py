@@ -38,16 +38,20 @@ class ServerText:
 
     Parameters
     ----------
-    kind : "vllm", "sglang", "access" or "scrape".
+    kind : an engine's name, "access" or "scrape".
     requests : with arrival_s as a date's text; with lengths if they are known.
+    lacks : its content and the remedy, if it is no trace; {lengths} stands for the ways to lengths and rates.
     tokens_per_s : vLLM's statistics: time, prompt and output tokens a second, running requests.
     notes : how requests were made of lines.
+    has_years : whether its times have a year.
     """
 
     kind: str
     requests: Sequence[Record]
+    lacks: str = ""
     tokens_per_s: Sequence[tuple[str, float, float, int]] = ()
     notes: tuple[str, ...] = ()
+    has_years: bool = True
 
     @property
     def has_lengths(self) -> bool:
@@ -60,7 +64,7 @@ def kind_of(lines: Sequence[str]) -> str | None:
     kept = [line for line in lines[:LOOKED_AT] if line.strip()]
     if not kept or kept[0].lstrip().startswith(("{", "[{")):
         return None
-    for kind, patterns in (("sglang", (_PREFILL, _DECODE, _FINISH)), ("vllm", (_RECEIVED, _INTERVAL))):
+    for kind, patterns, _ in KINDS:
         if any(pattern.search(line) for line in kept for pattern in patterns):
             return kind
     if _SCRAPE.match(kept[0]):
@@ -71,31 +75,20 @@ def kind_of(lines: Sequence[str]) -> str | None:
 def read_server_text(lines: Sequence[str]) -> ServerText | None:
     """Return the requests in a server's text; None if it is no server's."""
     kind = kind_of(lines)
-    if kind is None or kind == "scrape":
-        return None if kind is None else ServerText("scrape", ())
-    return {"sglang": _sglang, "vllm": _vllm, "access": _access}[kind](lines)
+    return None if kind is None else READERS[kind](lines)
 
 
 def instead_of(source: str, text: ServerText) -> TraceError:
     """Return the error of a server's text that is no trace: its content, and how to use it."""
-    count = len(text.requests)
     lengths = (f"planner trace convert {source} trace.csv --lengths metrics.prom takes lengths from a scrape of "
                f"/metrics; planner size --rate-series {source} takes its rates")
-    if text.kind == "scrape":
-        return TraceError(f"trace {source}: is a scrape of /metrics, without single requests; its histograms give "
-                          f"lengths: --lengths {source} beside an access log in planner trace convert, and planner "
-                          f"validate compares its latencies")
-    if text.kind == "access":
-        return TraceError(f"trace {source}: is an access log with the times of {count:,} requests, without token "
-                          f"counts; {lengths}")
-    if text.kind == "sglang":
-        return TraceError(f"trace {source}: is SGLang's log without lines on prefills or finished requests; start the "
-                          f"server with --log-requests, or give its log with 'Prefill batch' lines")
-    mean = [sum(part) / len(text.tokens_per_s) for part in list(zip(*text.tokens_per_s, strict=True))[1:]]
-    rates = "" if not mean else (f" Its {len(text.tokens_per_s):,} interval lines have {mean[0]:.4g} prompt tokens/s, "
-                                 f"{mean[1]:.4g} output tokens/s and {mean[2]:.3g} running requests on average.")
-    return TraceError(f"trace {source}: is vLLM's log with {count:,} received requests, without token counts.{rates} "
-                      f"Use: {lengths}")
+    return TraceError(f"trace {source}: {text.lacks.format(lengths=lengths, source=source)}")
+
+
+def _scrape(_: Sequence[str]) -> ServerText:
+    return ServerText("scrape", (), "is a scrape of /metrics, without single requests; its histograms give lengths: "
+                                    "--lengths {source} beside an access log in planner trace convert, and planner "
+                                    "validate compares its latencies")
 
 
 def _stamp(line: str) -> str | None:
@@ -114,7 +107,8 @@ def _sglang(lines: Sequence[str]) -> ServerText:
                                  if (match := _DECODE.search(line)) and not _RANK.search(line))
     count = sum(sequences for _, sequences, _, _ in prefills)
     if not count or not decoded:
-        return ServerText("sglang", ())
+        return ServerText("sglang", (), "is SGLang's log without lines on prefills or finished requests; start the "
+                                        "server with --log-requests, or give its log with 'Prefill batch' lines")
     output = max(round(decoded / count), 1)
     requests = [{"arrival_s": stamp, "input_tokens": (new + cached) // sequences + (k < (new + cached) % sequences),
                  "cached_tokens": cached // sequences, "output_tokens": output}
@@ -143,7 +137,11 @@ def _vllm(lines: Sequence[str]) -> ServerText:
                 if (match := _RECEIVED.search(line)) and (stamp := _stamp(line))]
     looks = [(stamp, float(match[1]), float(match[2]), int(match[3])) for line in lines
              if (match := _INTERVAL.search(line)) and (stamp := _stamp(line))]
-    return ServerText("vllm", received, looks)
+    mean = [sum(part) / len(looks) for part in list(zip(*looks, strict=True))[1:]]
+    rates = "" if not mean else (f" Its {len(looks):,} interval lines have {mean[0]:.4g} prompt tokens/s, "
+                                 f"{mean[1]:.4g} output tokens/s and {mean[2]:.3g} running requests on average.")
+    return ServerText("vllm", received, f"is vLLM's log with {len(received):,} received requests, without token counts."
+                                        f"{rates} Use: {{lengths}}", looks, has_years=False)
 
 
 def _access(lines: Sequence[str]) -> ServerText:
@@ -162,7 +160,12 @@ def _access(lines: Sequence[str]) -> ServerText:
     left = ", ".join(f"{count:,} {reason}" for reason, count in left_out.items() if count)
     notes = ["arrivals are the times in the access log, which most servers write when a request ends",
              *([f"lines of the access log are left out: {left}"] if left else [])]
-    return ServerText("access", requests, notes=tuple(notes))
+    return ServerText("access", requests, f"is an access log with the times of {len(requests):,} requests, without "
+                                          f"token counts; {{lengths}}", notes=tuple(notes))
+
+
+KINDS = (("sglang", (_PREFILL, _DECODE, _FINISH), _sglang), ("vllm", (_RECEIVED, _INTERVAL), _vllm))  # engines' logs
+READERS = {kind: read for kind, _, read in KINDS} | {"access": _access, "scrape": _scrape}
 
 
 def per_minute(text: ServerText) -> Iterator[tuple[float, float]]:

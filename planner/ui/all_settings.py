@@ -78,8 +78,8 @@ def values_in_force(trace: Trace | None, scenario: Scenario) -> dict[str, str]:
 
 def _is_found(option: str, words: str) -> bool:
     """Tell whether an option is of the engine that is chosen, and has all of the words that are looked for."""
-    label = LABELS[option]
-    if label.engines and st.session_state["engine"] not in label.engines:
+    label, engine = LABELS[option], st.session_state["engine"]
+    if label.engines and engine not in label.engines and option not in ENGINES[engine].dialect.options:
         return False
     text = f"{option} {label.words} {label.unit} {_metadata(option)['panel']} {_metadata(option)['help']}".lower()
     return all(word in text for word in words.split())

@@ -8,6 +8,7 @@ import streamlit as st
 
 from planner.catalog.gpu_label import gpu_label
 from planner.deployment.deploy import resolve
+from planner.engines import ENGINES
 from planner.errors import PlannerError
 from planner.planning.missed import Reached
 from planner.planning.size_answer import Fleet, KindNames, SizeAnswer, UnableFleet
@@ -23,7 +24,6 @@ from planner.ui.page_link import copy_link
 from planner.ui.verdict_image import verdict_png
 from planner.ui.words import plain, without_paths
 
-ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
 MOST_OPTIONS = 10
 SERVES, COVERS, FEWER = "serves up to", "holds if slower", "misses with one fewer"  # columns of the options
 
@@ -172,9 +172,9 @@ def published_error(trace: Trace, scenario: Scenario, best: Fleet) -> tuple[str,
     keys = {LABELS[metric]: f"{metric}_ms" for metric in ("ttft", "tpot") if f"{metric}_ms" in residuals.log_errors}
     errors = [f"± {100 * (residuals.half_within(key) or 0.0):.0f} % {label}" for label, key in keys.items()]
     means = [f"{100 * (residuals.mean_error(key) or 0.0):.0f} %" for key in keys.values()]
-    basis = residuals.basis or (f"Half of the measured {ENGINES[own.engine]} runs that were not in the fit are within "
-                                f"this error of the prediction. In brackets: the mean of their errors, which few runs "
-                                f"with large errors decide.")
+    basis = residuals.basis or (f"Half of the measured {ENGINES[own.engine].title} runs that were not in the fit are "
+                                f"within this error of the prediction. In brackets: the mean of their errors, which "
+                                f"few runs with large errors decide.")
     return f"prediction error {', '.join(errors)} (mean {' and '.join(means)})", basis
 
 

@@ -1,5 +1,6 @@
 """Files of an engine's own options: files of --config, and TensorRT-LLM's for prefill and decode apart."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ from planner.launch.described import Described
 from planner.launch.flag_names import names_of, normal
 from planner.launch.manifests.document_values import count_of
 
-COMMANDS = {"vllm": ("vllm", "serve"), "sglang": ("python", "-m", "sglang.launch_server"), "trtllm": ("trtllm-serve",)}
 SERVERS = {"context_servers": "prefill", "generation_servers": "decode"}
 # Keys of the router and of addresses: tensorrt_llm/llmapi/disagg_utils.py.
 OF_THE_ROUTER = ("hostname", "port", "urls", "num_instances", "router", "conditional_disagg_config", "max_retries",
@@ -30,17 +30,20 @@ def of_engine_config(document: Mapping[str, Any], path: Path) -> Iterator[Descri
     """Yield the engine whose options these are."""
     engine = _engine(document)
     if engine is not None:
-        yield Described(words=[*COMMANDS[engine], ENGINES[engine].dialect.files[0], str(path)], place=path.name)
+        dialect = ENGINES[engine].dialect
+        yield Described(words=[*dialect.command, dialect.files[0], str(path)], place=path.name)
 
 
 def _engine(document: Mapping[str, Any]) -> str | None:
-    """Return the engine that knows all keys, or most of them and one that names the engine; None if none does."""
+    """Return the engine that has a table among the keys for itself, or that knows most of them; None if none does."""
     keys = {f"--{normal(str(key))}" for key in document}
-    known = {name: len(keys & set(names_of(name))) for name in COMMANDS}
-    trees = {name for entry in ENGINES["trtllm"].dialect.file_entries if isinstance(entry, Tree)
-             for name in entry.names} - {"--speculative-config"}
-    if keys & trees:
-        return "trtllm"
+    known = {name: len(keys & set(names_of(name))) for name in ENGINES}
+    tables = {name: {table for entry in (*engine.dialect.entries, *engine.dialect.file_entries)
+                     if isinstance(entry, Tree) for table in entry.names} for name, engine in ENGINES.items()}
+    counts = Counter(table for names in tables.values() for table in names)
+    for name, names in tables.items():
+        if ENGINES[name].dialect.file_entries and any(counts[table] == 1 for table in keys & names):
+            return name
     best = max(known, key=lambda name: known[name])
     return best if keys and known[best] >= max(1, 0.75 * len(keys)) else None
 

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-PACKAGES = ("vllm", "sglang", "tensorrt_llm", "ray", "torch")
+from planner.engines import ENGINES
+
+PACKAGES = {"ray", "torch", *(name.partition(".")[0] for engine in ENGINES.values() for name in engine.package.classes)}
 CHANGES = ("append", "extend", "insert", "pop", "remove", "clear", "update", "setdefault", "add_argument")
 MOST_STEPS = 1_000_000
 ENVIRONMENT = ("os.environ", "environ")

@@ -6,18 +6,15 @@ from typing import Any
 
 import yaml
 
-from planner.engines import ENGINES
+from planner.engines import ENGINES, Engine
 from planner.launch.beginnings import find_launch, shell_script_of
 from planner.launch.described import Described
 from planner.launch.manifests.document_values import count_of, flags_of
 from planner.launch.manifests.ray_serve import of_ray
 from planner.launch.scripts.shell_script import ScriptLaunch, described, script_launches
 
-VLLM_CLASSES = {"LLM": "llm_class", "EngineArgs": "engine_context", "AsyncEngineArgs": "engine_context"}
-SGLANG_CLASSES = ("Engine", "ServerArgs", "Runtime")
 RAY_SERVE, RAY_DATA = "LLMConfig", "vLLMEngineProcessorConfig"
-BACKENDS = {"_tensorrt_engine": "tensorrt", "auto_deploy": "_autodeploy"}  # of TensorRT-LLM, by the class's module
-FILE = "the arguments"  # of TensorRT-LLM's class, as its file has them
+FILE = "the arguments"  # of a class, as the engine's file has them
 
 
 def is_engine(name: str) -> bool:
@@ -25,14 +22,11 @@ def is_engine(name: str) -> bool:
     return _engine(name) is not None or (name.startswith("ray.") and name.endswith((RAY_SERVE, RAY_DATA)))
 
 
-def _engine(name: str) -> str | None:
-    """Return the engine that a class starts; None if it starts none."""
-    package, _, last = name.partition(".")[0], *name.rpartition(".")[1:]
-    if package == "vllm" and last in VLLM_CLASSES:
-        return "vllm"
-    if package == "sglang" and last in SGLANG_CLASSES:
-        return "sglang"
-    return "trtllm" if package == "tensorrt_llm" and last == "LLM" else None
+def _engine(name: str) -> tuple[Engine, Mapping[str, Any]] | None:
+    """Return the engine that a class starts, and the options that the class sets; None if it starts none."""
+    short = f"{name.partition('.')[0]}.{name.rpartition('.')[2]}"
+    return next(((engine, engine.package.classes[short]) for engine in ENGINES.values()
+                 if short in engine.package.classes), None)
 
 
 def described_class(name: str, arguments: dict[str, Any], place: str, variables: Mapping[str, str],
@@ -45,22 +39,21 @@ def described_class(name: str, arguments: dict[str, Any], place: str, variables:
     arguments : of its call, by name or by their place.
     around : options that the rest of the text states.
     """
-    engine, last = _engine(name), name.rpartition(".")[2]
-    if engine is None:
-        yield from _of_ray(last, arguments)
+    started = _engine(name)
+    if started is None:
+        yield from _of_ray(name.rpartition(".")[2], arguments)
         return
+    engine, context = started
+    dialect, files = engine.dialect, {}
     model = next((arguments.pop(key) for key in ("model", "model_path", "0") if key in arguments), None)
     options = {key: value for key, value in arguments.items() if not key.isdigit()}
-    known = {name: value for name, value in variables.items() if name in ENGINES[engine].dialect.known_variables}
-    context = {"usage_context": VLLM_CLASSES[last]} if engine == "vllm" else {}
-    launch, files = list(ENGINES[engine].dialect.launch), {}
-    if engine == "trtllm":
-        backend = next((value for part, value in BACKENDS.items() if part in name), "pytorch")
+    known = {name: value for name, value in variables.items() if name in dialect.known_variables}
+    if engine.package.class_backends:
+        backend = next(value for part, value in engine.package.class_backends.items() if part in name)
         files = {FILE: yaml.safe_dump({"backend": backend, **options}, sort_keys=False)}
-    elif engine == "sglang" and model is None:
-        launch = launch[:-1]
-    words = [*launch, *([] if model is None else [str(model)]), *(["--config", FILE] if files else flags_of(options))]
-    yield Described(words=words, place=place, files=files, variables=known, options=context | dict(around))
+    words = [*(dialect.command if model is None else (*dialect.launch, str(model))),
+             *([dialect.files[0], FILE] if files else flags_of(options))]
+    yield Described(words=words, place=place, files=files, variables=known, options={**context, **around})
 
 
 def _of_ray(last: str, arguments: dict[str, Any]) -> Iterator[Described]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.catalog.catalog_files import load_gpu
+from planner.engines import engine_named
 from planner.errors import TraceError, UnknownNameError
 from planner.measured.run_columns import MEASURED, is_measured
 from planner.measured.run_table import Measurement, measurement_of_row
@@ -14,7 +15,6 @@ from planner.settings.scenario import Scenario, given_options
 TOOL = "a run of InferenceX"
 _NAMES = {"framework": "engine", "conc": "concurrency"}
 _AS_THEY_ARE = ("model", "isl", "osl", "tp", "ep", "dp_attention", "spec_decoding", "precision", "image")
-_ENGINES = {"trt": "trtllm", "tensorrt-llm": "trtllm"}
 _TIMES = ("ttft", "tpot", "itl", "e2el")
 
 
@@ -37,7 +37,7 @@ def read_inferencex(where: str, name: str, document: Mapping[str, Any], scenario
                          f"and a run is compared with one engine")
     cells = {key: document[key] for key in _AS_THEY_ARE if document.get(key) is not None}
     cells |= {ours: document[theirs] for theirs, ours in _NAMES.items()}
-    cells["engine"] = _ENGINES.get(str(cells["engine"]).lower(), cells["engine"])
+    cells["engine"] = engine_named(str(cells["engine"])) or cells["engine"]
     cells["gpu"], cells["client"], cells["id"] = _gpu(where, str(document["hw"])), "inferencex", name
     if document.get("date"):
         cells["measured_date"] = str(document["date"])

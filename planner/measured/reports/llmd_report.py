@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from planner.engines import engine_named
 from planner.errors import TraceError
 from planner.measured.reports.reported import IDENTITY, Reported, number_at, statistics_of
 from planner.settings.scenario import names_in
@@ -14,7 +15,6 @@ _METRICS = {"ttft": "time_to_first_token", "tpot": "time_per_output_token", "itl
             "e2el": "request_latency"}
 _AGGREGATE = ("results.request_performance.aggregate", "metrics")
 _TO_MS = {"s": 1e3, "ms": 1.0, "us": 1e-3, "ns": 1e-6}
-_ENGINES = {"vllm": "vllm", "llm-d": "vllm", "sglang": "sglang", "tensorrt-llm": "trtllm", "trtllm": "trtllm"}
 
 
 def is_llmd(document: Mapping[str, Any]) -> bool:
@@ -74,7 +74,7 @@ def _stack(where: str, document: Mapping[str, Any]) -> tuple[dict[str, Any], int
                          f"engine; compare the deployment by planner replay --fleet with its requests")
     first = engines[0] if engines else _older(document)
     parallelism = value_at(first, "accelerator.parallelism") or {}
-    engine = _ENGINES.get(str(first.get("tool")).lower())
+    engine = engine_named(str(first.get("tool")))
     options = {"model": value_at(first, "model.name"), "gpu": value_at(first, "accelerator.model"), "engine": engine,
                "tensor_parallel_size": parallelism.get("tp"), "pipeline_parallel_size": parallelism.get("pp")}
     replicas = sum(int(item.get("replicas") or 1) for item in engines) or int(first.get("replicas") or 1)

@@ -101,7 +101,7 @@ def joined(requests: Requests, phases: Any, pulls: Any,
     """Return the requests and phases of whole requests, and their own columns: see `ReplayResult.handover`.
 
     A client has its answer from the replica that decodes: at the end of the first step there, or, if the engine
-    sends the first token on, at its beginning (`Engine.sends_token_on`). Source: proxies of vLLM's NixlConnector
+    sends the first token on, at its beginning (`Scheduler.sends_token_on`). Source: proxies of vLLM's NixlConnector
     (`max_tokens` of the prefill is 1, its answer is dropped, and vLLM samples the token anew), Dynamo's handlers for a
     decode worker.
 

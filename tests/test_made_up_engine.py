@@ -1,0 +1,171 @@
+"""A made-up engine is one file, one table of constants and one line of registration; then every question has an answer.
+
+The engine is added to a copy of the package, which a process of its own imports, so that this process never knows it.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+import yaml
+
+from planner.catalog.catalog_files import data_dir
+from planner.engines import ENGINES
+
+ROOT = Path(__file__).parents[1]
+FILE = '''
+"""A made-up engine. Its scheduler is in `loop/`: `serving.py` and `admission.py`."""
+
+import re
+
+from planner.engines.dialect import CONTEXT, SEQS, TENSOR, Dialect, Flag
+from planner.engines.engine import Defaults, Engine, EngineDefaults
+from planner.engines.package import Package
+
+MADE_UP = Engine(
+    name="madeup", title="Made Up",
+    defaults=Defaults(options=EngineDefaults(
+        policy="fcfs", max_num_seqs=96, max_num_batched_tokens=4096, max_prefill_tokens=0,
+        enable_chunked_prefill=True, async_scheduling=True, gpu_memory_utilization=0.85)),
+    dialect=Dialect(launch=("madeup", "run", "--model"), commands=(re.compile("madeup run"),),
+                    images=("madeup/server",), roles={"--role": {"prefill": "prefill", "decode": "decode"}},
+                    entries=(Flag(names=("--seats",), option=SEQS), Flag(names=("--gpus",), option=TENSOR),
+                             Flag(names=("--context",), option=CONTEXT))),
+    package=Package(names="madeup", image="madeup/server:{}", classes={"madeup.LLM": {}},
+                    role_flags={role: ("--role", role) for role in ("prefill", "decode")}))
+'''
+DEPLOYMENT = ("--engine", "madeup", "--model", "llama-3.1-8b", "--gpu", "h100-sxm")
+LOAD = ("chat", "--limit", "100")
+Run = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the package and its data, with the engine."""
+    house = tmp_path_factory.mktemp("house")
+    for name in ("planner", "hardware_db", "workloads", "reports"):
+        shutil.copytree(ROOT / name, house / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (house / "planner/engines/made_up.py").write_text(FILE.lstrip(), encoding="utf-8")
+    shutil.copy(data_dir("hardware_db") / "engines/vllm.toml", house / "hardware_db/engines/madeup.toml")
+    registry = house / "planner/engines/__init__.py"
+    text = registry.read_text(encoding="utf-8")
+    registered = text.replace("(VLLM, SGLANG, TRTLLM)", "(VLLM, SGLANG, TRTLLM, made_up.MADE_UP)")
+    assert registered != text
+    registry.write_text(registered.replace("from planner.engines.engine", "from planner.engines import made_up\n"
+                                           "from planner.engines.engine", 1), encoding="utf-8")
+    return house
+
+
+@pytest.fixture
+def run(house: Path, tmp_path: Path) -> Run:
+    """Run the command line of the copy, or with `-c` a program, in a temporary folder; return what it prints."""
+    def run_words(*words: object) -> str:
+        head = () if words[0] == "-c" else ("-m", "planner.commands.cli")
+        done = subprocess.run(
+            [sys.executable, *head, *map(str, words)], cwd=tmp_path, capture_output=True, text=True, check=False,
+            env=os.environ | {"PYTHONPATH": str(house), "COLUMNS": "200", "NO_COLOR": "1", "PLANNER_ANSWERS": ""})
+        assert done.returncode == 0, done.stderr[-2000:]
+        return done.stdout
+    return run_words
+
+
+def test_this_process_does_not_know_it() -> None:
+    assert "madeup" not in ENGINES
+
+
+def test_it_replays_with_its_defaults(run: Run) -> None:
+    found = json.loads(run("replay", *LOAD, *DEPLOYMENT, "--json", "-"))
+    assert found["deployment"]["engine"] == "madeup"
+    assert found["deployment"]["memory"]["max_num_seqs"] == 96
+    assert found["deployment"]["value_sources"]["max_num_seqs"] == "engine"
+    assert found["completed"] == 100
+
+
+def test_prefill_apart_has_the_mean_slowdown_with_its_note(run: Run) -> None:
+    found = json.loads(run("replay", *LOAD, *DEPLOYMENT, "--data-parallel-size", 2, "--prefill-replicas", 1, "--json",
+                           "-"))
+    note = next(note for note in found["notes"] if "no published run shows Made Up's" in note)
+    assert note.startswith("a step takes 1.14 times its kernels")
+
+
+def test_a_sized_fleet_is_written_and_read_back(run: Run, tmp_path: Path) -> None:
+    said = run("size", *LOAD, *DEPLOYMENT, "--slo", "ttft:2000", "--tensor-parallel-size", 1, "--max-num-seqs", 64,
+               "--no-compare-assumptions", "--write", "k8s=llm.yaml")
+    assert "madeup run --model" in said
+    container = yaml.safe_load((tmp_path / "llm.yaml").read_text())["spec"]["template"]["spec"]["containers"][0]
+    assert container["image"] == "madeup/server:latest"
+    assert container["command"][-2:] == ["--seats", "64"]
+    found = json.loads(run("replay", *LOAD, "--from-command", "llm.yaml", "--gpu", "h100-sxm", "--json", "-"))
+    assert (found["deployment"]["engine"], found["policy"]["max_num_seqs"]) == ("madeup", 64)
+
+
+def test_a_fleet_with_prefill_apart_is_sized_and_written(run: Run) -> None:
+    found = json.loads(run("size", *LOAD, *DEPLOYMENT, "--slo", "ttft:4000", "--tensor-parallel-size", 1,
+                           "--disaggregate", "--no-compare-assumptions", "--json", "-"))
+    apart = next(fleet for fleet in found["alternatives"] if fleet["prefill_replicas"])
+    said = run("-c", "import sys; from planner.launch.write_manifest import Engine, manifest; "
+                     "print(manifest('compose', [Engine(command=sys.argv[1], replicas=1, role='decode')]))",
+               apart["decode_command"])
+    assert yaml.safe_load(said)["services"]["llm-decode"]["entrypoint"][-2:] == ["--role", "decode"]
+
+
+def test_benchmarks_are_named_for_it(run: Run) -> None:
+    said = run("probe", *LOAD, *DEPLOYMENT, "--slo", "ttft:2000")
+    assert "madeup run --model" in said
+    assert "vllm bench serve --backend openai" in said
+
+
+def test_measured_runs_are_compared_with_it(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "runs.csv").write_text(
+        "engine,model,gpu,isl,osl,concurrency,tp,measured_ttft_ms,measured_tpot_ms\n"
+        "madeup,llama-3.1-8b,h100-sxm,1000,100,4,1,60,8\n", encoding="utf-8")
+    run("validate", "runs.csv", "--predictions", "predicted.csv")
+    row = pl.read_csv(tmp_path / "predicted.csv").row(0, named=True)
+    assert (row["engine"], row["predicted_ttft_ms"] > 0) == ("madeup", True)
+
+
+@pytest.mark.parametrize("text", [
+    "madeup run --model meta-llama/Llama-3.1-8B --seats 32 --gpus 2 --context 9000",
+    "docker run madeup/server:1.2.3 madeup run --model meta-llama/Llama-3.1-8B --seats 32 --gpus 2 --context 9000"])
+def test_its_launch_is_read_and_written(run: Run, text: str) -> None:
+    said = run("-c", "import sys; from planner.launch import launch_command, read_launch; "
+                     "from planner.settings.scenario import Scenario; found = read_launch(sys.argv[1]); "
+                     "print(found.options['engine'], launch_command(Scenario(**found.options)))", text)
+    engine, _, written = said.partition(" ")
+    assert engine == "madeup"
+    assert written.strip() == ("('madeup run --model meta-llama/Llama-3.1-8B --gpus 2 --context 9000 --seats 32', ())")
+
+
+def test_its_python_class_and_its_file_are_read(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "serve.py").write_text("from madeup import LLM\nLLM('meta-llama/Llama-3.1-8B', seats=16)\n")
+    (tmp_path / "args.yaml").write_text("seats: 16\ngpus: 1\ncontext: 9000\n")
+    for path in ("serve.py", "args.yaml"):
+        found = json.loads(run("replay", *LOAD, *DEPLOYMENT[2:], "--from-command", path, "--json", "-"))
+        assert (found["deployment"]["engine"], found["policy"]["max_num_seqs"]) == ("madeup", 16), path
+
+
+def test_it_is_compared_with_other_engines(run: Run) -> None:
+    said = run("compare", *LOAD, *DEPLOYMENT[2:], "--engine", "vllm,madeup")
+    assert re.search(r"engine=vllm +engine=madeup", said)
+
+
+def test_the_dashboard_has_its_card_and_its_settings(run: Run) -> None:
+    said = run("-c", '''
+from planner.planning.search_options import Choices
+from planner.planning.sizing import size
+from planner.settings.objectives import parse_objectives
+from planner.settings.scenario import Scenario
+from planner.traces import read_trace
+from planner.ui.fleet_answer import fleet_name, published_error
+trace, scenario = read_trace("chat"), Scenario(model="llama-3.1-8b", gpu="h100-sxm", engine="madeup", limit=100)
+best = size(trace, scenario, parse_objectives("ttft:2000"), Choices(compare_assumptions=False)).cheapest
+print(fleet_name(best), *published_error(trace, scenario, best), sep="; ")
+''')
+    assert "Half of the measured Made Up runs" in said
