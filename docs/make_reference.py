@@ -22,13 +22,13 @@ from planner.engines.dialect import Dialect, Tree
 from planner.files.keys import Declared, Key, declared, parts_of
 from planner.measured.calibration.calibrate_answer import CalibrateAnswer
 from planner.measured.validate_answer import ValidateAnswer
+from planner.planning.bracket import UNKNOWNS
 from planner.planning.capacity_answer import CapacityAnswer
 from planner.planning.check_answer import CheckAnswer
 from planner.planning.probe_answer import ProbeAnswer
 from planner.planning.share_answer import ShareAnswer
 from planner.planning.size_answer import SizeAnswer
 from planner.planning.sweep_answer import SweepAnswer
-from planner.planning.users_answer import UsersAnswer
 from planner.policies.builtin_autoscalers import AUTOSCALERS
 from planner.policies.builtin_policies import POLICIES
 from planner.policies.builtin_routers import ROUTERS
@@ -41,7 +41,7 @@ from planner.steptime.engine_constants import EngineConstants
 FOLDER = Path(__file__).with_name("reference")
 FORMATS = ("bf16", "fp8", "fp4")
 MARK = "<!-- docs/make_reference.py writes this page from the code. Change the code, then run make reference. -->"
-ANSWERS = {"capacity": CapacityAnswer, "capacity --of": UsersAnswer, "probe": ProbeAnswer, "size": SizeAnswer,
+ANSWERS = {"capacity": CapacityAnswer, "probe": ProbeAnswer, "size": SizeAnswer,
            "share": ShareAnswer,
            "sweep": SweepAnswer, "check": CheckAnswer, "validate": ValidateAnswer, "calibrate": CalibrateAnswer}
 TYPES = {str: "text", int: "whole number", float: "number", bool: "true or false", NoneType: "null", Any: "any value"}
@@ -140,8 +140,18 @@ def _key_row(each: Declared) -> tuple[str, str, str, str]:
     kind = _type(each.hint).removesuffix(" or null") if only else _type(each.hint)
     meaning = ". ".join(filter(None, (_escaped(each.note.meaning), only)))
     if isinstance(each.note, Key):
-        return f"`{each.name}`", kind, each.note.unit, meaning
+        return _names(each), kind, each.note.unit, meaning
     return "others" if get_origin(each.hint) is Mapping else "the keys of", kind, "", meaning
+
+
+def _names(each: Declared) -> str:
+    """Return a key's names, with the answers of `planner capacity` that have them, if there are several."""
+    by_name: dict[str, list[str]] = {}
+    for of in UNKNOWNS:
+        by_name.setdefault(each.key(of), []).append(of)
+    if len(by_name) == 1:
+        return f"`{each.name}`"
+    return ", ".join(f"`{name}` (--of {' or '.join(of)})" for name, of in by_name.items() if name)
 
 
 def _type(hint: Any, kinds: Mapping[Any, str] = TYPES) -> str:

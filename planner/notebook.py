@@ -8,7 +8,7 @@ import polars as pl
 
 from planner.files.keys import asdict
 from planner.planning import sizing, sweeping
-from planner.planning.capacity_of import capacity_of
+from planner.planning.capacity import capacity as find_capacity
 from planner.planning.comparison import compare_studies
 from planner.planning.grid import DEFAULT_FRONT, plan_sweep
 from planner.planning.optimize import optimize as optimize_grid
@@ -79,7 +79,7 @@ def capacity(trace: AnyTrace, scenario: Scenario, slo: str, *, attainment: float
              horizon: str = SEARCH.horizon, by_tenant: bool = SEARCH.by_tenant, replicates: int = SEARCH.replicates,
              seed: int = SEARCH.seed,
              compare_assumptions: bool = SEARCH.compare_assumptions, jobs: int = SEARCH.jobs) -> Answer:
-    """Find the highest request rate, or the most users, that keep the objectives; see `capacity_of.capacity_of`.
+    """Find the highest request rate, or the most users, that keep the objectives; see `capacity.capacity`.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def capacity(trace: AnyTrace, scenario: Scenario, slo: str, *, attainment: float
     """
     search = Search(of=of, think_time=think_time, scaling=scaling, horizon=horizon, by_tenant=by_tenant,
                     replicates=replicates, seed=seed, compare_assumptions=compare_assumptions, jobs=jobs)
-    answer = capacity_of(_read(trace, scenario), scenario, parse_objectives(slo, attainment), search)
+    answer = find_capacity(_read(trace, scenario), scenario, parse_objectives(slo, attainment), search)
     lines, values = [*capacity_words(answer), *answer.notes], asdict(answer)
     return Answer(values_by_key=values, text=capacity_table(answer), headline="\n".join(lines),
                   table=pl.DataFrame(values["probes"]))

@@ -97,8 +97,10 @@ def cheapest(found: SizeAnswer) -> Fleet:
 
 
 def filled(kind: type[T], /, **given: Any) -> T:
-    """Return an answer, or a part of one, whose fields have these values; others are 1, a text, empty or None."""
-    return kind(**{each.name: given.get(each.name, _neutral(each.hint)) for each in declared(kind)})
+    """Return an answer, or a part of one, whose fields have these values; others their default, 1, a text, or nothing.
+    """
+    return kind(**{each.name: given.get(each.name, _neutral(each.hint) if each.is_required else each.default)
+                   for each in declared(kind)})
 
 
 def _neutral(hint: Any) -> Any:

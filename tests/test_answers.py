@@ -29,6 +29,7 @@ FLEET = filled(Fleet, notes=("of the fleet",), command_lacks=("a",), schedule=fi
 ANSWERS: list[Any] = [
     filled(CapacityAnswer, probes=(filled(Probe),), confidence=filled(Confidence), deployment={"gpu": "h100-sxm"}),
     filled(CapacityAnswer, sentence="too slow"),
+    filled(CapacityAnswer, of="sessions", capacity=12, probes=(filled(Probe, load=12),), think_time_s=2.0),
     filled(SizeAnswer, cheapest=FLEET, fewest_gpus=FLEET, alternatives=(FLEET, filled(UnableFleet)),
            notes=FLEET.notes, routers=(filled(RouterSize),)),
     filled(SizeAnswer, closest=filled(ClosestKind), alternatives=(filled(UnableFleet),)),
@@ -100,11 +101,31 @@ def test_json_has_the_keys_of_answers_inside_other_values() -> None:
     ({"bracket": []}, "bracket: must be an object"),
     ({"probes": {}}, "probes: must be a list"),
     ({"slo": {"text": "", "attainment": 1, "limits_s": {"ttft": "a"}}}, r"slo\.limits_s\.ttft = 'a': must be a number"),
-    ({"probes": [asdict(filled(Probe)), {"rate_rps": 1}]}, r"probes\[1\]\.is_met: is missing"),
+    ({"probes": [asdict(filled(Probe), "requests"), {"rate_rps": 1}]}, r"probes\[1\]\.is_met: is missing"),
 ])
 def test_damage_is_named_by_its_key(change: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         fromdict(CapacityAnswer, asdict(filled(CapacityAnswer)) | change)
+
+
+@pytest.mark.parametrize(("of", "keys", "others"), [
+    ("requests", {"capacity_rps", "capacity_rps_per_gpu", "rate_scale", "scalings"}, {"capacity_sessions",
+                                                                                      "think_time_s"}),
+    ("concurrency", {"capacity_concurrency", "capacity_per_gpu", "think_time_s"}, {"capacity_rps", "rate_scale"}),
+    ("sessions", {"capacity_sessions", "request_throughput", "think_time_s"}, {"capacity_concurrency", "scalings"})])
+def test_keys_are_named_by_the_unit_of_the_load(of: str, keys: set[str], others: set[str]) -> None:
+    values = asdict(filled(CapacityAnswer, of=of, probes=(filled(Probe),)))
+    assert keys <= values.keys()
+    assert others.isdisjoint(values)
+    assert ("rate_rps" in values["probes"][0], "users" in values["probes"][0]) == (of == "requests", of != "requests")
+
+
+def test_an_answer_without_a_unit_is_a_rate() -> None:
+    """As earlier releases wrote it."""
+    answer = filled(CapacityAnswer)
+    values = asdict(answer)
+    assert values.pop("of") == "requests"
+    assert fromdict(CapacityAnswer, values) == answer
 
 
 def test_what_is_no_fleet_of_either_kind_is_told() -> None:
@@ -128,6 +149,6 @@ def test_a_field_without_a_key_is_refused() -> None:
 def test_answers_do_not_change_and_have_no_other_fields() -> None:
     answer = filled(CapacityAnswer)
     with pytest.raises(AttributeError):
-        answer.capacity_rps = 2.0  # type: ignore[misc]
+        answer.capacity = 2.0  # type: ignore[misc]
     assert not hasattr(answer, "__dict__")
-    assert replace(answer, capacity_rps=2.0).capacity_rps == 2.0
+    assert replace(answer, capacity=2.0).capacity == 2.0

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from helpers import scenario_of, trace_of
 
-from planner.planning import capacity_search, highest_rate
+from planner.planning import capacity_search
 from planner.planning.answers_on_disk import answers_kept
-from planner.planning.capacity_of import capacity_of
+from planner.planning.capacity import capacity
 from planner.planning.fingerprint import scenario_sha256
 from planner.planning.search_options import Search
 from planner.settings.objectives import parse_objectives
@@ -32,7 +32,7 @@ def searches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[float]:
         starts.append(start)
         return search(load, start)
 
-    monkeypatch.setattr(highest_rate, "settled", counted)
+    monkeypatch.setattr("planner.planning.capacity.settled", counted)
     return starts
 
 
@@ -40,7 +40,7 @@ def answer(rows: list[tuple[float, int, int]] = ROWS, slo: str = "ttft:2000", **
     of_search = {name: options.pop(name) for name in ("scaling", "seed", "jobs") if name in options}
     scenario = scenario_of(max_num_seqs=4, step_time="linear:0.05,0", **options)
     with answers_kept():
-        return capacity_of(trace_of(rows), scenario, parse_objectives(slo, 0.9), replace(SEARCH, **of_search))
+        return capacity(trace_of(rows), scenario, parse_objectives(slo, 0.9), replace(SEARCH, **of_search))
 
 
 def test_the_same_question_is_searched_once(searches: list[float]) -> None:
@@ -48,8 +48,8 @@ def test_the_same_question_is_searched_once(searches: list[float]) -> None:
     assert answer(jobs=2) == first  # the number of processes changes no answer
     assert len(searches) == 1
     with answers_kept(False):
-        again = capacity_of(trace_of(ROWS), scenario_of(max_num_seqs=4, step_time="linear:0.05,0"),
-                            parse_objectives("ttft:2000", 0.9), SEARCH)
+        again = capacity(trace_of(ROWS), scenario_of(max_num_seqs=4, step_time="linear:0.05,0"),
+                         parse_objectives("ttft:2000", 0.9), SEARCH)
     assert again == first
     assert len(searches) == 2
 
@@ -65,8 +65,8 @@ def test_another_question_is_searched(searches: list[float], other: dict[str, An
 
 def test_without_a_block_nothing_is_kept(searches: list[float], tmp_path: Path) -> None:
     for _ in range(2):
-        capacity_of(trace_of(ROWS), scenario_of(max_num_seqs=4, step_time="linear:0.05,0"),
-                    parse_objectives("ttft:2000", 0.9), SEARCH)
+        capacity(trace_of(ROWS), scenario_of(max_num_seqs=4, step_time="linear:0.05,0"),
+                 parse_objectives("ttft:2000", 0.9), SEARCH)
     assert len(searches) == 2
     assert not (tmp_path / "answers").exists()
 

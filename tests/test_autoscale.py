@@ -17,8 +17,8 @@ from planner.commands import actions
 from planner.deployment.autoscale import read_autoscale
 from planner.errors import AutoscaleError, PolicyError, UsageError
 from planner.loop.state import engine_state as st
+from planner.planning.capacity import capacity
 from planner.planning.fingerprint import scenario_sha256
-from planner.planning.highest_rate import capacity
 from planner.planning.search_options import Choices, Search
 from planner.planning.sizing import size
 from planner.policies.autoscaler import Autoscaler

@@ -19,8 +19,8 @@ from planner.deployment.shaped_load import shape_load
 from planner.errors import UnknownNameError, UsageError
 from planner.loop.state.engine_settings import Recording
 from planner.planning.bracket import UnlimitedError, find_bracket
-from planner.planning.capacity_of import capacity_of
-from planner.planning.highest_rate import Load, capacity
+from planner.planning.capacity import capacity
+from planner.planning.rate_loads import Rates
 from planner.planning.search_options import Search
 from planner.report.plan_tables import capacity_table
 from planner.run import replay
@@ -53,10 +53,10 @@ def test_deterministic_service_and_one_slot_have_the_capacity_of_m_d_1() -> None
         middle = (low + high) / 2
         low, high = (middle, high) if waits_at_most(0.25, middle, 0.1) >= 0.9 else (low, middle)
     found = capacity(one_token_requests(60_000), ONE_SLOT, objectives, POISSON)
-    assert found.capacity_rps == pytest.approx(low, rel=0.02)
+    assert found.capacity == pytest.approx(low, rel=0.02)
     assert found.limiting_metric == "ttft"
     assert (found.attainment_at_capacity or 0.0) >= 0.9
-    assert number(found.bracket.upper_rps) / found.bracket.lower_rps < 1.0051
+    assert number(found.bracket.upper) / found.bracket.lower < 1.0051
 
 
 def test_an_interval_is_said_to_do_nothing() -> None:
@@ -78,7 +78,7 @@ def test_objectives_that_no_request_can_keep_are_a_result(scaling: str) -> None:
     """A server takes 100 ms for each request, whatever the rate: that is the best TTFT, 100 % above a limit of 50."""
     found = capacity(one_token_requests(50), ONE_SLOT, parse_objectives("ttft:50 p99_e2el:80", 0.9),
                      replace(POISSON, scaling=scaling))
-    assert (found.feasible, found.capacity_rps, found.probes) == (False, 0.0, ())
+    assert (found.feasible, found.capacity, found.probes) == (False, 0.0, ())
     assert [each.objective for each in found.missed] == ["ttft", "p99_e2el"]
     for each, limit_ms in zip(found.missed, (50, 80), strict=True):
         assert each.best_ms == pytest.approx(100, rel=1e-3)
@@ -92,9 +92,9 @@ def test_requests_that_come_together_can_keep_no_objective_together() -> None:
     found = capacity(trace, ONE_SLOT, parse_objectives("ttft:550", 1.0), COMPRESS)
     assert not found.feasible
     assert found.missed[0].best_ms == pytest.approx(1000, rel=0.01)
-    assert number(found.bracket.upper_rps) < 0.01
+    assert number(found.bracket.upper) < 0.01
     thinned = capacity(trace, ONE_SLOT, parse_objectives("ttft:550", 0.9), replace(COMPRESS, scaling="thin"))
-    assert thinned.capacity_rps > 1  # fewer users come together less
+    assert thinned.capacity > 1  # fewer users come together less
 
 
 @pytest.mark.parametrize("policy", ["fcfs", "prefill-first", "decode-first"])
@@ -108,13 +108,13 @@ def test_it_is_within_a_per_cent_of_a_fine_grid(source: str, slo: str, limit: in
     trace, search = recorded(source) if "." in source else read_trace(source), COMPRESS
     found = capacity(trace, scenario, parse_objectives(slo, 0.95), search)
     shaped = shape_load(scenario, trace)
-    load = Load(deployment=resolve(scenario, shaped), trace=shaped, objectives=parse_objectives(slo, 0.95),
-                search=search)
-    rate = found.capacity_rps
+    load = Rates(deployment=resolve(scenario, shaped), trace=shaped, objectives=parse_objectives(slo, 0.95),
+                 search=search)
+    rate = found.capacity
     kept = [x for x in rate * np.geomspace(0.5, 1.6, 120) if load.verdict(float(x)).is_met]
     assert max(kept) == pytest.approx(rate, rel=0.01) or not found.is_monotone
     assert load.verdict(rate).is_met
-    assert not load.verdict(number(found.bracket.upper_rps)).is_met
+    assert not load.verdict(number(found.bracket.upper)).is_met
 
 
 def step_at(rates: dict[tuple[float, float], bool]) -> Any:
@@ -129,7 +129,7 @@ def test_requests_that_are_rejected_are_said() -> None:
     trace = trace_of([(0.1 * k, 3000 if k == 50 else 100, 10) for k in range(100)])
     scenario = scenario_of(max_num_seqs=4, step_time="linear:0.01,0", max_model_len=2048)
     for of in ("requests", "concurrency"):
-        found = capacity_of(trace, scenario, parse_objectives("ttft:2000", 0.98), replace(COMPRESS, of=of))
+        found = capacity(trace, scenario, parse_objectives("ttft:2000", 0.98), replace(COMPRESS, of=of))
         assert found.feasible
         start = "1 request is rejected: it has prompts of max_model_len = 2,048"
         assert any(note.startswith(start) for note in found.notes), found.notes
@@ -162,9 +162,9 @@ def test_a_short_run_makes_an_overload_look_good_and_a_longer_one_does_not() -> 
     objectives = parse_objectives("ttft:1200", 0.99)
     short = capacity(trace, ONE_SLOT, objectives, COMPRESS)
     found = capacity(trace, ONE_SLOT, objectives, replace(COMPRESS, horizon="double"))
-    assert short.capacity_rps > 11.9
+    assert short.capacity > 11.9
     assert short.stationary is None
-    assert found.capacity_rps == pytest.approx(10.0, rel=0.03)
+    assert found.capacity == pytest.approx(10.0, rel=0.03)
     assert found.stationary
     assert [row.num_requests for row in found.horizon][:3] == [60, 120, 240]
 
@@ -183,7 +183,7 @@ def test_two_hundred_a_second_on_eight_instances_have_one_verdict() -> None:
         found = capacity(trace, eight, objectives, replace(COMPRESS, horizon="double"))
         assert found.stationary
         assert found.num_gpus == 8
-        rates.append(found.capacity_rps)
+        rates.append(found.capacity)
     assert p99_ms[0] < 500 < 5_000 < p99_ms[1] < p99_ms[2]  # each run by itself says something else
     assert max(rates) < 200
     assert max(rates) / min(rates) < 1.05
@@ -196,7 +196,7 @@ def test_confidence_comes_from_windows_and_from_the_step_times_errors() -> None:
     confidence = found.confidence
     assert confidence is not None
     assert confidence.p10 < confidence.p50 < confidence.p90
-    assert 0.6 < confidence.p10 / found.capacity_rps < 1
+    assert 0.6 < confidence.p10 / found.capacity < 1
     again = capacity(read_trace("chat"), scenario, objectives, replace(COMPRESS, replicates=12, jobs=2))
     assert again.confidence == confidence  # the same in however many processes
 
@@ -204,8 +204,8 @@ def test_confidence_comes_from_windows_and_from_the_step_times_errors() -> None:
 def test_slower_steps_scale_rates_and_limits_alike() -> None:
     trace, objectives = one_token_requests(5000), parse_objectives("ttft:350", 0.9)
     slow = Scenario(step_time="linear:0.2,2e-9", num_gpu_blocks=4000, max_num_seqs=1, async_scheduling=False)
-    fast = capacity(trace, ONE_SLOT, objectives.scaled(0.5), POISSON).capacity_rps
-    assert capacity(trace, slow, objectives, POISSON).capacity_rps == pytest.approx(fast / 2, rel=0.006)
+    fast = capacity(trace, ONE_SLOT, objectives.scaled(0.5), POISSON).capacity
+    assert capacity(trace, slow, objectives, POISSON).capacity == pytest.approx(fast / 2, rel=0.006)
 
 
 def test_every_tenant_may_have_to_keep_them() -> None:
@@ -307,14 +307,14 @@ def test_the_capacity_behind_other_routers_is_given_with_it() -> None:
     search = replace(POISSON, compare_assumptions=True, jobs=1)
     found = capacity(one_token_requests(4000), replace(ONE_SLOT, data_parallel_size=8),
                      parse_objectives("ttft:300", 0.99), search)
-    rates = {row.router: row.capacity_rps or 0.0 for row in found.routers}
+    rates = {row.router: row.capacity or 0.0 for row in found.routers}
     assert list(rates) == ["random", "round-robin", "least-outstanding-requests"]
     assert found.router == "random"
-    assert rates["round-robin"] > 1.1 * rates["random"] == 1.1 * found.capacity_rps
+    assert rates["round-robin"] > 1.1 * rates["random"] == 1.1 * found.capacity
     assert any(f"{rates['round-robin']:.4g} requests/s with round-robin" in note for note in found.notes)
     in_turn = capacity(one_token_requests(4000), replace(ONE_SLOT, data_parallel_size=8, router="round-robin"),
                        parse_objectives("ttft:300", 0.99), POISSON)
-    assert in_turn.capacity_rps == pytest.approx(rates["round-robin"], rel=0.03)
+    assert in_turn.capacity == pytest.approx(rates["round-robin"], rel=0.03)
 
 
 def test_the_spread_over_ways_of_scaling_is_stated_with_the_answer() -> None:
@@ -322,7 +322,7 @@ def test_the_spread_over_ways_of_scaling_is_stated_with_the_answer() -> None:
     trace = trace_of([(60.0 * (k // 20), 1, 1) for k in range(2000)])
     found = capacity(trace, ONE_SLOT, parse_objectives("ttft:1500", 0.99),
                      replace(POISSON, scaling="thin", compare_assumptions=True, jobs=1))
-    rates = {row.scaling: row.capacity_rps for row in found.scalings}
+    rates = {row.scaling: row.capacity for row in found.scalings}
     assert number(rates["poisson"]) > 5 * number(rates["thin"])
     assert rates["compress"] is None  # twenty at once take two seconds at any rate
     assert any("depends on how the rate is scaled" in note for note in found.notes)
@@ -337,7 +337,7 @@ def test_a_tried_load_has_the_statistics_of_its_replay() -> None:
     objectives = parse_objectives("p97.5_ttft:300")
     found = capacity(trace, scenario, objectives, Search(replicates=0, horizon="trace", scaling="compress"))
     probe = found.probes[0]
-    summary = replay(trace, replace(scenario, request_rate=probe.rate_rps), slo=objectives).summary
+    summary = replay(trace, replace(scenario, request_rate=probe.load), slo=objectives).summary
     assert probe.statistics_ms is not None
     for name in ("mean_ttft", "p90_tpot", "p99_e2el"):
         assert probe.statistics_ms[name] == pytest.approx(summary[f"{name}_ms"], rel=1e-6)

@@ -255,9 +255,9 @@ def test_traffic_and_answers_are_drawn() -> None:
     rates = arrivals(trace)
     assert np.nansum(rates.data[0].y) * (19.5 / len(rates.data[0].y)) == pytest.approx(40)
     assert max(lengths(trace).data[0].x) == 139
-    probes = tuple(Probe(rate_rps=rate, attainment=share, is_met=share >= 0.9, limiting_metric="ttft")
+    probes = tuple(Probe(load=rate, attainment=share, is_met=share >= 0.9, limiting_metric="ttft")
                    for rate, share in ((1.0, 1.0), (2.0, 0.95), (3.0, 0.5)))
-    drawn = attainment_over_load(filled(CapacityAnswer, probes=probes, attainment=0.9, capacity_rps=2.0,
+    drawn = attainment_over_load(filled(CapacityAnswer, probes=probes, attainment=0.9, capacity=2.0,
                                         confidence=Confidence(p10=1.8, p50=2.0, p90=2.2)))
     assert [len(trace.x) for trace in drawn.data] == [3, 2, 1]
     fleets = filled(SizeAnswer, alternatives=(filled(Fleet, cost_usd_per_hour=6.0), filled(UnableFleet)))
@@ -393,10 +393,10 @@ def contrast(color: str, paper: str) -> float:
 
 @pytest.mark.parametrize("attainment", [None, 0.9])
 def test_each_limit_has_a_line_that_is_1_at_its_edge(attainment: float | None) -> None:
-    probes = tuple(Probe(rate_rps=rate, attainment=1 - rate / 40, is_met=rate < 3, limiting_metric="p99_ttft",
+    probes = tuple(Probe(load=rate, attainment=1 - rate / 40, is_met=rate < 3, limiting_metric="p99_ttft",
                          statistics_ms={"p99_ttft": 100 * rate, "p50_tpot": None if rate > 3 else 10.0})
                    for rate in (1.0, 2.0, 3.0, 4.0))
-    found = filled(CapacityAnswer, probes=probes, attainment=attainment, capacity_rps=3.0, confidence=None,
+    found = filled(CapacityAnswer, probes=probes, attainment=attainment, capacity=3.0, confidence=None,
                    slo=Required(text="", limits_s={"p99_ttft": 0.3, "p50_tpot": 0.02}, attainment=attainment))
     figure = capacity_figure(found)
     lines = {trace.name: list(trace.y) for trace in figure.data}

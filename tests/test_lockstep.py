@@ -20,8 +20,8 @@ from planner.launch import launch_command, launch_options, read_launch
 from planner.loop.state.count_table import node_counts
 from planner.loop.state.engine_settings import Recording
 from planner.model.precision import peak_flops_per_s
+from planner.planning.capacity import capacity
 from planner.planning.fewest import apart, fewest_replicas
-from planner.planning.highest_rate import capacity
 from planner.planning.search_options import Choices, Search
 from planner.planning.sizing import size
 from planner.planning.study import parse_study
@@ -385,7 +385,7 @@ def test_groups_are_divided_into_prefill_and_decode() -> None:
 def test_a_capacity_is_that_of_the_group() -> None:
     found = capacity(load(), replace(MOE, max_num_seqs=16), parse_objectives("ttft:200 tpot:14", 0.95),
                      Search(replicates=0, jobs=1))
-    assert found.capacity_rps_per_gpu == pytest.approx(found.capacity_rps / 2)
+    assert found.capacity_per_gpu == pytest.approx(found.capacity / 2)
 
 
 def test_reports_name_the_ranks() -> None:

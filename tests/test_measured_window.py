@@ -11,7 +11,7 @@ from hypothesis import given
 from test_sessions import conversations, most_open
 
 from planner.errors import UsageError
-from planner.planning.highest_rate import capacity
+from planner.planning.capacity import capacity
 from planner.planning.search_options import Search
 from planner.run import Outcome, replay
 from planner.settings.objectives import parse_objectives

@@ -17,9 +17,9 @@ from planner.commands.cli import app
 from planner.deployment.deploy import resolve
 from planner.deployment.pools import read_fleet, turns
 from planner.errors import FleetError, PolicyError, UsageError
+from planner.planning.capacity import capacity
 from planner.planning.fewest import apart, cheapest_split, fewest_replicas, of_two_kinds
 from planner.planning.fingerprint import scenario_sha256
-from planner.planning.highest_rate import capacity
 from planner.planning.search_options import Choices, Search
 from planner.planning.size_answer import Fleet
 from planner.planning.sizing import size
@@ -284,7 +284,7 @@ def test_a_slower_pool_serves_no_more(folder: Path) -> None:
                       Search(replicates=0, horizon="trace"))
              for pools in (({"gpu": "h100-sxm"},), ({"gpu": "h100-sxm", "weight": 4}, {"gpu": "l40s"}),
                            ({"gpu": "h100-sxm"}, {"gpu": "h100-sxm"}))]
-    assert rates[0].capacity_rps < rates[1].capacity_rps < rates[2].capacity_rps
+    assert rates[0].capacity < rates[1].capacity < rates[2].capacity
     assert [rate.num_gpus for rate in rates] == [1, 2, 2]
 
 

@@ -13,7 +13,7 @@ from test_autoscale import PLAIN, SECONDS, spans
 from test_pools import fleet_of
 
 from planner.errors import FleetError, UsageError
-from planner.planning.highest_rate import capacity
+from planner.planning.capacity import capacity
 from planner.planning.search_options import Search
 from planner.policies.builtin_routers import ROUTERS
 from planner.replays.result_tables import ReplayResult

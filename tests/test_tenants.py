@@ -12,7 +12,7 @@ from command_line import HEADER, LINEAR, planner
 from helpers import number, scenario_of, trace_of
 
 from planner.errors import UsageError
-from planner.planning.highest_rate import capacity
+from planner.planning.capacity import capacity
 from planner.planning.search_options import Search
 from planner.replays.fleet.replicas import serve
 from planner.run import replay

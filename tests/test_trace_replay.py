@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from planner.commands.cli import app
 from planner.errors import UsageError
 from planner.measured.accuracy import predict_file
-from planner.planning.highest_rate import capacity
+from planner.planning.capacity import capacity
 from planner.planning.search_options import Search
 from planner.planning.study import read_study
 from planner.run import replay
@@ -59,7 +59,7 @@ def test_capacity_takes_lengths_alone_as_a_poisson_process(lengths: str) -> None
     with pytest.raises(UsageError, match="--scaling poisson"):
         capacity(read_trace(lengths), Scenario(**SCENARIO), objectives, Search(replicates=0))
     search = Search(scaling="poisson", horizon="trace", replicates=0)
-    assert capacity(read_trace(lengths), Scenario(**SCENARIO), objectives, search).capacity_rps > 1
+    assert capacity(read_trace(lengths), Scenario(**SCENARIO), objectives, search).capacity > 1
 
 
 def test_options_name_columns_and_rows(tmp_path: Path) -> None:

@@ -151,14 +151,14 @@ def compare(sources: Sequence[str], choices: Mapping[str, Sequence[Any]], launch
 def capacity(source: str, scenario: Scenario, slo: str, attainment: float, search: Search, format: str | None,
              on_bad_rows: OnBadRows, json: Path | None) -> bool:
     """Find the largest load within the objectives, print and write it; False if there is none."""
-    from planner.planning.capacity_of import capacity_of
+    from planner.planning.capacity import capacity as find_capacity
     from planner.report.plan_tables import capacity_table
     from planner.settings.objectives import parse_objectives
 
     check_outputs({"--json": json})
     objectives = parse_objectives(slo, attainment)
     trace = _read_searched(source, scenario, format, on_bad_rows)
-    answer = capacity_of(trace, scenario, objectives, replace(search, seed=scenario.seed or 0))
+    answer = find_capacity(trace, scenario, objectives, replace(search, seed=scenario.seed or 0))
     publish(answer, capacity_table(answer), json, answer.notes)
     return answer.feasible
 

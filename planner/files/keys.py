@@ -18,11 +18,14 @@ class Key:
     unit : of its numbers; "1" of counts and shares, empty of everything else.
     meaning : in words.
     only : the answers that have the key, in words; in others its value is None and it is left out. Empty: all.
+    names : names of the key by the answer's field `of`. If the name is empty, the answer lacks the key, and the field
+        has a default. In other answers the key has the field's name.
     """
 
     unit: str
     meaning: str
     only: str = ""
+    names: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,17 @@ class Declared:
     name: str
     hint: Any
     note: Key | Spread
-    is_required: bool
+    default: Any
+
+    @property
+    def is_required(self) -> bool:
+        """Whether the field has no default."""
+        return self.default is MISSING
+
+    def key(self, of: str) -> str:
+        """Return the name of the key in an answer with this value of `of`; empty if the answer lacks the key."""
+        names = self.note.names if isinstance(self.note, Key) else None
+        return self.name if names is None else names.get(of, self.name)
 
 
 _KNOWN: dict[type, tuple[Declared, ...]] = {}  # each kind is looked at once
@@ -63,7 +76,7 @@ def declared(kind: type) -> tuple[Declared, ...]:
         for f in fields(kind):
             assert get_origin(hints[f.name]) is Annotated, f"{kind.__name__}.{f.name} has no Key"
             hint, note = get_args(hints[f.name])
-            declarations.append(Declared(name=f.name, hint=hint, note=note, is_required=f.default is MISSING))
+            declarations.append(Declared(name=f.name, hint=hint, note=note, default=f.default))
         _KNOWN[kind] = tuple(declarations)
     return _KNOWN[kind]
 
@@ -77,15 +90,21 @@ def parts_of(hint: Any) -> list[Any]:
     return [hint] if is_dataclass(hint) else [part for argument in get_args(hint) for part in parts_of(argument)]
 
 
-def asdict(answer: Any) -> dict[str, Any]:
-    """Return a dataclass of keys as plain values for JSON, its keys in the order of its fields."""
+def asdict(answer: Any, of: str = "") -> dict[str, Any]:
+    """Return a dataclass of keys as plain values for JSON, its keys in the order of its fields.
+
+    Parameters
+    ----------
+    of : field `of` of the whole, for a part.
+    """
     values: dict[str, Any] = {}
+    of = getattr(answer, "of", of)
     for field in declared(type(answer)):
-        value = getattr(answer, field.name)
+        value, key = getattr(answer, field.name), field.key(of)
         if isinstance(field.note, Spread):
-            values |= dict.fromkeys(_nulls(field)) if value is None else _plain(value)
-        elif value is not None or not field.note.only:
-            values[field.name] = _plain(value)
+            values |= dict.fromkeys(_nulls(field)) if value is None else _plain(value, of)
+        elif key and (value is not None or not field.note.only):
+            values[key] = _plain(value, of)
     return values
 
 
@@ -94,12 +113,12 @@ def _nulls(field: Declared) -> list[str]:
     return [] if field.note.only else list(_required(field))
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, of: str) -> Any:
     if is_dataclass(value):
-        return asdict(value)
+        return asdict(value, of)
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+        return {key: _plain(item, of) for key, item in value.items()}
+    return [_plain(item, of) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _required(field: Declared) -> Iterator[str]:
@@ -113,12 +132,13 @@ def _required(field: Declared) -> Iterator[str]:
             yield from _required(inner)
 
 
-def fromdict(kind: type[T], values: Any, where: str = "") -> T:
+def fromdict(kind: type[T], values: Any, where: str = "", of: str = "") -> T:
     """Return a dataclass of keys from plain values, as `asdict` returns them; other keys are ignored.
 
     Parameters
     ----------
     where : the key that holds the values, for errors.
+    of : as of `asdict`.
 
     Raises
     ------
@@ -126,46 +146,50 @@ def fromdict(kind: type[T], values: Any, where: str = "") -> T:
     """
     if not isinstance(values, Mapping):
         raise ValueError(f"{where or kind.__name__}: must be an object")
-    names = {field.name for field in declared(kind) if isinstance(field.note, Key)}
-    return kind(**{field.name: _field(field, values, names, where) for field in declared(kind)})
+    of = next((str(values.get("of", field.default)) for field in declared(kind) if field.name == "of"), of)
+    names = {field.key(of) for field in declared(kind) if isinstance(field.note, Key)}
+    return kind(**{field.name: _field(field, values, names, where, of) for field in declared(kind)})
 
 
-def _field(field: Declared, values: Mapping[str, Any], names: set[str], where: str) -> Any:
+def _field(field: Declared, values: Mapping[str, Any], names: set[str], where: str, of: str) -> Any:
     """Return the value of a field; `names` are the keys of the whole itself."""
-    path = f"{where}.{field.name}" if where else field.name
+    key = field.key(of)
+    path = f"{where}.{key}" if where else key
+    if not key:
+        return field.default
     if isinstance(field.note, Key):
-        if field.name not in values and field.is_required:
+        if key not in values and field.is_required:
             raise ValueError(f"{path}: is missing")
-        return _parsed(field.hint, values.get(field.name), path)
+        return _parsed(field.hint, values.get(key, None if field.is_required else field.default), path, of)
     needed = set(_required(field))
     others = {key: value for key, value in values.items() if key not in names - needed}
     alone = needed - names
     is_absent = bool(alone) and all(others.get(name) is None for name in alone)
-    return None if is_absent and NoneType in get_args(field.hint) else _parsed(field.hint, others, where)
+    return None if is_absent and NoneType in get_args(field.hint) else _parsed(field.hint, others, where, of)
 
 
-def _parsed(hint: Any, value: Any, where: str) -> Any:
+def _parsed(hint: Any, value: Any, where: str, of: str) -> Any:
     """Return a plain value as a type has it."""
     if hint is Any:
         return value
     if get_origin(hint) in (Union, UnionType):
-        return _of_union(get_args(hint), value, where)
+        return _of_union(get_args(hint), value, where, of)
     if is_dataclass(hint):
-        return fromdict(hint, value, where)  # type: ignore[arg-type]
+        return fromdict(hint, value, where, of)  # type: ignore[arg-type]
     if get_origin(hint) is tuple:
         if not isinstance(value, list | tuple):
             raise ValueError(f"{where}: must be a list")
-        return tuple(_parsed(get_args(hint)[0], item, f"{where}[{place}]") for place, item in enumerate(value))
+        return tuple(_parsed(get_args(hint)[0], item, f"{where}[{place}]", of) for place, item in enumerate(value))
     if get_origin(hint) is Mapping:
         if not isinstance(value, Mapping):
             raise ValueError(f"{where}: must be an object")
-        return {key: _parsed(get_args(hint)[1], item, f"{where}.{key}") for key, item in value.items()}
+        return {key: _parsed(get_args(hint)[1], item, f"{where}.{key}", of) for key, item in value.items()}
     if not isinstance(value, (int, float) if hint is float else hint) or (isinstance(value, bool) and hint is not bool):
         raise ValueError(f"{where} = {value!r}: must be {WORDS[hint]}")
     return value
 
 
-def _of_union(hints: tuple[Any, ...], value: Any, where: str) -> Any:
+def _of_union(hints: tuple[Any, ...], value: Any, where: str, of: str) -> Any:
     """Return a value as the first type of a union whose keys it has."""
     if value is None and NoneType in hints:
         return None
@@ -173,5 +197,5 @@ def _of_union(hints: tuple[Any, ...], value: Any, where: str) -> Any:
     for kind in kinds[:-1]:
         if is_dataclass(kind) and isinstance(value, Mapping) and all(
                 name in value for field in declared(kind) for name in _required(field)):  # type: ignore[arg-type]
-            return _parsed(kind, value, where)
-    return _parsed(kinds[-1], value, where)
+            return _parsed(kind, value, where, of)
+    return _parsed(kinds[-1], value, where, of)

@@ -34,6 +34,16 @@ class Unknown:
     unit: str
     is_whole: bool
 
+    def text(self, load: float | None) -> str:
+        """Return a load without its unit: whole, or with four digits; a dash if there is none.
+
+        >>> RATE.text(12.3456), UNKNOWNS["sessions"].text(1200)
+        ('12.35', '1,200')
+        """
+        if load is None:
+            return "–"
+        return f"{round(load):,}" if self.is_whole else f"{load:.4g}"
+
 
 RATE = Unknown(name="rate", unit="requests/s", is_whole=False)
 UNKNOWNS = {
@@ -41,11 +51,6 @@ UNKNOWNS = {
     "concurrency": Unknown(name="number of users", unit="users", is_whole=True),
     "sessions": Unknown(name="number of open sessions", unit="sessions", is_whole=True),
 }
-
-
-def unknown_of(of: str) -> Unknown:
-    """Return what a search of a saved answer looked for; users, if the answer has another word for it."""
-    return UNKNOWNS.get(of, UNKNOWNS["concurrency"])
 
 
 class UnlimitedError(UsageError):

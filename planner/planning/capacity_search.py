@@ -1,24 +1,32 @@
 """The search for the largest load that a deployment serves: over lengths of the load, and over draws of its errors."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol, Self, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.deployment.deploy import Deployment
+from planner.errors import UsageError
 from planner.planning.bracket import Bracket, Unknown, UnlimitedError, find_bracket
+from planner.planning.capacity_answer import Confidence, SearchedTraffic
 from planner.planning.missed import UnreachableError
 from planner.planning.search_options import Search
 from planner.progress import in_parallel, later
+from planner.replays.result_tables import ReplayResult
 from planner.results.resolved import fitted_deployments
 from planner.results.uncertainty import step_factors
-from planner.settings.objectives import Verdict
+from planner.settings.objectives import Objectives, Verdict, judge
+from planner.settings.scenario import Scenario
+from planner.settings.statistic import statistics_ms
 from planner.traces import Trace
 from planner.traces.shaping.rescaling import MOST_REQUESTS
+from planner.traces.shaping.tenants import tenant_names
 
 SETTLED = 0.02  # change of the capacity from one horizon to twice it that counts as none
 NEAR = 0.02  # tolerance of a replicate's bracket
+NUM_WINDOWS = 32  # of a trace, for its bootstrap
 
 
 class Sought(Protocol):
@@ -33,6 +41,10 @@ class Sought(Protocol):
         """Its traffic."""
 
     @property
+    def objectives(self) -> Objectives:
+        """What the load must keep."""
+
+    @property
     def search(self) -> Search:
         """How to look."""
 
@@ -44,8 +56,20 @@ class Sought(Protocol):
     def limits(self) -> tuple[float, float]:
         """The lowest and the highest load that can be tried."""
 
+    def served(self, load: float) -> ReplayResult:
+        """Replay a load."""
+
     def verdict(self, load: float) -> Verdict:
         """Replay a load and judge it."""
+
+    def behind(self, router: str) -> Self:
+        """Return the traffic on the same replicas behind another router."""
+
+    def other_scalings(self, load: float) -> Mapping[str, Self]:
+        """Return the traffic by other ways of scaling, with about as many requests at a load."""
+
+    def replayed(self, scenario: Scenario, load: float, times: int) -> Scenario:
+        """Return a scenario that replays a load, of a trace that goes on with itself so many times."""
 
     def longer(self, times: int) -> Self:
         """Return the traffic, so many times as long."""
@@ -60,7 +84,43 @@ class Sought(Protocol):
         """Return what a load of `drawn` is, by the clock of a deployment whose steps take `factor` times as long."""
 
 
-S = TypeVar("S", bound=Sought)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Posed:
+    """The question for a capacity: what is sought, and what its answer says beside the load.
+
+    Parameters
+    ----------
+    start : load that is tried first.
+    alone : requests apart in time. If they miss the objectives, every rate does. None for users.
+    shaped : the trace after the load options.
+    scenario : as it was given, with a context limit with which the engine starts.
+    lowered : a sentence on a context limit that is lower than the engine's default.
+    assumptions : a sentence each.
+    workload, think_time_s : as of `CapacityAnswer`.
+    """
+
+    sought: Sought
+    start: float
+    alone: Trace | None
+    shaped: Trace
+    scenario: Scenario
+    lowered: str | None
+    assumptions: tuple[str, ...]
+    workload: SearchedTraffic
+    think_time_s: float | None = None
+
+
+def judged(sought: Sought, result: ReplayResult) -> Verdict:
+    """Judge a replay by what is sought."""
+    tenants = tenants_of(result.trace) if sought.search.by_tenant else None
+    return replace(judge(sought.objectives, result.times_s, tenants), statistics_ms=statistics_ms(result.times_s))
+
+
+def tenants_of(trace: Trace) -> NDArray[np.int64]:
+    """Return the number of each request's tenant, shape [num_requests]."""
+    if "tenant" not in trace.requests.columns:
+        raise UsageError(f"--by-tenant: {trace.source} has no column tenant")
+    return tenant_names(trace).rank("dense").to_numpy().astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,8 +185,8 @@ def largest_from(sought: Sought, start: float) -> float | None:
         return None
 
 
-def confidence_of(sought: Sought, capacity: float) -> dict[str, float]:
-    """Return quantiles of the capacity, as `p10`, over resampled traffic and over errors of the step times.
+def confidence_of(sought: Sought, capacity: float) -> Confidence:
+    """Return quantiles of the capacity over resampled traffic and over errors of the step times.
 
     The draws of the errors are the held-out ones in TPOT of the constants in use. At a load that 90 % of the draws
     serve, `p10`, one may be 90 % confident.
@@ -139,7 +199,7 @@ def confidence_of(sought: Sought, capacity: float) -> dict[str, float]:
              for k, factor in enumerate(factors.tolist())]
     loads = np.array(in_parallel("drawing windows and errors for the confidence", calls, len(calls), search.jobs))
     loads = np.asarray(loads * capacity / _replicate(sought, capacity, 1.0, None))
-    return {f"p{share}": float(np.quantile(loads, share / 100)) for share in (10, 50, 90)}
+    return Confidence(**{f"p{share}": float(np.quantile(loads, share / 100)) for share in (10, 50, 90)})
 
 
 def _replicate(sought: Sought, start: float, factor: float, seed: int | None) -> float:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from planner.errors import UsageError
-from planner.planning.highest_rate import capacity
+from planner.planning.capacity import capacity
 from planner.planning.search_options import Search
 from planner.run import replay
 from planner.settings.load_options import CLOSED_LOOP
@@ -136,7 +136,7 @@ def _capacity(trace: Trace, scenario: Scenario, objectives: Objectives) -> float
     answer = capacity(trace, scenario, objectives, search)
     if not answer.feasible:
         raise UsageError(f"--slo: the capacity is 0 requests/s: {answer.sentence}")
-    return answer.capacity_rps
+    return answer.capacity
 
 
 def _predicted(trace: Trace, scenario: Scenario, objectives: Objectives | None,

@@ -11,7 +11,7 @@ from planner.catalog.catalog_files import load_gpu
 from planner.errors import ClusterError, PlannerError, UsageError
 from planner.files.counts import share_text
 from planner.planning.cluster_file import Candidate, Cluster, read_cluster, whole_gpu
-from planner.planning.offers import HOURS_PER_MONTH
+from planner.planning.price_list import usd_per_month
 from planner.planning.search_options import RANKS, Choices
 from planner.planning.share_answer import DeploymentShare, GpuShare, ShareAnswer
 from planner.planning.size_answer import Fleet, SizeAnswer
@@ -204,5 +204,5 @@ def _answer(cluster: Cluster, sized: Sequence[Sized], chosen: Choice | None, loa
         gpus=tuple(GpuShare(gpu=name, available=count, used=0 if chosen is None else chosen.used[name],
                             lacking=0 if lacking is None else lacking[name])
                    for name, count in cluster.gpus.items()),
-        cost_usd_per_hour=cost, cost_usd_per_month=HOURS_PER_MONTH * cost,
+        cost_usd_per_hour=cost, cost_usd_per_month=usd_per_month(cost),
         notes=(*notes, *(f"{each.deployment}: {note}" for each in deployments for note in each.fleet.notes)))

@@ -12,9 +12,8 @@ from planner.errors import CapacityError, PlannerError, TargetsError, UnknownNam
 from planner.loop.state.engine_settings import Recording
 from planner.planning.answers_on_disk import keeps_answers
 from planner.planning.baseline import changes, read_baseline, write_baseline
+from planner.planning.capacity import capacity as find_capacity
 from planner.planning.check_answer import CheckAnswer, ScenarioMetrics, TargetVerdict
-from planner.planning.highest_rate import capacity as find_capacity
-from planner.planning.most_users import most_users
 from planner.planning.search_options import DEFAULT_ATTAINMENT, Search
 from planner.planning.study import Study
 from planner.planning.targets import Gated, Target, read_targets
@@ -177,10 +176,10 @@ def _capacity(trace: Trace, scenario: Scenario, objectives: Objectives | None,
         without_rate, search_of_rates, about = _without_rate(scenario, search, rates_asked)
         notes += about
         rates = find_capacity(trace, without_rate, objectives, search_of_rates)
-        found |= {"capacity_rps": rates.capacity_rps, "capacity_rps_per_gpu": rates.capacity_rps_per_gpu}
+        found |= {"capacity_rps": rates.capacity, "capacity_rps_per_gpu": rates.capacity_per_gpu}
         notes += rates.notes
     for name in (name for name in asked if name in USERS):
-        users = most_users(trace, scenario, objectives, replace(search, of=USERS[name]))
+        users = find_capacity(trace, scenario, objectives, replace(search, of=USERS[name]))
         found[name] = users.capacity
         notes += [*(f"{name}: {text}" for text in users.assumptions), *users.notes]
     return found, notes

@@ -12,7 +12,7 @@ from planner.planning.alternatives import fewest_near
 from planner.planning.fleets import Kind, fleet_cost, spare_replicas
 from planner.planning.growth_answer import Growth, Month
 from planner.planning.loads import Traffic
-from planner.planning.offers import HOURS_PER_MONTH
+from planner.planning.price_list import usd_per_month
 from planner.planning.search_options import Choices
 from planner.planning.size_answer import Fleet, KindNames
 from planner.progress import in_parallel, later
@@ -125,7 +125,7 @@ def _sizes(traffic: Traffic, kind: Kind, fleet: Fleet, objectives: Objectives, c
 
 def _usd(size: _Size | None) -> float:
     """Return the price of a month; infinite if no number of replicas serves it [USD]."""
-    return math.inf if size is None else HOURS_PER_MONTH * size.usd_per_hour
+    return math.inf if size is None else usd_per_month(size.usd_per_hour)
 
 
 def _cheapest_path(costs: Sequence[Sequence[float]], change_cost: float) -> list[int]:

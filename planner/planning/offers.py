@@ -8,12 +8,10 @@ from dataclasses import dataclass, fields
 from planner.catalog.catalog_files import load_gpu
 from planner.errors import UnknownNameError
 from planner.planning.fleets import price_of
-from planner.planning.price_list import ON_DEMAND, RESERVED, TERMS
+from planner.planning.price_list import HOURS_PER_MONTH, ON_DEMAND, RESERVED, TERMS, usd_per_month, usd_per_year
 from planner.planning.search_options import Choices
 from planner.planning.size_answer import Fleet, KindNames, Offer
 
-HOURS_PER_MONTH = 730.0  # a twelfth of a year, as cloud vendors' price calculators have it
-HOURS_PER_YEAR = 12 * HOURS_PER_MONTH
 SORT = "total_usd_per_month"
 COLUMNS = tuple(f.name for f in fields(Offer) if f.name != "kind")
 
@@ -113,11 +111,11 @@ def _offer(fleet: Fleet, parts: Sequence[_Part], term: str, choices: Choices, *,
     return Offer(
         option=_words(parts, is_scheduled), kind=fleet.kind, term=term, is_scheduled=is_scheduled,
         num_gpus=sum(part.num_gpus for part in parts), cost_usd_per_hour=cost,
-        cost_usd_per_month=HOURS_PER_MONTH * cost, cost_usd_per_year=HOURS_PER_YEAR * cost,
+        cost_usd_per_month=usd_per_month(cost), cost_usd_per_year=usd_per_year(cost),
         cost_usd_per_million_output_tokens=fleet.cost_usd_per_million_output_tokens * _ratio(
             cost, fleet.cost_usd_per_hour),
-        power_kw=power_kw, power_usd_per_month=None if power is None else HOURS_PER_MONTH * power,
-        total_usd_per_month=HOURS_PER_MONTH * total, total_usd_per_year=HOURS_PER_YEAR * total,
+        power_kw=power_kw, power_usd_per_month=None if power is None else usd_per_month(power),
+        total_usd_per_month=usd_per_month(total), total_usd_per_year=usd_per_year(total),
         co2_kg_per_month=None if co2 is None else HOURS_PER_MONTH * co2, headroom=fleet.headroom,
         attainment=fleet.attainment)
 

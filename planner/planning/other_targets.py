@@ -1,35 +1,21 @@
 """Other targets on the loads that a search has tried: between which loads they stop being kept, without a replay."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from planner.planning.capacity_answer import CapacityAnswer
-from planner.planning.users_answer import UsersAnswer
+from planner.planning.capacity_answer import CapacityAnswer, Probe
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
-    """A load that was tried: its size in the unit of the unknown, and what came of it as `Probe` has it."""
-
-    load: float
-    attainment: float
-    statistics_ms: Mapping[str, float | None]
-
-
-def tried_loads(found: CapacityAnswer | UsersAnswer) -> list[Tried]:
+def tried_loads(found: CapacityAnswer) -> list[Probe]:
     """Return the loads that a search has tried, in ascending order; none if an earlier release has written it."""
-    if isinstance(found, CapacityAnswer):
-        return [Tried(load=probe.rate_rps, attainment=probe.attainment, statistics_ms=probe.statistics_ms)
-                for probe in found.probes if probe.statistics_ms is not None]
-    return [Tried(load=float(probe.users), attainment=probe.attainment, statistics_ms=probe.statistics_ms)
-            for probe in found.probes if probe.statistics_ms is not None]
+    return [probe for probe in found.probes if probe.statistics_ms is not None]
 
 
-def kept_up_to(tried: list[Tried], limits_ms: Mapping[str, float],
+def kept_up_to(tried: list[Probe], limits_ms: Mapping[str, float],
                attainment: float | None) -> tuple[float | None, float | None]:
     """Return the largest load that keeps other targets with all tried loads below it, and the next larger that misses.
 
-    >>> loads = [Tried(load=rate, attainment=1.0, statistics_ms={"p99_ttft": 50.0 * rate}) for rate in (1.0, 2.0, 3.0)]
+    >>> loads = [Probe(load=rate, attainment=1.0, is_met=True, limiting_metric="ttft",
+    ...                statistics_ms={"p99_ttft": 50.0 * rate}) for rate in (1.0, 2.0, 3.0)]
     >>> kept_up_to(loads, {"p99_ttft": 120.0}, None), kept_up_to(loads, {"p99_ttft": 10.0}, None)
     ((2.0, 3.0), (None, 1.0))
 
@@ -45,7 +31,7 @@ def kept_up_to(tried: list[Tried], limits_ms: Mapping[str, float],
     """
     kept = None
     for each in tried:
-        values = [(each.statistics_ms.get(name), limit) for name, limit in limits_ms.items()]
+        values = [((each.statistics_ms or {}).get(name), limit) for name, limit in limits_ms.items()]
         if any(value is None or value > limit for value, limit in values) or each.attainment < (attainment or 0.0):
             return kept, each.load
         kept = each.load

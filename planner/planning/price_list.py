@@ -8,6 +8,7 @@ from planner.errors import CatalogError, UsageError
 
 ON_DEMAND, RESERVED, SPOT = TERMS = ("on demand", "reserved", "spot")
 KEYS = {"on_demand": ON_DEMAND, "reserved": RESERVED, "spot": SPOT}  # of a GPU's table in a prices file
+HOURS_PER_MONTH = 730.0  # a twelfth of a year, as cloud vendors' price calculators have it
 PriceList = dict[str, dict[str, float]]  # USD per GPU-hour, by term and GPU
 
 
@@ -33,3 +34,21 @@ def read_prices(path: Path) -> PriceList:
                 raise UsageError(f"--prices {path}: [{name}] {key} = {price!r}: must be a number of at least 0")
             found[KEYS[key]][gpu] = float(price)
     return found
+
+
+def usd_per_month(usd_per_hour: float) -> float:
+    """Return the price of a month of 730 hours [USD].
+
+    >>> usd_per_month(2.0)
+    1460.0
+    """
+    return HOURS_PER_MONTH * usd_per_hour
+
+
+def usd_per_year(usd_per_hour: float) -> float:
+    """Return the price of 12 months [USD].
+
+    >>> usd_per_year(2.0)
+    17520.0
+    """
+    return 12 * HOURS_PER_MONTH * usd_per_hour

@@ -14,7 +14,7 @@ from planner.engines import ENGINES
 from planner.errors import UsageError
 from planner.launch.checkpoint_format import served_name
 from planner.launch.write_command import launch_command
-from planner.planning.highest_rate import capacity
+from planner.planning.capacity import capacity
 from planner.planning.probe_answer import Benchmark, ProbeAnswer
 from planner.planning.search_options import Search
 from planner.planning.study import Study, command_line, without_load
@@ -50,12 +50,12 @@ def probe(trace: Trace, scenario: Scenario, objectives: Objectives, results: str
 
     Parameters
     ----------
-    trace, scenario, objectives : as of `highest_rate.capacity`; the scenario's `interval` is the level of intervals.
+    trace, scenario, objectives : as of `capacity.capacity`; the scenario's `interval` is the level of intervals.
     results : name of the file that the benchmarks append to.
 
     Raises
     ------
-    UsageError : no rate meets the objectives, the model or the GPU is not given; as `highest_rate.capacity`.
+    UsageError : no rate meets the objectives, the model or the GPU is not given; as `capacity.capacity`.
     PlannerError : as a replay.
     """
     if scenario.model is None or scenario.gpu is None:
@@ -67,8 +67,8 @@ def probe(trace: Trace, scenario: Scenario, objectives: Objectives, results: str
     if not found.feasible:
         raise UsageError("no rate meets the objectives, so there is no capacity to test; `planner capacity` says which "
                          "objective is missed")
-    at_capacity = replay(trace, replace(plain, request_rate=found.capacity_rps)).summary
-    in_flight = found.capacity_rps * at_capacity["mean_e2el_ms"] / 1e3
+    at_capacity = replay(trace, replace(plain, request_rate=found.capacity)).summary
+    in_flight = found.capacity * at_capacity["mean_e2el_ms"] / 1e3
     lengths = trace.requests.select("input_tokens", "output_tokens").mean().row(0)
     mean_input, mean_output = (max(round(length), 1) for length in lengths)
     most = max(round(in_flight), 2)
@@ -83,7 +83,7 @@ def probe(trace: Trace, scenario: Scenario, objectives: Objectives, results: str
     if lacking:
         notes.append(f"the launch command lacks {', '.join(lacking)}")
     return ProbeAnswer(
-        capacity_rps=found.capacity_rps, in_flight=in_flight, level=level, launch=launch,
+        capacity_rps=found.capacity, in_flight=in_flight, level=level, launch=launch,
         benchmarks=tuple(_benchmark(load, plain, level, results) for load in loads),
         verdict=command_line(study, "validate", {"interval": level}), notes=tuple(notes))
 

@@ -27,8 +27,9 @@ from planner.planning.growth import check_growth, growth_of
 from planner.planning.layouts import can_cost_less, pruned_notes, replica_cost, smallest_layouts
 from planner.planning.loads import StrataTraffic, Traffic, UsersLoad, traffic_of, users_of
 from planner.planning.missed import UnreachableError, reached_objectives
-from planner.planning.offers import HOURS_PER_MONTH, HOURS_PER_YEAR, check_sort, offers
+from planner.planning.offers import check_sort, offers
 from planner.planning.prediction_error import doubts_of, keeps_with_error, step_error
+from planner.planning.price_list import usd_per_month, usd_per_year
 from planner.planning.replay_line import fleet_line
 from planner.planning.search_options import RANKS, Choices
 from planner.planning.sensitivity import sensitivity
@@ -287,7 +288,7 @@ def _fleet(traffic: Traffic, kind: Kind, objectives: Objectives,
         num_replicas=sized.count + spare_replicas(choices, kind.divided),
         prefill_replicas=prefill + choices.num_spare * (prefill > 0),
         num_spare=choices.num_spare, num_gpus=num_gpus, cost_usd_per_hour=cost,
-        cost_usd_per_month=HOURS_PER_MONTH * cost, cost_usd_per_year=HOURS_PER_YEAR * cost,
+        cost_usd_per_month=usd_per_month(cost), cost_usd_per_year=usd_per_year(cost),
         price_usd_per_gpu_hour=cost / num_gpus,
         cost_usd_per_million_output_tokens=cost / (3600 * mean_rps * float(per_request)) * 1e6,
         power_kw=sum(power_kw(part, summary["duration"], choices) for part in parts),

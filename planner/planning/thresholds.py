@@ -17,7 +17,7 @@ from planner.planning.alternatives import MOST_TIMES
 from planner.planning.fewest import divided_into, fewest_replicas, together
 from planner.planning.fleets import Kind, count_gpus, fleet_cost, replica_price, spare_gpus
 from planner.planning.missed import UnreachableError, missed_objectives, reached_objectives, unreachable
-from planner.planning.offers import HOURS_PER_MONTH
+from planner.planning.price_list import usd_per_month
 from planner.planning.search_options import Choices
 from planner.planning.size_answer import Fleet, SplitFleet, SplitPool, Threshold, ThresholdAnswer
 from planner.progress import in_parallel, later
@@ -308,7 +308,7 @@ def _answer(threshold: int, started: Sequence[Startable], served: ReplayResult, 
     return SplitFleet(
         threshold_tokens=threshold, num_gpus=count_gpus(served) + spare_gpus(served.deployment, choices, together),
         pools=tuple(_pool(pool, own, served.trace, choices) for pool, own in zip(pools, started, strict=True)),
-        cost_usd_per_hour=cost, cost_usd_per_month=HOURS_PER_MONTH * cost,
+        cost_usd_per_hour=cost, cost_usd_per_month=usd_per_month(cost),
         attainment=judge(objectives, served.times_s).attainment,
         p99_ttft_ms=summary["p99_ttft_ms"], p99_tpot_ms=summary["p99_tpot_ms"],
         reached=reached_objectives(objectives, served.times_s))

@@ -1,21 +1,19 @@
 """A capacity in one sentence, and its confidence in another."""
 
-from planner.planning.bracket import unknown_of
 from planner.planning.capacity_answer import CapacityAnswer
-from planner.planning.users_answer import UsersAnswer
 from planner.settings.statistic import LABELS, parse_statistic
 
 
-def capacity_sentence(found: CapacityAnswer | UsersAnswer) -> str:
+def capacity_sentence(found: CapacityAnswer) -> str:
     """Return the capacity, its multiple of the traffic's rate, and the objective that gives way next."""
     then = f"then {limit_words(found.limiting_metric)} gives way"
-    if isinstance(found, CapacityAnswer):
-        return f"{found.capacity_rps:,.3g} requests per second, {found.rate_scale:,.2g} × the traffic; {then}."
-    unit = unknown_of(found.of).unit
-    return f"{found.capacity:,} {unit}, at {found.request_throughput or 0.0:,.3g} requests per second; {then}."
+    if found.is_rate:
+        return f"{found.capacity:,.3g} requests per second, {found.rate_scale:,.2g} × the traffic; {then}."
+    return (f"{found.capacity:,} {found.unknown.unit}, at {found.request_throughput or 0.0:,.3g} requests per second; "
+            f"{then}.")
 
 
-def confidence_sentence(found: CapacityAnswer | UsersAnswer) -> str:
+def confidence_sentence(found: CapacityAnswer) -> str:
     """Return how sure the capacity is, from other windows of the traffic and errors of the step times; empty without.
 
     The quantiles are of `Confidence`.
@@ -23,9 +21,8 @@ def confidence_sentence(found: CapacityAnswer | UsersAnswer) -> str:
     sure = found.confidence
     if sure is None:
         return ""
-    unit = "requests/s" if isinstance(found, CapacityAnswer) else unknown_of(found.of).unit
-    return (f"It is at least {sure.p10:,.3g} {unit} with 90 % confidence, and at least {sure.p50:,.3g} with 50 %, by "
-            f"other windows of the traffic and the errors of the step times.")
+    return (f"It is at least {sure.p10:,.3g} {found.unknown.unit} with 90 % confidence, and at least {sure.p50:,.3g} "
+            f"with 50 %, by other windows of the traffic and the errors of the step times.")
 
 
 def limit_words(name: str) -> str:

@@ -8,13 +8,11 @@ import polars as pl
 
 from planner.files.counts import count_text
 from planner.files.keys import asdict
-from planner.planning.bracket import unknown_of
 from planner.planning.capacity_answer import CapacityAnswer
 from planner.planning.check_answer import CheckAnswer
 from planner.planning.missed import Missed
 from planner.planning.size_answer import Fleet, SizeAnswer, SizedTraffic, UnableFleet
 from planner.planning.sweep_answer import SweepAnswer
-from planner.planning.users_answer import UsersAnswer
 from planner.report import content
 from planner.report import plan_tables as plans
 from planner.report.capacity_sentence import limit_words
@@ -86,8 +84,6 @@ def _findings(saved: SavedAnswer) -> Findings:
     answer = saved.answer
     if isinstance(answer, CapacityAnswer):
         return _capacity(answer)
-    if isinstance(answer, UsersAnswer):
-        return _users(answer)
     if isinstance(answer, SizeAnswer):
         return _fleet(answer)
     if isinstance(answer, SweepAnswer):
@@ -123,59 +119,37 @@ def _reasons(explained: Sequence[tuple[str, Mapping[str, Any]]], num_results: in
 
 
 def _capacity(found: CapacityAnswer) -> Findings:
-    sure = found.confidence
-    rows = [("capacity", found.capacity_rps, "requests/s"),
-            ("capacity of a GPU", found.capacity_rps_per_gpu, "requests/s"),
-            ("times the trace's rate", found.rate_scale, ""),
-            ("missed at", found.bracket.upper_rps, "requests/s"),
-            ("limited by", found.limiting_metric, ""),
-            ("objectives", found.slo.text, ""),
-            ("required attainment", found.attainment, "%"),
-            ("attainment at capacity", found.attainment_at_capacity, "%"),
-            ("scaling of the rate", found.scaling, ""), ("router", found.router, ""),
-            ("90 % confident", None if sure is None else sure.p10, "requests/s"),
-            ("50 % confident", None if sure is None else sure.p50, "requests/s"),
-            ("10 % confident", None if sure is None else sure.p90, "requests/s")]
-    deployment, load = found.deployment, found.workload
-    return Findings(
-        title=f"Capacity of {deployment.get('num_gpus')} × {deployment.get('gpu') or 'GPU'}",
-        lead=f"{count_text(load.num_requests, 'request')} of {load.source} on "
-             f"{deployment.get('model') or 'an unnamed model'}, at rates by {load.scaling}",
-        names=("",), headline=_numbers("Capacity", rows),
-        figures={"attainment": capacity_figure(found)} if found.probes else {},
-        words=[*plans.capacity_words(found), *found.notes],
-        listings=[*_missed(found.missed), *_rests_on("capacity_rps", found.routers, found.scalings),
-                  _listing("Rates that were tried", ("rate_rps", "attainment", "limiting_metric", "is_met"),
-                           found.probes)],
-        tables={"What was replayed": _settings(found.trace_sha256, slo=asdict(found.slo), workload=asdict(load),
-                                               deployment=deployment)})
-
-
-def _users(found: UsersAnswer) -> Findings:
-    sure, unit, deployment, load = found.confidence, unknown_of(found.of).unit, found.deployment, found.workload
+    sure, unit, deployment, load = found.confidence, found.unknown.unit, found.deployment, found.workload
     rows = [("capacity", found.capacity, unit),
             ("capacity of a GPU", found.capacity_per_gpu, unit),
-            ("missed with", found.bracket.upper, unit),
+            ("times the trace's rate", found.rate_scale or None, ""),
+            ("missed at", found.bracket.upper, unit),
             ("requests at capacity", found.request_throughput, "/s"),
             ("median think time", found.think_time_s, "s"),
             ("limited by", found.limiting_metric, ""),
             ("objectives", found.slo.text, ""),
             ("required attainment", found.attainment, "%"),
-            ("attainment at capacity", found.attainment_at_capacity, "%"), ("router", found.router, ""),
+            ("attainment at capacity", found.attainment_at_capacity, "%"),
+            ("scaling of the rate", found.scaling or None, ""), ("router", found.router, ""),
             ("90 % confident", None if sure is None else sure.p10, unit),
             ("50 % confident", None if sure is None else sure.p50, unit),
             ("10 % confident", None if sure is None else sure.p90, unit)]
+    values = asdict(found)
     return Findings(
-        title=f"Capacity of {deployment.get('num_gpus')} × {deployment.get('gpu') or 'GPU'}, in {unit}",
+        title=f"Capacity of {deployment.get('num_gpus')} × {deployment.get('gpu') or 'GPU'}"
+              f"{'' if found.is_rate else f', in {unit}'}",
         lead=f"{count_text(load.num_requests, 'request')} of {load.source} on "
-             f"{deployment.get('model') or 'an unnamed model'}, in a closed loop",
+             f"{deployment.get('model') or 'an unnamed model'}, "
+             f"{f'at rates by {load.scaling}' if found.is_rate else 'in a closed loop'}",
         names=("",), headline=_numbers("Capacity", rows),
         figures={"attainment": capacity_figure(found)} if found.probes else {},
         words=[*plans.capacity_words(found), *found.notes],
-        listings=[*_missed(found.missed), *_rests_on("users", found.routers, ()),
-                  _listing("Numbers that were tried", ("users", "attainment", "limiting_metric", "is_met"),
-                           found.probes)],
-        tables={"What was replayed": _settings(found.trace_sha256, slo=asdict(found.slo), workload=asdict(load),
+        listings=[*_missed(found.missed),
+                  *_rests_on("capacity_rps" if found.is_rate else "users", values["routers"],
+                             values.get("scalings", ())),
+                  _listing(f"{'Rates' if found.is_rate else 'Numbers'} that were tried",
+                           ("users", "rate_rps", "attainment", "limiting_metric", "is_met"), values["probes"])],
+        tables={"What was replayed": _settings(found.trace_sha256, slo=asdict(found.slo), workload=values["workload"],
                                                deployment=deployment)})
 
 

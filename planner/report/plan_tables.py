@@ -5,11 +5,9 @@ from collections.abc import Sequence
 from planner.files.counts import share_text
 from planner.launch.write_manifest import role_command
 from planner.planning.alternatives import size_text
-from planner.planning.bracket import unknown_of
-from planner.planning.capacity_answer import CapacityAnswer, Confidence, Probe
+from planner.planning.capacity_answer import CapacityAnswer, Probe
 from planner.planning.missed import Missed
 from planner.planning.size_answer import ClosestKind, Fleet, KindNames, SizeAnswer, UnableFleet
-from planner.planning.users_answer import UserConfidence, UserProbe, UsersAnswer
 from planner.report.capacity_sentence import limit_words
 from planner.report.cells import headroom_text, launch_line, replay_lines
 from planner.report.offer_tables import growth_rows, offer_rows, sensitivity_rows
@@ -23,53 +21,35 @@ UNMEASURED = "* kernels not measured on the GPU"  # by a star beside an error
 COVERED = {True: "yes", False: "no", None: "–"}
 
 
-def capacity_table(result: CapacityAnswer | UsersAnswer) -> str:
+def capacity_table(result: CapacityAnswer) -> str:
     """Return a capacity with what it rests on, then the loads that were tried, as aligned text."""
-    if isinstance(result, UsersAnswer):
-        unit, tried = unknown_of(result.of).unit, [(probe.users, probe) for probe in result.probes]
-        return "\n".join([*capacity_words(result), *_probe_rows(unit, result.slo, tried)])
-    rates = [(probe.rate_rps, probe) for probe in result.probes]
-    return "\n".join([*capacity_words(result), *_probe_rows("requests/s", result.slo, rates)])
+    return "\n".join([*capacity_words(result), *_probe_rows(result)])
 
 
-def capacity_words(result: CapacityAnswer | UsersAnswer) -> list[str]:
+def capacity_words(result: CapacityAnswer) -> list[str]:
     """Return a capacity with its bracket, its confidence and what it rests on, a line each."""
-    if isinstance(result, UsersAnswer):
-        return _users_words(result)
+    unknown, assumed = result.unknown, f"assumed: {'; '.join(result.assumptions)}"
     if not result.feasible:
-        return [f"capacity 0 requests/s: no rate meets {_required(result.slo)}", *_missed_lines(result.missed),
-                *filter(None, [result.lowered])]
-    per_gpu = f", {result.capacity_rps_per_gpu:.4g} per GPU" if result.num_gpus > 1 else ""
-    lines = [f"capacity {result.capacity_rps:.4g} requests/s{per_gpu}, {result.rate_scale:.3g} times the trace's "
-             f"rate; missed at {_rate(result.bracket.upper_rps)}, limited by {result.limiting_metric}",
-             _reached(result), *filter(None, [result.lowered])]
-    lines += _confidence(result.confidence, result.capacity_rps, "requests/s")
-    lines.append(f"assumed: {'; '.join(result.assumptions)}")
-    for what, rows in (("scaling", [(row.scaling, row.capacity_rps) for row in result.scalings]),
-                       ("router", [(row.router, row.capacity_rps) for row in result.routers])):
+        return [f"capacity 0 {unknown.unit}: no {'number' if unknown.is_whole else 'rate'} meets "
+                f"{_required(result.slo)}", *_missed_lines(result.missed), *filter(None, [result.lowered]), assumed]
+    per_gpu = f", {result.capacity_per_gpu:.4g} per GPU" if result.num_gpus > 1 else ""
+    meaning = (f"at {result.request_throughput or 0.0:.4g} requests/s" if unknown.is_whole else
+               f"{result.rate_scale:.3g} times the trace's rate")
+    lines = [f"capacity {unknown.text(result.capacity)} {unknown.unit}{per_gpu}, {meaning}; missed "
+             f"{'with' if unknown.is_whole else 'at'} {unknown.text(result.bracket.upper)}, limited by "
+             f"{result.limiting_metric}", _reached(result), *filter(None, [result.lowered]), *_confidence(result),
+             assumed]
+    for what, rows in (("scaling", [(row.scaling, row.capacity) for row in result.scalings]),
+                       ("router", [(row.router, row.capacity) for row in result.routers])):
         if len(rows) > 1:
-            lines.append(f"requests/s by {what}: {', '.join(f'{name} {_rate(rate)}' for name, rate in rows)}")
+            loads = ", ".join(f"{name} {unknown.text(load)}" for name, load in rows)
+            lines.append(f"{unknown.unit} by {what}: {loads}")
     return [*lines, *replay_lines(result.replay_command)]
 
 
-def _users_words(result: UsersAnswer) -> list[str]:
-    unit = unknown_of(result.of).unit
-    assumed = f"assumed: {'; '.join(result.assumptions)}"
-    if not result.feasible:
-        return [f"capacity 0 {unit}: no number meets {_required(result.slo)}", *_missed_lines(result.missed),
-                *filter(None, [result.lowered]), assumed]
-    per_gpu = f", {result.capacity_per_gpu:.4g} per GPU" if result.num_gpus > 1 else ""
-    lines = [f"capacity {result.capacity:,} {unit}{per_gpu}, at {result.request_throughput or 0.0:.4g} requests/s; "
-             f"missed with {result.bracket.upper:,}, limited by {result.limiting_metric}", _reached(result),
-             *filter(None, [result.lowered])]
-    lines += _confidence(result.confidence, result.capacity, unit)
-    by_router = ", ".join(f"{row.router} {_rate(row.users)}" for row in result.routers)
-    routers = [f"{unit} by router: {by_router}"] if len(result.routers) > 1 else []
-    return [*lines, assumed, *routers, *replay_lines(result.replay_command)]
-
-
-def _confidence(sure: Confidence | UserConfidence | None, capacity: float, unit: str) -> list[str]:
+def _confidence(result: CapacityAnswer) -> list[str]:
     """Return the quantiles of the draws, and why the capacity is not their median; nothing without draws."""
+    sure, capacity, unit = result.confidence, result.capacity, result.unknown.unit
     if sure is None:
         return []
     lines = [f"confidence: at least {sure.p10:.4g} {unit} with 90 %, {sure.p50:.4g} with 50 %, {sure.p90:.4g} with "
@@ -82,7 +62,7 @@ def _confidence(sure: Confidence | UserConfidence | None, capacity: float, unit:
     return lines
 
 
-def _reached(result: CapacityAnswer | UsersAnswer) -> str:
+def _reached(result: CapacityAnswer) -> str:
     required = f"required: {_required(result.slo)}"
     share = share_text(result.attainment_at_capacity or 0.0, result.slo.attainment)
     parts = [f"{share} of the requests meet their own limits"] * _limits_requests(result.slo)
@@ -90,11 +70,9 @@ def _reached(result: CapacityAnswer | UsersAnswer) -> str:
     return f"{required}; at capacity {', '.join(parts)}" if parts else required
 
 
-def _statistics_at_capacity(result: CapacityAnswer | UsersAnswer) -> list[str]:
+def _statistics_at_capacity(result: CapacityAnswer) -> list[str]:
     """Return each statistic of the objectives with its value at the capacity and its limit."""
-    tried = [probe.statistics_ms for probe in result.probes if probe.rate_rps == result.capacity_rps] if isinstance(
-        result, CapacityAnswer) else [probe.statistics_ms for probe in result.probes if probe.users == result.capacity]
-    values = (tried[0] if tried else None) or {}
+    values = next((probe.statistics_ms for probe in result.probes if probe.load == result.capacity), None) or {}
     return [f"{limit_words(name)} {ms_text(values[name])} of {1e3 * limit_s:,.6g} ms"
             for name, limit_s in result.slo.limits_s.items() if name in values and "_" in name]
 
@@ -104,17 +82,19 @@ def _limits_requests(slo: Required) -> bool:
     return any("_" not in limit for limit in slo.text.split())
 
 
-def _probe_rows(unit: str, slo: Required, tried: Sequence[tuple[float, Probe | UserProbe]]) -> list[str]:
+def _probe_rows(result: CapacityAnswer) -> list[str]:
     """Return the loads that were tried around the capacity as rows, and how many there are besides."""
+    tried, unit = result.probes, result.unknown.unit
     if not tried:
         return []
-    width, shown = max(len(unit) + 2, 12), _around_the_edge([probe.is_met for _, probe in tried])
-    has_share, required = _limits_requests(slo), slo.attainment or 0.0
+    width, shown = max(len(unit) + 2, 12), _around_the_edge([probe.is_met for probe in tried])
+    has_share, required = _limits_requests(result.slo), result.slo.attainment or 0.0
     share = f"{'attainment':>12}" if has_share else ""
     lines = [f"{unit:>{width}}{share}  limited by, met"]
-    for load, probe in (tried[k] for k in shown):
+    for probe in (tried[k] for k in shown):
         share = f"{share_text(probe.attainment, required):>12}" if has_share else ""
-        lines.append(f"{load:>{width}.4g}{share}  {_limit(probe)}, {_met(probe, required if has_share else 0.0)}")
+        lines.append(f"{result.unknown.text(probe.load):>{width}}{share}  {_limit(probe)}, "
+                     f"{_met(probe, required if has_share else 0.0)}")
     others = len(tried) - len(shown)
     return [*lines, *([f"{others} more loads were tried; the JSON has all of them"] if others else [])]
 
@@ -130,20 +110,16 @@ def _around_the_edge(are_met: Sequence[bool]) -> list[int]:
     return [k for k in range(len(are_met)) if k in wanted]
 
 
-def _limit(probe: Probe | UserProbe) -> str:
+def _limit(probe: Probe) -> str:
     """Return the objective that is met worst, with its value where it is a statistic."""
     value = (probe.statistics_ms or {}).get(probe.limiting_metric)
     return probe.limiting_metric if value is None else f"{probe.limiting_metric} {ms_text(value)}"
 
 
-def _met(probe: Probe | UserProbe, required: float) -> str:
+def _met(probe: Probe, required: float) -> str:
     if probe.is_met:
         return "yes"
     return f"no: below {share_text(required)}" if probe.attainment < required else "no"
-
-
-def _rate(rate_rps: float | None) -> str:
-    return "–" if rate_rps is None else f"{rate_rps:.4g}"
 
 
 def sizing_table(result: SizeAnswer) -> str:

@@ -15,12 +15,10 @@ from planner.planning.check_answer import CheckAnswer
 from planner.planning.size_answer import SizeAnswer
 from planner.planning.sweep_answer import SweepAnswer
 from planner.planning.sweeping import describe_file
-from planner.planning.users_answer import UsersAnswer
 from planner.results.saved import SavedResult, load_result
 
 KINDS = {  # name and type of an answer, and the keys that tell it
-    "capacity": (CapacityAnswer, ("capacity_rps", "probes", "bracket")),
-    "capacity in users": (UsersAnswer, ("capacity_per_gpu", "probes", "bracket")),
+    "capacity": (CapacityAnswer, ("probes", "bracket")),
     "fleet": (SizeAnswer, ("alternatives", "fewest_gpus", "num_replicas")),
     "sweep": (SweepAnswer, ("axes", "pareto", "front")),
     "check": (CheckAnswer, ("checks", "met", "targets")),
@@ -37,7 +35,7 @@ class Comparison:
     summaries: Sequence[dict[str, Any]]
 
 
-Answer = Comparison | CapacityAnswer | UsersAnswer | SizeAnswer | SweepAnswer | CheckAnswer
+Answer = Comparison | CapacityAnswer | SizeAnswer | SweepAnswer | CheckAnswer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

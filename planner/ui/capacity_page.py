@@ -10,11 +10,10 @@ from planner.deployment.shaped_load import shape_load
 from planner.errors import UsageError
 from planner.files.keys import asdict
 from planner.planning.bracket import UNKNOWNS
+from planner.planning.capacity import capacity as find_capacity
 from planner.planning.capacity_answer import CapacityAnswer
-from planner.planning.capacity_of import capacity_of
 from planner.planning.search_options import Search
 from planner.planning.study import Study, command_line, without_rate
-from planner.planning.users_answer import UsersAnswer
 from planner.report.capacity_sentence import capacity_sentence, confidence_sentence
 from planner.report.figures.limit_figures import capacity_figure
 from planner.report.figures.rate_figures import arrivals
@@ -53,7 +52,7 @@ def page(trace: Trace, study: Study) -> None:
     question = question_of(trace, study, _words(study, form))
     if st.button("Find the capacity", type="primary", key="capacity_find"):
         check_load(trace, study.scenario)
-        search(NAME, question, _command(study, form), capacity_of, trace, study.scenario, study.objectives,
+        search(NAME, question, _command(study, form), find_capacity, trace, study.scenario, study.objectives,
                Search(of=form["of"], think_time=form["think_time"], scaling=form["scaling"] or RECOMMENDED,
                       replicates=form["replicates"]))
     found = answer(NAME, question, "Searching for the largest load within the targets")
@@ -124,7 +123,7 @@ def objectives_of(study: Study) -> dict[str, Any]:
 
 def _draw(answer: Answer, trace: Trace, study: Study, *, is_current: bool) -> None:
     """Draw an answer: its sentence, how sure it is, its figure, other targets, and the rest folded away."""
-    capacity: CapacityAnswer | UsersAnswer = answer.value
+    capacity: CapacityAnswer = answer.value
     words = capacity_words(capacity)
     if capacity.feasible:
         st.subheader(plain(capacity_sentence(capacity)), anchor=False)
@@ -139,20 +138,20 @@ def _draw(answer: Answer, trace: Trace, study: Study, *, is_current: bool) -> No
         with st.expander("Details and loads that were tried"):
             for line in words if capacity.feasible else ():
                 st.caption(plain(line))
-            rows = pl.DataFrame([_row(probe) for probe in capacity.probes], infer_schema_length=None)
+            rows = pl.DataFrame([_row(probe, capacity.of) for probe in capacity.probes], infer_schema_length=None)
             st.dataframe(rounded(rows), hide_index=True, alt="loads that were tried",
                          column_config=worded(rows.columns))
-    if is_current and isinstance(capacity, CapacityAnswer) and capacity.feasible:
+    if is_current and capacity.is_rate and capacity.feasible:
         with st.expander("Today's traffic beside the capacity"):
-            show(arrivals(shape_load(study.scenario, trace), capacity_rps=capacity.capacity_rps, theme=theme()),
+            show(arrivals(shape_load(study.scenario, trace), capacity_rps=capacity.capacity, theme=theme()),
                  key="capacity-load")
             st.caption("The capacity is a mean rate of this traffic, with its bursts.")
     answer_downloads("capacity", capacity, answer.about)
 
 
-def _row(probe: Any) -> dict[str, Any]:
+def _row(probe: Any, of: str) -> dict[str, Any]:
     """Return a load that was tried as a row, its statistics as columns."""
-    values = asdict(probe)
+    values = asdict(probe, of)
     return {**{name: value for name, value in values.items() if name != "statistics_ms"},
             **{f"{name}_ms": value for name, value in (values["statistics_ms"] or {}).items()}}
 

@@ -6,7 +6,6 @@ import streamlit as st
 from planner.planning.capacity_answer import CapacityAnswer
 from planner.planning.size_answer import SizeAnswer
 from planner.planning.sweep_answer import SweepAnswer
-from planner.planning.users_answer import UsersAnswer
 from planner.report.cells import replay_lines
 from planner.report.page import answer_html
 from planner.report.report_source import SavedAnswer
@@ -26,7 +25,7 @@ def table_csv(table: pl.DataFrame) -> str:
     return harmless(table).write_csv()
 
 
-def _replay_command(answer: CapacityAnswer | UsersAnswer | SizeAnswer | SweepAnswer) -> str | None:
+def _replay_command(answer: CapacityAnswer | SizeAnswer | SweepAnswer) -> str | None:
     """Return the command that replays an answer; of a sweep the first configuration on its front."""
     if isinstance(answer, SweepAnswer):
         return answer.front[0].get("replay_command") if answer.front else None
@@ -35,7 +34,7 @@ def _replay_command(answer: CapacityAnswer | UsersAnswer | SizeAnswer | SweepAns
     return answer.replay_command
 
 
-def answer_downloads(name: str, answer: CapacityAnswer | UsersAnswer | SizeAnswer | SweepAnswer, command: str,
+def answer_downloads(name: str, answer: CapacityAnswer | SizeAnswer | SweepAnswer, command: str,
                      table: pl.DataFrame | None = None) -> None:
     """Offer an answer as JSON and as a report, and the command that finds the same.
 

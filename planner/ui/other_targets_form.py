@@ -4,7 +4,6 @@ import streamlit as st
 
 from planner.planning.capacity_answer import CapacityAnswer
 from planner.planning.other_targets import kept_up_to, tried_loads
-from planner.planning.users_answer import UsersAnswer
 from planner.report.capacity_sentence import limit_words
 from planner.report.figures.answer_figures import load_axis
 from planner.report.figures.limit_figures import limited_statistics
@@ -12,7 +11,7 @@ from planner.settings.statistic import TOLD, Statistic, parse_statistic
 from planner.ui.words import plain
 
 
-def other_targets(found: CapacityAnswer | UsersAnswer) -> None:
+def other_targets(found: CapacityAnswer) -> None:
     """Ask for other targets and write between which tried loads they stop being kept; nothing without such loads."""
     tried, limits = tried_loads(found), limited_statistics(found)
     if not tried:

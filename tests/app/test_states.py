@@ -85,7 +85,7 @@ def test_other_percentiles_are_answered_without_a_search() -> None:
     assert up_to(page) >= before
     probes = page.session_state["found_capacity"].value.probes
     page.number_input(key="other_limit_p99_tpot").set_value(probes[1].statistics_ms["p50_tpot"]).run()
-    assert probes[1].rate_rps == pytest.approx(up_to(page), rel=1e-3)
+    assert probes[1].load == pytest.approx(up_to(page), rel=1e-3)
     assert "running_capacity" not in page.session_state
 
 

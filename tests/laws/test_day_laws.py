@@ -8,8 +8,8 @@ from helpers import number, trace_of
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from planner.planning import capacity_search, highest_rate, loads
-from planner.planning.highest_rate import capacity
+from planner.planning import capacity_search, loads, rate_loads
+from planner.planning.capacity import capacity
 from planner.planning.search_options import Choices, Search
 from planner.planning.sizing import size
 from planner.run import replay
@@ -29,7 +29,7 @@ FEW = 3_000  # requests that a replay may have here, in place of MOST_REQUESTS
 @pytest.fixture(autouse=True, scope="module")
 def _short() -> "object":
     with pytest.MonkeyPatch.context() as patch:
-        for module in (rescaling, capacity_search, highest_rate, loads):
+        for module in (rescaling, capacity_search, rate_loads, loads):
             patch.setattr(module, "MOST_REQUESTS", FEW)
         yield
 
@@ -82,17 +82,17 @@ def test_the_busiest_part_is_replayed(log: Trace, growth: float) -> None:
 @settings(max_examples=6)
 def test_a_rotation_of_a_log_leaves_its_capacity_within_the_interval(log: Trace, share: float) -> None:
     stated = capacity(log, SERVER, OBJECTIVES, replace(ONCE, replicates=8))
-    turned = capacity(rotated(log, share), SERVER, OBJECTIVES, ONCE).capacity_rps
+    turned = capacity(rotated(log, share), SERVER, OBJECTIVES, ONCE).capacity
     assert stated.confidence is not None
     assert 0.95 * stated.confidence.p10 <= turned <= 1.05 * stated.confidence.p90
-    assert turned == pytest.approx(stated.capacity_rps, rel=0.1)
+    assert turned == pytest.approx(stated.capacity, rel=0.1)
 
 
 @given(logs(), some.sampled_from(sorted(SCALINGS)))
 @settings(max_examples=8)
 def test_a_capacity_is_confirmed_by_its_own_replay(log: Trace, scaling: str) -> None:
     found = capacity(log, SERVER, OBJECTIVES, replace(ONCE, scaling=scaling))
-    again = replay(log, replace(SERVER, request_rate=found.capacity_rps, scaling=scaling), slo=OBJECTIVES).summary
+    again = replay(log, replace(SERVER, request_rate=found.capacity, scaling=scaling), slo=OBJECTIVES).summary
     assert again["slo_attainment"] == found.attainment_at_capacity
 
 
@@ -101,7 +101,7 @@ def test_a_capacity_is_confirmed_by_its_own_replay(log: Trace, scaling: str) -> 
 def test_more_load_never_needs_fewer_replicas(log: Trace) -> None:
     choices = Choices(gpus=("h100-sxm",), ranks=(1,), compare_assumptions=False, jobs=1)
     server = replace(SERVER, model="llama-3.1-8b")
-    one = number(capacity(log, replace(server, gpu="h100-sxm"), OBJECTIVES, ONCE).capacity_rps)
+    one = number(capacity(log, replace(server, gpu="h100-sxm"), OBJECTIVES, ONCE).capacity)
     counts = []
     for factor in (0.5, 1.5, 3.0, 6.0):
         best = size(log, replace(server, request_rate=factor * one), OBJECTIVES, choices).cheapest

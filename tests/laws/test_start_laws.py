@@ -12,7 +12,7 @@ from planner.catalog.catalog_files import load_gpu
 from planner.errors import PlannerError
 from planner.launch import read_launch
 from planner.loop.state.engine_settings import Recording
-from planner.planning.highest_rate import capacity
+from planner.planning.capacity import capacity
 from planner.planning.search_options import Choices, Search
 from planner.planning.size_answer import Fleet
 from planner.planning.sizing import size

@@ -14,11 +14,11 @@ from hypothesis import strategies as some
 from planner.deployment.deploy import resolve
 from planner.errors import UsageError
 from planner.planning.bracket import UNKNOWNS, UnlimitedError, UnreachableLoadError, find_bracket
-from planner.planning.capacity_of import capacity_of
-from planner.planning.most_users import Users, most_users
+from planner.planning.capacity import capacity
+from planner.planning.capacity_answer import CapacityAnswer
 from planner.planning.search_options import Choices, Search
 from planner.planning.sizing import size
-from planner.planning.users_answer import UsersAnswer
+from planner.planning.user_loads import Users
 from planner.replays.fleet.replicas import serve
 from planner.run import replay
 from planner.settings.objectives import Verdict, judge, parse_objectives
@@ -82,7 +82,7 @@ def test_users_who_pause_are_a_machine_repair_problem(servers: int, think_s: flo
         stay_s = float(np.nanmean(users.served(some_users).e2e_s))
         assert stay_s == pytest.approx(repairmen_s(some_users, servers, service_s, think_s), rel=0.02)
     most = next(users for users in count(1) if repairmen_s(users, servers, service_s, think_s) > 2.5) - 1
-    found = most_users(geometric(60_000), scenario, objectives, search)
+    found = capacity(geometric(60_000), scenario, objectives, search)
     assert abs(found.capacity - most) <= max(1, 0.02 * most)
     assert found.think_time_s == think_s
     assert found.assumptions == (f"a user pauses for {think_s:g} s after each answer (--think-time)",
@@ -94,8 +94,8 @@ def test_users_who_pause_are_a_machine_repair_problem(servers: int, think_s: flo
 def test_without_pauses_users_are_requests_in_flight() -> None:
     """One seat serves a request a second; with n users the last waits for n - 1 others."""
     trace = trace_of([(0.0, 1, 1)] * 2000)
-    found = most_users(trace, scenario_of(max_num_seqs=1, step_time="linear:1,0"), parse_objectives("e2el:7500", 0.99),
-                       PLAIN)
+    found = capacity(trace, scenario_of(max_num_seqs=1, step_time="linear:1,0"), parse_objectives("e2el:7500", 0.99),
+                     PLAIN)
     assert (found.capacity, found.bracket.upper, found.think_time_s) == (7, 8, 0.0)
     assert found.request_throughput == pytest.approx(1.0, rel=0.01)
     assert "no think time" in found.assumptions[0]
@@ -114,8 +114,8 @@ def conversations(think_s: float | None, num_sessions: int = 400) -> Trace:
     (None, 3.0, "(--think-time 3 s)"), (2.0, 3.0, "(--think-time 3 s)")])
 def test_sessions_say_which_pauses_they_assume(own_s: float | None, asked_s: float | None, words: str) -> None:
     search = replace(PLAIN, of="sessions", think_time=asked_s)
-    found = most_users(conversations(own_s), scenario_of(max_num_seqs=4, step_time="linear:0.05,0"),
-                       parse_objectives("p90_ttft:1000", None), search)
+    found = capacity(conversations(own_s), scenario_of(max_num_seqs=4, step_time="linear:0.05,0"),
+                     parse_objectives("p90_ttft:1000", None), search)
     assert words in found.assumptions[0]
     assert found.think_time_s == (own_s if asked_s is None else asked_s)
     assert found.workload.num_sessions == 400
@@ -123,8 +123,8 @@ def test_sessions_say_which_pauses_they_assume(own_s: float | None, asked_s: flo
 
 
 def test_longer_pauses_let_more_sessions_in() -> None:
-    counts = [most_users(conversations(None), scenario_of(max_num_seqs=4, step_time="linear:0.05,0"),
-                         parse_objectives("p90_ttft:1000", None), replace(PLAIN, of="sessions", think_time=s)).capacity
+    counts = [capacity(conversations(None), scenario_of(max_num_seqs=4, step_time="linear:0.05,0"),
+                       parse_objectives("p90_ttft:1000", None), replace(PLAIN, of="sessions", think_time=s)).capacity
               for s in (0.0, 2.0, 8.0)]
     assert counts == sorted(set(counts))
 
@@ -157,19 +157,20 @@ def test_the_answer_is_that_of_a_grid_of_replays(workload: str, policy: str) -> 
     trace, of = workloads()[workload]
     scenario = scenario_of(policy=policy, max_num_seqs=16, num_gpu_blocks=4000, step_time="linear:0.01,0.0002")
     slo = "ttft:2000" if workload != "turns" else "ttft:800"
-    found = most_users(trace, scenario, parse_objectives(slo, 0.9), replace(PLAIN, of=of))
-    near = range(max(found.capacity - 6, 1), found.capacity + 4)
+    found = capacity(trace, scenario, parse_objectives(slo, 0.9), replace(PLAIN, of=of))
+    most = round(found.capacity)
+    near = range(max(most - 6, 1), most + 4)
     kept = {users: meets(trace, scenario, slo, of, users) for users in near}
     first_missed = next(users for users in near if not kept[users])
-    assert abs(first_missed - 1 - found.capacity) <= max(1, 0.01 * found.capacity)
-    assert kept[found.capacity]
-    assert not kept.get(found.bracket.upper or 0, False)
+    assert abs(first_missed - 1 - most) <= max(1, 0.01 * most)
+    assert kept[most]
+    assert not kept.get(round(found.bracket.upper or 0), False)
 
 
 def test_one_user_who_misses_is_a_result() -> None:
-    found = most_users(trace_of([(0.0, 1, 1)] * 50), scenario_of(max_num_seqs=1, step_time="linear:1,0"),
-                       parse_objectives("ttft:500", 0.9), PLAIN)
-    assert isinstance(found, UsersAnswer)
+    found = capacity(trace_of([(0.0, 1, 1)] * 50), scenario_of(max_num_seqs=1, step_time="linear:1,0"),
+                     parse_objectives("ttft:500", 0.9), PLAIN)
+    assert isinstance(found, CapacityAnswer)
     assert (found.feasible, found.capacity, found.bracket.upper) == (False, 0, 1)
     assert [each.objective for each in found.missed] == ["ttft"]
     assert (found.sentence or "").startswith("one user: ")
@@ -180,7 +181,7 @@ def test_a_fleet_for_users_is_the_inverse_of_the_users_of_a_fleet() -> None:
     trace, scenario = trace_of([(0.0, 1, 1)] * 2000), Scenario(
         model="llama-3.1-8b", gpu="h100-sxm", max_num_seqs=1, router="least-outstanding-requests")
     objectives = parse_objectives("p99_e2el:100", None)
-    one = most_users(trace, scenario, objectives, PLAIN).capacity
+    one = round(capacity(trace, scenario, objectives, PLAIN).capacity)
     choices = Choices(gpus=["h100-sxm"], ranks=(1,), compare_assumptions=False, jobs=1)
     fleet = size(trace, replace(scenario, max_concurrency=3 * one), objectives, choices)
     assert cheapest(fleet).num_replicas == 3
@@ -212,10 +213,10 @@ def test_a_fleet_for_users_has_no_rate(options: dict[str, Any], choices: dict[st
 ])
 def test_what_makes_no_sense_is_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        capacity_of(geometric(50), scenario_of(max_num_seqs=1), parse_objectives("ttft:500", 0.9), Search(**options))
+        capacity(geometric(50), scenario_of(max_num_seqs=1), parse_objectives("ttft:500", 0.9), Search(**options))
 
 
 def test_turns_with_a_think_time_count_as_sessions() -> None:
     with pytest.raises(UsageError, match="count sessions"):
-        most_users(conversations(1.0), scenario_of(max_num_seqs=4), parse_objectives("ttft:500", 0.9),
-                   replace(PLAIN, think_time=1.0))
+        capacity(conversations(1.0), scenario_of(max_num_seqs=4), parse_objectives("ttft:500", 0.9),
+                 replace(PLAIN, think_time=1.0))

@@ -11,7 +11,7 @@ from test_trace_recorded import recorded
 
 from planner.deployment.deploy import resolve
 from planner.deployment.shaped_load import shape_load
-from planner.planning.highest_rate import capacity
+from planner.planning.capacity import capacity
 from planner.planning.search_options import Search
 from planner.replays.fleet.replicas import serve
 from planner.results.saturation import CANNOT_TELL, NO, YES, saturation, saturation_sentence
@@ -131,7 +131,7 @@ def test_recorded_traffic_below_the_capacity_is_no_alarm(name: str, slo: str) ->
     search = Search(replicates=0, horizon="trace", compare_assumptions=False)
     found = capacity(trace, scenario, parse_objectives(slo, None), search)
     for share in (0.3, 0.6, 0.8, 0.9, 1.0):
-        load = at_rate(shape_load(scenario, trace), share * found.capacity_rps, "thin", 0)
+        load = at_rate(shape_load(scenario, trace), share * found.capacity, "thin", 0)
         assert saturation(serve(load, resolve(scenario, load)))["saturated"] != YES
 
 

@@ -6,32 +6,28 @@ from typing import Any
 import plotly.graph_objects as go
 
 from planner.catalog.gpu_label import gpu_label
-from planner.planning.bracket import unknown_of
-from planner.planning.capacity_answer import CapacityAnswer, Probe
+from planner.planning.capacity_answer import CapacityAnswer
 from planner.planning.check_answer import TargetVerdict
 from planner.planning.size_answer import Fleet, SizeAnswer
-from planner.planning.users_answer import UserProbe, UsersAnswer
 from planner.report.figures.style import BLUE, GREEN, GREY, ORANGE, VERMILLION, Theme, figure_of_rows, finish, plot_text
 
 
-def attainment_over_load(found: CapacityAnswer | UsersAnswer, *, theme: Theme = "light") -> Any:
+def attainment_over_load(found: CapacityAnswer, *, theme: Theme = "light") -> Any:
     """Draw the share of requests within their objectives at each load that was tried, and the capacity.
 
     Parameters
     ----------
-    found : as `capacity_of.capacity_of`.
+    found : as `capacity.capacity`.
     theme : "light" or "dark".
     """
-    loads, (capacity, axis, unit) = _tried(found), load_axis(found)
+    probes, (capacity, axis, unit) = found.probes, load_axis(found)
     figure = figure_of_rows(["requests within objectives"], axis, row_px=300)
-    probes = [probe for _, probe in loads]
-    figure.add_scatter(x=[load for load, _ in loads], y=[100 * probe.attainment for probe in probes],
+    figure.add_scatter(x=[probe.load for probe in probes], y=[100 * probe.attainment for probe in probes],
                        mode="lines", line={"color": GREY, "width": 1}, showlegend=False, hoverinfo="skip")
     for is_met, color, name in ((True, BLUE, "holds"), (False, VERMILLION, "missed")):
-        chosen = [(load, probe) for load, probe in loads if probe.is_met == is_met]
-        figure.add_scatter(x=[load for load, _ in chosen], y=[100 * probe.attainment for _, probe in chosen],
-                           mode="markers", name=name,
-                           text=[plot_text(probe.limiting_metric) for _, probe in chosen],
+        chosen = [probe for probe in probes if probe.is_met == is_met]
+        figure.add_scatter(x=[probe.load for probe in chosen], y=[100 * probe.attainment for probe in chosen],
+                           mode="markers", name=name, text=[plot_text(probe.limiting_metric) for probe in chosen],
                            marker={"color": color, "size": 8, "symbol": "circle" if is_met else "x"},
                            hovertemplate=f"%{{x:,.4g}}{unit}: " + "%{y:.2f} %, limited by %{text}<extra></extra>")
     if found.attainment is not None:  # objectives of statistics alone ask for no share of requests
@@ -49,19 +45,11 @@ def attainment_over_load(found: CapacityAnswer | UsersAnswer, *, theme: Theme = 
                   hovermode="closest")
 
 
-def _tried(found: CapacityAnswer | UsersAnswer) -> list[tuple[float, Probe | UserProbe]]:
-    """Return the loads that were tried and what came of them."""
-    if isinstance(found, CapacityAnswer):
-        return [(probe.rate_rps, probe) for probe in found.probes]
-    return [(probe.users, probe) for probe in found.probes]
-
-
-def load_axis(found: CapacityAnswer | UsersAnswer) -> tuple[float, str, str]:
+def load_axis(found: CapacityAnswer) -> tuple[float, str, str]:
     """Return the capacity, the name of its axis and its unit."""
-    if isinstance(found, CapacityAnswer):
-        return found.capacity_rps, "request rate [1/s]", "/s"
-    of = unknown_of(found.of)
-    return found.capacity, of.name, f" {of.unit}"
+    if found.is_rate:
+        return found.capacity, "request rate [1/s]", "/s"
+    return found.capacity, found.unknown.name, f" {found.unknown.unit}"
 
 
 def _count(number: int, noun: str) -> str:

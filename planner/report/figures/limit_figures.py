@@ -4,7 +4,6 @@ from typing import Any
 
 from planner.planning.capacity_answer import CapacityAnswer
 from planner.planning.other_targets import tried_loads
-from planner.planning.users_answer import UsersAnswer
 from planner.report.capacity_sentence import limit_words
 from planner.report.figures.answer_figures import attainment_over_load, load_axis
 from planner.report.figures.style import GREY, LINE_COLORS, Theme, figure_of_rows, finish
@@ -15,30 +14,30 @@ SHOWN = (0.4, 1.5)  # times the capacity, of the axis
 SHARE = "requests outside their limits"
 
 
-def capacity_figure(found: CapacityAnswer | UsersAnswer, *, theme: Theme = "light") -> Any:
+def capacity_figure(found: CapacityAnswer, *, theme: Theme = "light") -> Any:
     """Draw a capacity: limits over the load if statistics are limited, else the share of requests within theirs."""
     return limits_over_load(found, theme=theme) if limited_statistics(found) else attainment_over_load(
         found, theme=theme)
 
 
-def limited_statistics(found: CapacityAnswer | UsersAnswer) -> dict[str, float]:
+def limited_statistics(found: CapacityAnswer) -> dict[str, float]:
     """Return the limits of statistics by name, where the tried loads have them [ms]."""
     limits_ms = {name: 1e3 * limit for name, limit in found.slo.limits_s.items() if parse_statistic(name) is not None}
     return limits_ms if tried_loads(found) else {}
 
 
-def limits_over_load(found: CapacityAnswer | UsersAnswer, *, theme: Theme = "light") -> Any:
+def limits_over_load(found: CapacityAnswer, *, theme: Theme = "light") -> Any:
     """Draw each objective's value over its limit at each load that was tried; at 1 it stops being kept.
 
     Parameters
     ----------
-    found : as `capacity_of.capacity_of`.
+    found : as `capacity.capacity`.
     theme : "light" or "dark".
     """
     tried, (capacity, axis, unit) = tried_loads(found), load_axis(found)
     figure = figure_of_rows(["value ÷ limit"], axis, row_px=330)
     lines: dict[str, list[float | None]] = {
-        f"{limit_words(name)} ÷ {limit:,.6g} ms": [_used(each.statistics_ms.get(name), limit) for each in tried]
+        f"{limit_words(name)} ÷ {limit:,.6g} ms": [_used((each.statistics_ms or {}).get(name), limit) for each in tried]
         for name, limit in limited_statistics(found).items()}
     if found.attainment is not None and found.attainment < 1:
         lines[f"{SHARE} ÷ {1 - found.attainment:.3g}"] = [(1 - each.attainment) / (1 - found.attainment)
