@@ -10,7 +10,7 @@ import polars as pl
 
 from planner.files.counts import share_text
 from planner.results.conservation import little, work
-from planner.results.limits import QUEUE_LIMITS, limits
+from planner.results.limits import limits
 from planner.results.phases import PHASES, phases
 from planner.results.short_times import time_text
 
