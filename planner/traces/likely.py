@@ -11,7 +11,7 @@ import polars as pl
 from planner.schema import REQUIRED_TRACE_COLUMNS
 from planner.settings.format_spec import MAPPED
 from planner.traces.column_map import COLUMNS
-from planner.traces.reader import ENDED, Head, Reader, Skip
+from planner.traces.reader import ENDED, MODEL, Head, Reader, Skip
 
 _PROMPT = ("inputtokens", "prompttokens", "inputtokencount", "prompttokencount", "numprompttokens", "numinputtokens",
            "numprefilltokens", "nprompttokens", "ninputtokens", "prompttok", "inputtok", "intok", "intokens",
@@ -47,6 +47,8 @@ _OFFERS: Mapping[str, tuple[str, ...]] = {
     "session_id": ("session", "sessionid", "conversationid", "chatid", "threadid"),
     "tenant": ("model", "modelname", "modelid", "user", "userid", "customer", "team", "apikeyid"),
 }
+_MODEL = ("model", "modelname", "modelid", "requestmodel", "genairequestmodel", "genaimodelname", "servedmodelname",
+          "llmmodel", "modelgroup")
 _HTTP_STATUS = ("status", "statuscode", "httpstatus", "httpstatuscode", "httpcode", "responsecode", "responsestatus",
                 "httpresponsecode", "responsestatuscode")
 NEAR, SHORTEST_NEAR = 0.6, 5  # similarity of a column's name to a likely one, and the letters of such a name
@@ -78,7 +80,8 @@ class Likeness(NamedTuple):
 def likeness(head: Head, name: str, near: str = "") -> Likeness | None:
     """Return the column of a file that looks most like one of ours; of several, one beside a path, then the least deep.
     """
-    likely = [like for path in head.paths if (like := _like(path, {**NAMES, **_OFFERS}[name])) is not None]
+    names = {**NAMES, **_OFFERS, MODEL: _MODEL}[name]
+    likely = [like for path in head.paths if (like := _like(path, names)) is not None]
     return min(likely, default=None, key=lambda like: (
         like.rank, like.path.rpartition(".")[0] != near.rpartition(".")[0], like.path.count(".")))
 
@@ -140,6 +143,14 @@ def with_http_status(head: Head, reader: Reader) -> Reader:
         return reader
     skip = Skip(reason=f"{path} is 4xx or 5xx", where=pl.col("status").str.contains(r"^[45]\d\d(\.0)?$"))
     return dataclasses.replace(reader, columns={**reader.columns, "status": path}, skips=(*reader.skips, skip))
+
+
+def with_model(head: Head, reader: Reader) -> Reader:
+    """Return a reader that also reads the model of each row, if a column of the file is named so."""
+    like = likeness(head, MODEL)
+    is_flat = like is not None and (like.path in head.columns or any(
+        path not in head.columns for path in reader.columns.values()))  # one deep column makes a file slow to read
+    return dataclasses.replace(reader, columns={**reader.columns, MODEL: like.path}) if like and is_flat else reader
 
 
 def nearest_names(head: Head, missing: Mapping[str, str],
