@@ -80,6 +80,7 @@ def test_errors_fall_to_the_noise_in_sample_and_on_runs_left_out(found: Calibrat
             assert errors.median_ape < 0.03
         assert held_out.n == 15
     assert found.folds == 3
+    assert not any("constants from" in note for note in found.notes)  # more runs than constants
 
 
 def test_the_file_gives_back_the_constants_and_the_errors(found: CalibrateAnswer, runs: Path, tmp_path: Path) -> None:
@@ -148,7 +149,10 @@ def test_one_recorded_run_is_fitted_by_time_blocks(start: Scenario, tmp_path: Pa
     outcome = replay(client_load(scenario), scenario, slo=None, recording=Recording())
     write_table(outcome.result.requests_table(), tmp_path / "requests.csv")
     found = calibrate(tmp_path / "requests.csv", deployment, names=tuple(TRUTH), folds=3, jobs=1)
-    assert found.source.num_runs == 12
+    assert (found.source.num_runs, found.source.num_blocks, found.num_values) == (1, 12, 24)
+    assert found.notes[0].startswith(f"{len(TRUTH)} constants from 1 run: the 24 fitted values share its load, so the ")
+    assert calibration_table(found).startswith(
+        f"vllm: {len(TRUTH)} constants fitted to 24 values of 1 run in 12 blocks of time of requests.csv, 0 left out")
     assert found.folds == 3
     for name, true in TRUTH.items():
         assert found.fitted[name].value == pytest.approx(true, rel=0.1)

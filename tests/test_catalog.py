@@ -26,7 +26,7 @@ from planner.catalog.catalog_files import (
     model_names,
     other_checkpoint,
 )
-from planner.catalog.model_kinds import named_kind
+from planner.catalog.other_kinds import gpu_refusal, model_refusal
 from planner.catalog.parameters import num_parameters
 from planner.commands.cli import app
 from planner.deployment.deploy import deploy, resolve
@@ -289,7 +289,29 @@ def test_a_config_of_another_kind_is_refused_by_its_kind(changed: dict[str, Any]
 def test_no_model_of_the_catalog_has_a_name_of_another_kind() -> None:
     for name in model_names():
         assert load_model(name).num_layers > 0
-        assert named_kind(name.lower().replace(".", "-")) is None
+        assert model_refusal(name.lower().replace(".", "-")) is None
+    assert [name for name in gpu_names() if gpu_refusal(name) is not None] == ["gaudi-3"]  # found before it is refused
+
+
+@pytest.mark.parametrize(("name", "maker"), [
+    ("gpt-5", "OpenAI"), ("gpt-4o-mini", "OpenAI"), ("openai/o3", "OpenAI"), ("claude-sonnet-4.5", "Anthropic"),
+    ("gemini-2.5-pro", "Google"), ("grok-4", "xAI"), ("mistral-medium-3", "Mistral"), ("qwen3-max", "Alibaba")])
+def test_a_closed_model_is_refused_by_its_maker(name: str, maker: str) -> None:
+    with pytest.raises(UnknownNameError, match=f"it is a closed model of {maker}, whose weights nobody") as error:
+        load_model(name)
+    assert "did you mean" not in str(error.value)
+    assert model_refusal("gpt-oss-20b") is model_refusal("gpt-j-6b") is model_refusal("xai-org/grok-2") is None
+
+
+@pytest.mark.parametrize(("name", "kind"), [
+    ("tpu-v5e", "a Google TPU"), ("v6e-8", "a Google TPU"), ("trn2", "an AWS Trainium or Inferentia"),
+    ("Apple M3 Ultra", "an Apple chip"), ("ascend-910b", "a Huawei Ascend"), ("Gaudi 2", "an Intel Gaudi other than"),
+    ("xeon-6", "a CPU"), ("wse-3", "an accelerator of Cerebras, Groq or SambaNova")])
+def test_an_accelerator_that_is_no_gpu_is_refused_by_its_kind(name: str, kind: str) -> None:
+    with pytest.raises(UnknownNameError, match=f"unknown GPU '{name}'; its name says that it is {kind}") as error:
+        load_gpu(name)
+    assert "did you mean" not in str(error.value)
+    assert gpu_refusal("tesla-m40") is gpu_refusal("mi250x") is None
 
 
 def test_unknown_names_offer_the_nearest() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ from planner.report.figures.trace_figures import workload_figures
 from planner.report.trace_report import write_description
 from planner.report.trace_tables import description_table
 from planner.traces import Trace, read_trace
+from planner.traces.prefix_ids import PrefixIds
 from planner.traces.shaping.anomalies import find_anomalies
 from planner.traces.shaping.description import describe
+from planner.traces.shaping.earliest_sends import at_earliest_sends
 
 SHARED = Path(os.environ.get("PLANNER_SHARED", Path(__file__).parents[2] / "shared")) / "traces"
 
@@ -142,3 +145,35 @@ def test_the_page_holds_every_figure_and_escapes_names(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"the ending must be \.html"):
         write_description(trace, found, tmp_path / "w.pdf")
     assert "hit_rate" not in workload_figures(users(), describe(users()), theme="dark")
+
+
+def delayed(**columns: list[Any]) -> Trace:
+    """Two sessions of three turns whose later turns have the arrival of the first, and delays of 10 and 20 s."""
+    trace = trace_of([(0.0, 128, 4)] * 3 + [(5.0, 128, 4)] * 3, session_id=["a"] * 3 + ["b"] * 3,
+                     think_time_s=[None, 10.0, 20.0] * 2, **columns)
+    ids = np.array([0, 1] * 3 + [2, 3] * 3)  # each session sends its own two blocks again and again
+    return replace(trace, prefix=PrefixIds(values=ids, offsets=np.arange(0, 13, 2), block_tokens=64))
+
+
+def test_delays_between_turns_are_in_the_description_and_sessions_interleave() -> None:
+    """Session a is sent at 0, 10 and 30 s, b at 5, 15 and 35 s: each turn comes after one of the other session."""
+    found = describe(delayed())
+    assert found["span_s"] == 35.0
+    assert (found["sessions"]["turn_gap_s"]["min"], found["sessions"]["turn_gap_s"]["max"]) == (10.0, 20.0)
+    assert found["sharing"]["working_set_tokens"]["99%"] == 4 * 64  # sessions one after another would need 2 blocks
+    assert "4 requests wait for others and have no arrival time of their own" in found["assumption"]
+    assert "with no time for their answers, and its delay" in description_table(found)
+
+
+def test_measured_times_of_answers_are_before_the_delays() -> None:
+    found = describe(delayed(e2e_s=[2.0] * 6))
+    assert (found["span_s"], found["sessions"]["turn_gap_s"]["min"]) == (39.0, 12.0)
+    assert "with their measured time" in found["assumption"]
+
+
+def test_a_request_waits_for_the_last_of_its_parents_and_recorded_arrivals_stay() -> None:
+    rows = [(0.0, 8, 1), (3.0, 8, 1), (3.0, 8, 1), (50.0, 8, 1)]
+    trace = trace_of(rows, request_id=["a", "b", "c", "d"], parent_id=[None, None, "a;b", "c"],
+                     think_time_s=[None, None, 4.0, 1.0], e2e_s=[1.0, 2.0, 1.0, 1.0])
+    assert at_earliest_sends(trace)[0].requests["arrival_s"].to_list() == [0.0, 3.0, 9.0, 50.0]
+    assert describe(read_trace("agents"))["assumption"] is None

@@ -90,6 +90,32 @@ def test_the_summary_names_the_limit_that_the_steps_say(options: dict[str, Any])
         assert waited_s[name] == pytest.approx(each["request_s"])
 
 
+@pytest.mark.parametrize(("trace", "options"), [
+    ("chat", {"model": "qwen3-32b", "tensor_parallel_size": 2}),  # most steps by arithmetic, most of the time by HBM
+    ("chat", {"tensor_parallel_size": 4, "rate_scale": 6.0}),
+    ("code", {"rate_scale": 2.0}),  # requests wait in bursts
+    ("code", {"rate_scale": 0.5}),  # idle
+], ids=str)
+def test_the_bottleneck_of_the_summary_is_that_of_the_explanation(trace: str, options: dict[str, Any]) -> None:
+    recorded = replay(limit(read_trace(trace), 2000), Scenario(**BUSY | options), recording=STEPS)
+    found = explained(recorded.result)
+    assert recorded.summary["bottleneck"] == found["limits"]["bottleneck"] == found["limits"]["binding"]
+    assert found["limits"]["roofs"]["compute"]["share"] == pytest.approx(recorded.summary["mfu"])
+    assert found["limits"]["roofs"]["memory_bandwidth"]["share"] == pytest.approx(recorded.summary["mbu"])
+    longest = max(found["limits"]["steps"].items(), key=lambda row: row[1]["share"])[0]
+    named = found["limits"]["binding"] == longest or found["limits"]["binding"] not in found["limits"]["roofs"]
+    assert named != ("step by step, compute (FLOP/s) limits" in found["sentence"])
+
+
+def test_links_that_bound_the_steps_are_named_beside_the_bottleneck() -> None:
+    """The totals do not know the links: the sentence says that they compare arithmetic and HBM traffic."""
+    recorded = replay(limit(read_trace("chat"), 300), Scenario(
+        model="llama-3.1-8b", gpu="l40s", tensor_parallel_size=8), recording=STEPS)
+    found = explained(recorded.result)
+    assert (found["limits"]["binding"], recorded.summary["bottleneck"]) == ("communication", "memory_bandwidth")
+    assert "; bottleneck = memory_bandwidth compares only two totals: all HBM traffic" in found["sentence"]
+
+
 def test_a_policy_that_leaves_the_queue_alone_is_named(tmp_path: Path) -> None:
     path = tmp_path / "own.py"
     path.write_text("from planner import IN_ORDER, Policy, StepPlan\n\n\ndef plan(s):\n"
@@ -103,7 +129,7 @@ def test_bursts_and_idleness_are_named() -> None:
     """Ten requests at once every ten seconds into four seats: most of the time nobody waits."""
     rows = [(10.0 * k, 10, 20) for k in range(5) for _ in range(10)]
     found = explained(play(rows, max_num_seqs=4))
-    assert (found["limits"]["binding"], found["limits"]["burst"] > 1.5) == ("arrival_bursts", True)
+    assert (found["limits"]["binding"], found["limits"]["is_in_bursts"]) == ("max_num_seqs", True)
     assert "in bursts" in found["sentence"]
     alone = explained(play([(float(k), 10, 2) for k in range(5)]))
     assert alone["limits"]["binding"] == "arrivals"

@@ -99,6 +99,23 @@ def test_a_size_is_replayed(options: tuple[str, ...]) -> None:
         summary = replayed(fleet["replay_command"])
         assert summary["slo_attainment"] == fleet["attainment"]
         assert (summary["p99_ttft_ms"], summary["p99_tpot_ms"]) == (fleet["p99_ttft_ms"], fleet["p99_tpot_ms"])
+        name = "cost_usd_per_million_output_tokens"
+        assert (summary[name], summary["request_throughput"]) == (fleet[f"replay_{name}"], fleet["replay_rate"])
+
+
+def test_another_price_of_a_token_in_the_replay_is_said_with_its_reason() -> None:
+    """A log with a night: its busiest part is replayed, which has more requests for the same GPUs, and no spares."""
+    hours = [(hour, 4 if hour % 24 < 12 else 36) for hour in range(48)]
+    rows = "".join(f"{3600 * hour + 3600 * k / count},{900 + 37 * (k % 9)},{150 + 11 * (k % 7)}\n"
+                   for hour, count in hours for k in range(count))
+    Path("log.csv").write_text("arrival_s,input_tokens,output_tokens\n" + rows)
+    found, text = answered("size", "log.csv", *H100, *SLO, "--tensor-parallel-size", "1", "--request-rate", "30",
+                           "--spare", "1", "--no-compare-assumptions")
+    summary = replayed(found["replay_command"])
+    mean, part = (each["cost_usd_per_million_output_tokens"] for each in (found, summary))
+    assert mean > 1.5 * part
+    assert (f"USD/Mtok: {mean:.3f} is the price of all replicas over the tokens at the mean rate; the replay gives "
+            f"{part:.3f}, without spare replicas, at {summary['request_throughput']:,.4g} requests/s") in text
 
 
 def test_a_rate_series_is_replayed_at_its_peak() -> None:

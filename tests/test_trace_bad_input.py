@@ -108,8 +108,8 @@ BAD_FILES = {
     "no-header": (b"0.5,1,1\n1.5,1,1\n", "line 1: holds values; must be a header"),
     "carriage-returns": (ROWS.replace(b"\n", b"\r"), "line 1: is not a CSV header"),
     "misspelt": (ROWS.replace(b"output_tokens", b"outptu_tokens"),
-                 "column output_tokens is missing; found: arrival_s, input_tokens, outptu_tokens; "
-                 "did you mean 'outptu_tokens'?"),
+                 "column output_tokens is missing; found: arrival_s, input_tokens, outptu_tokens; outptu_tokens may be "
+                 "output_tokens; give --column output_tokens=outptu_tokens (--format forces a format)"),
     "twice": (b"input_tokens," + HEADER + b"\n1,1,1,1\n", "column input_tokens appears twice"),
     "gzip-cut": (gzip.compress(ROWS)[:-9], "compressed data ends early; the file is truncated, copy it again"),
     "zstd-cut": (zstandard.compress(ROWS)[:-9], "compressed data ends early; the file is truncated, copy it again"),

@@ -99,7 +99,8 @@ def test_a_known_format_is_found_in_an_envelope(read: Callable[..., Trace]) -> N
 
 @pytest.mark.parametrize(("text", "message"), [
     (json.dumps({"alpha": 1, "beta": {"gamma": [1]}}), "trace t: is JSON in no known format, with the keys alpha, beta;"
-                                                       " name its columns, as in --column input_tokens="),
+                                                       " name its columns, as in --column arrival_s=COLUMN "
+                                                       "--column input_tokens=COLUMN"),
     (json.dumps({f"k{k}": k for k in range(20)}), "k10, k11 and 8 more; name its columns"),
     ("# a report\n---\nversion: '2'\nresults:\n  - ttft: 3\nnotes:\n", "is YAML with the keys version, results, notes; "
                                                                        "a trace must be CSV, JSON or Parquet"),
@@ -111,7 +112,7 @@ def test_an_unknown_file_is_told_by_its_keys(read: Callable[..., Trace], text: s
 
 
 def test_a_map_that_fits_no_envelope_names_the_keys(read: Callable[..., Trace]) -> None:
-    with pytest.raises(TraceError, match="JSON: column prompt is missing; its keys: records"):
+    with pytest.raises(TraceError, match="JSON: columns prompt, out are missing; its keys: records"):
         read(json.dumps({"records": ROWS}), format="columns,input_tokens=prompt,output_tokens=out")
 
 

@@ -1,5 +1,6 @@
 """Times, numbers, separators and encodings in the forms that people export, and columns under likely names."""
 
+import json
 from collections.abc import Callable
 from datetime import datetime
 
@@ -90,6 +91,39 @@ def test_likely_names_are_read_with_a_note(read: Callable[..., Trace]) -> None:
 
 
 def test_likely_names_are_offered(read: Callable[..., Trace]) -> None:
-    with pytest.raises(TraceError, match="ts looks like arrival_s: --column arrival_s=ts; latency looks like e2e_s: "
+    with pytest.raises(TraceError, match=r"ts looks like arrival_s; .* latency looks like e2e_s: "
                                          "--column e2e_s=latency:UNIT"):
         read("ts,tokens,latency\n2026-11-01T10:00:00Z,100,10\n")
+
+
+def test_a_file_of_several_models_says_so_and_how_to_keep_one(read: Callable[..., Trace]) -> None:
+    text = "arrival_s,input_tokens,output_tokens,model_name\n" + "".join(
+        f"{k},100,10,{name}\n" for k, name in enumerate(["a b", "c", "a b", "", "d"]))
+    note = ("the file has 3 models: a b (2 rows), c (1 row), d (1 row). All of them count as requests to one model; "
+            "--where 'model_name=a b' keeps one")
+    assert note in read(text).account.notes
+    kept = read(text, format="columns,where model_name=a b")
+    assert (kept.num_requests, kept.account.notes) == (2, ())
+    objects = [{"ts": k, "in": {"prompt_tokens": 5, "model": f"m{k % 2}"}, "completion_tokens": 3} for k in range(4)]
+    nested = read("\n".join(map(json.dumps, objects)), format="columns,arrival_s=ts,input_tokens=in.prompt_tokens,"
+                                                              "output_tokens=completion_tokens")
+    assert "the file has 2 models: m0 (2 rows), m1 (2 rows)" in nested.account.notes[0]
+    assert "--where in.model=m0 keeps one" in nested.account.notes[0]
+
+
+@pytest.mark.parametrize(("format", "message"), [
+    (None, "columns arrival_s, input_tokens, output_tokens are missing; found: when_ms, ptok_x, answer_len, model; "
+           "ptok_x may be input_tokens; answer_len may be output_tokens; give --column arrival_s=COLUMN --column "
+           "input_tokens=ptok_x --column output_tokens=answer_len; model looks like tenant"),
+    ("columns,input_tokens=ptok_x,arrival_s=when:ms", "columns when, output_tokens are missing; found: when_ms, "
+     "ptok_x, answer_len, model; did you mean 'when_ms' for when; answer_len may be output_tokens; give --column "
+     "input_tokens=ptok_x --column arrival_s=when_ms:ms --column output_tokens=answer_len; model looks"),
+    ("columns,output_tokens=answer_len,tenant=model,where modle=a", "columns input_tokens, modle are missing; found: "
+     "when_ms, ptok_x, answer_len, model; ptok_x may be input_tokens; did you mean 'model' for modle; give --column "
+     "output_tokens=answer_len --column tenant=model --column input_tokens=ptok_x --where model=a$"),
+])
+def test_all_missing_columns_are_named_at_once_with_their_candidates(
+    read: Callable[..., Trace], format: str | None, message: str
+) -> None:
+    with pytest.raises(TraceError, match=message):
+        read("when_ms,ptok_x,answer_len,model\n1,100,20,a\n", format=format)

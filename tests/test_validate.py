@@ -109,7 +109,7 @@ def test_rows_of_other_clients_are_left_out(tmp_path: Path) -> None:
     ("", "cannot be read as a table"),
     ("id,gpu,engine,model,isl,osl,concurrency,tp,measured_ttft_ms,measured_tpot_ms\n", "no rows"),
     ("gpu,isl,osl,measured_ttft_ms\nh100_sxm,1,1,1\n", "engine, model, concurrency, tp; a table"),
-    ("a,b\n1,2\n", "column arrival_s is missing"),
+    ("a,b\n1,2\n", "columns arrival_s, input_tokens, output_tokens are missing"),
     ("arrival_s,input_tokens,output_tokens\n0,5,5\n", "ttft_s, tpot_s, e2e_s"),
     ("arrival_s,input_tokens,output_tokens,ttft_s\n0,5,5,-1\n", "ttft_s = -1"),
     ("duration_s,num_decodes\n0.1,3\n", "lacks the columns num_prompts"),

@@ -17,7 +17,7 @@ from planner.catalog.gpus import Gpu, read_gpu
 from planner.catalog.hf_config import architecture_from_config
 from planner.catalog.hf_quantization import quant_method
 from planner.catalog.mig import SEPARATOR, Slice, sliced, slices_of
-from planner.catalog.model_kinds import MODELLED, named_kind
+from planner.catalog.other_kinds import gpu_refusal, model_refusal
 from planner.catalog.provenance import date_of, text_of
 from planner.errors import CatalogError, OutputError, UnknownNameError
 from planner.files.nested import parse_json, parse_toml
@@ -102,7 +102,7 @@ def load_gpu(name: str) -> Gpu:
         return sliced(gpu, profile, mig_slices(gpu.name))
     path = Path(name) if name.endswith(".toml") else _find("gpus", name)
     if path is None:
-        raise UnknownNameError("GPU", name, gpu_names())
+        raise UnknownNameError("GPU", name, gpu_names(), gpu_refusal(_key(name)))
     return _read_gpu(path)
 
 
@@ -287,10 +287,9 @@ def _find_model(name: str) -> tuple[Path, Checkpoint | None]:
     checkpoint = checkpoint_of(key, known) if unserved is None else None
     if checkpoint is not None:
         return known[checkpoint.base], checkpoint
-    kind = named_kind(key)
-    if kind is not None:
-        raise UnknownNameError("model", name, model_names(), f"its name says that it is {kind}, and {MODELLED}; if it "
-                               f"is one, give its config.json as --model")
+    refusal = model_refusal(key)
+    if refusal is not None:
+        raise UnknownNameError("model", name, model_names(), refusal)
     base = known_part(key, known)
     if unserved is not None:
         raise UnknownNameError("model", name, model_names(), f"it is in {unserved}; give the model's own checkpoint, "

@@ -10,7 +10,7 @@ from planner.catalog.hf_attention import layer_groups
 from planner.catalog.hf_keys import Keys, block_counts
 from planner.catalog.hf_mlps import mlps_of
 from planner.catalog.hf_quantization import formats, kv_cache_dtype
-from planner.catalog.model_kinds import MODELLED, stated_kind
+from planner.catalog.other_kinds import MODELLED, stated_kind
 from planner.catalog.vision import left_out, vision_of
 from planner.errors import CatalogError
 

@@ -90,7 +90,8 @@ class Fleet:
     cost_usd_per_month: PerMonth
     cost_usd_per_year: PerYear
     price_usd_per_gpu_hour: Annotated[float, Key("USD/h", "cost_usd_per_hour / num_gpus")]
-    cost_usd_per_million_output_tokens: Annotated[float, Key("USD", "Price per million output tokens at the mean rate")]
+    cost_usd_per_million_output_tokens: Annotated[float, Key("USD", "Price per million output tokens at the mean rate, "
+                                                             "of all replicas, with spares")]
     power_kw: Annotated[float, Key("kW", "Mean power of the GPUs, spares idle")]
     attainment: Annotated[float, Key("1", "Share of requests within their own limits")]
     limiting_metric: Annotated[str, Key("", "Objective that one replica less misses; none if no fleet is smaller")]
@@ -116,6 +117,11 @@ class Fleet:
     replay_command: Annotated[str | None, Key("", "Command that replays the load on this fleet, without spares. Null "
                                               "if no options of a replay describe it: several rates, or two kinds of "
                                               "replica")]
+    replay_cost_usd_per_million_output_tokens: Annotated[float | None, Key(
+        "USD", "cost_usd_per_million_output_tokens of replay_command: without spares, at replay_rate, at the catalog's "
+               "prices. Null in answers of earlier releases")] = None
+    replay_rate: Annotated[float | None, Key("requests/s", "request_throughput of replay_command: above the mean rate "
+                                             "if only the busiest part of the load is replayed")] = None
 
     @property
     def replicas(self) -> str:

@@ -49,6 +49,7 @@ from planner.replays.fleet.replicas import serve
 from planner.replays.fleet.shares import shares
 from planner.results.notes import notes
 from planner.results.summary import summarize
+from planner.results.utilization import utilization
 from planner.settings.default_router import SERVICE_ROUTER, routed
 from planner.settings.objectives import Objectives, Verdict, judge, required_of
 from planner.settings.rate_scaling import MEANINGS
@@ -274,6 +275,7 @@ def _fleet(traffic: Traffic, kind: Kind, objectives: Objectives,
     sized = traded(kind, sized, objectives, choices)
     served = sized.served
     deployment, summary = served.deployment, summarize(served, None)
+    used = utilization(served, summary["duration"], summary["total_output_tokens"])
     parts = shares(served, summary["duration"])
     prefill = sum(part.pool.num_groups for part in parts if part.pool.role == "prefill")
     num_gpus, cost = sized.gpus(kind, choices), fleet_cost(served, choices)
@@ -283,27 +285,26 @@ def _fleet(traffic: Traffic, kind: Kind, objectives: Objectives,
     longer = step_error(deployment)
     schedule, schedule_reason = _schedule(traffic, load, deployment, objectives, choices, num_gpus, kind)
     return kind, Fleet(
-        kind=kind.names, lowered=kind.lowered, command=command, command_lacks=tuple(lacking),
+        kind=kind.names, lowered=kind.lowered, command=command, command_lacks=tuple(lacking), schedule=schedule,
         decode_command=launch_command(replace(kind.decode or kind.scenario, router=None))[0] if prefill else None,
-        num_replicas=sized.count + spare_replicas(choices, kind.divided),
-        prefill_replicas=prefill + choices.num_spare * (prefill > 0),
-        num_spare=choices.num_spare, num_gpus=num_gpus, cost_usd_per_hour=cost,
-        cost_usd_per_month=usd_per_month(cost), cost_usd_per_year=usd_per_year(cost),
-        price_usd_per_gpu_hour=cost / num_gpus,
+        num_replicas=sized.count + spare_replicas(choices, kind.divided), num_spare=choices.num_spare,
+        prefill_replicas=prefill + choices.num_spare * (prefill > 0), num_gpus=num_gpus,
+        cost_usd_per_hour=cost, cost_usd_per_month=usd_per_month(cost), cost_usd_per_year=usd_per_year(cost),
         cost_usd_per_million_output_tokens=cost / (3600 * mean_rps * float(per_request)) * 1e6,
+        price_usd_per_gpu_hour=cost / num_gpus,
         power_kw=sum(power_kw(part, summary["duration"], choices) for part in parts),
         attainment=judge(objectives, served.times_s).attainment, limiting_metric=sized.limiting_metric,
         reached=reached_objectives(objectives, served.times_s),
         p99_ttft_ms=summary["p99_ttft_ms"], p99_tpot_ms=summary["p99_tpot_ms"],
-        busy_fraction=summary["gpu_busy_fraction"] or 0.0,
+        busy_fraction=summary["gpu_busy_fraction"] or 0.0, replay_rate=summary["request_throughput"],
         priors=tuple(dict.fromkeys(name for part in parts if part.pool.deployment.stack is not None
                                    for name in priors(part.pool.deployment.stack))),
         notes=(*notes(_without_router(deployment), load), *slice_notes(kind.names, num_gpus),
                *([NO_INTERVAL] if kind.scenario.interval is not None else [])),
-        headroom=_headroom(traffic, deployment, objectives, sized), step_error=longer,
-        covers_error=keeps_with_error(served, sized.count, objectives, longer), stationary=sized.stationary,
-        trace_copies=sized.times, schedule=schedule, schedule_reason=schedule_reason,
-        replay_command=fleet_line(traffic, kind, sized, objectives))
+        headroom=_headroom(traffic, deployment, objectives, sized), step_error=longer, stationary=sized.stationary,
+        covers_error=keeps_with_error(served, sized.count, objectives, longer), trace_copies=sized.times,
+        schedule_reason=schedule_reason, replay_command=fleet_line(traffic, kind, sized, objectives),
+        replay_cost_usd_per_million_output_tokens=used["cost_usd_per_million_output_tokens"])
 
 
 def _without_router(deployment: Deployment) -> Deployment:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from planner.errors import TraceError
 from planner.replays.sessions import Sessions, sessions
 from planner.traces import Trace
-from planner.traces.parents import named_parents
+from planner.traces.parents import Pairs, named_parents, parent_rows, session_pairs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -46,9 +46,8 @@ def dependencies(trace: Trace, max_sessions: int | None = None) -> Dependencies 
     TraceError : a parent is no request of the trace, or requests wait for each other in a circle.
     """
     columns = trace.requests.columns
-    pairs = _by_parent(trace) if "parent_id" in columns else []
-    if "session_id" in columns and "think_time_s" in columns:
-        pairs += _by_session(trace)
+    pairs = _by_parent(trace) if "parent_id" in columns and named_parents(trace.requests).height else []
+    pairs += session_pairs(trace.requests)
     if not pairs and max_sessions is None:
         return None
     nobody = np.empty(0, np.int64)
@@ -65,38 +64,16 @@ def dependencies(trace: Trace, max_sessions: int | None = None) -> Dependencies 
     return waits
 
 
-Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]  # rows of parents, rows of their children
-
-
 def _by_parent(trace: Trace) -> list[Pairs]:
     """Return the pairs that `parent_id` names."""
-    named = named_parents(trace.requests)
-    if named.is_empty():
-        return []
-    names = trace.requests["request_id"].cast(pl.String)
-    ids = pl.DataFrame({"parent": names, "parent_row": np.arange(len(names))})
-    pairs = named.join(ids, on="parent", how="left", maintain_order="left").unique(["row", "parent"],
-                                                                                  maintain_order=True)
+    pairs = parent_rows(trace.requests)
     unknown = pairs.filter(pl.col("parent_row").is_null())
     if not unknown.is_empty() and trace.num_requests == trace.account.rows_read:
         row, parent, _ = unknown.row(0)
-        raise TraceError(f"{trace.source} request {names[row]}: parent_id = {parent!r} is not a request_id of the "
-                         f"trace; correct it, or leave the cell empty")
-    pairs = pairs.filter(pl.col("parent_row").is_not_null())
+        raise TraceError(f"{trace.source} request {trace.request_id[row]}: parent_id = {parent!r} is not a request_id "
+                         f"of the trace; correct it, or leave the cell empty")
+    pairs = pairs.drop_nulls("parent_row")
     return [(pairs["parent_row"].to_numpy(), pairs["row"].to_numpy())]
-
-
-def _by_session(trace: Trace) -> list[Pairs]:
-    """Return each turn that has a think time with the turn before it, if no `parent_id` names another."""
-    turns = trace.requests.with_row_index("child").filter(pl.col("session_id").is_not_null())
-    turns = turns.with_columns(pl.col("child").shift(1).over("session_id").alias("parent"))
-    waits = pl.col("parent").is_not_null() & pl.col("think_time_s").is_not_null()
-    if "parent_id" in turns.columns:
-        waits &= pl.col("parent_id").is_null() | (pl.col("parent_id") == "")
-    turns = turns.filter(waits)
-    if turns.is_empty():
-        return []
-    return [(turns["parent"].to_numpy().astype(np.int64), turns["child"].to_numpy().astype(np.int64))]
 
 
 def _think_s(trace: Trace) -> NDArray[np.float64]:

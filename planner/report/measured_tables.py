@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from planner.files.counts import share_text
+from planner.files.counts import count_text, share_text
 from planner.files.keys import asdict
 from planner.measured.calibration.calibrate_answer import CalibrateAnswer
 from planner.measured.validate_answer import Errors, ErrorSummary, MeasuredRow, ValidateAnswer
@@ -85,7 +85,9 @@ def _error_lines(name: str, row: Errors, metrics: Sequence[str]) -> list[str]:
 
 def calibration_table(result: CalibrateAnswer) -> str:
     """Return fitted constants with their intervals, why others were left, and the errors before and after."""
-    lines = [f"{result.engine}: {fitted_to(asdict(result.source))}, {result.source.num_left_out:,} left out",
+    fitted = f"{count_text(len(result.fitted), 'constant')} fitted to {count_text(result.num_values, 'value')}"
+    source = result.source
+    lines = [f"{result.engine}: {fitted} of {fitted_to(asdict(source))}, {source.num_left_out:,} left out",
              *(f"  {count:,} {reason}" for reason, count in result.left_out.items()),
              f"{'constant':<30}{'start':>12}{'fitted':>12}    80 % interval"]
     lines += [f"{name:<30}{each.start:>12.4g}{each.value:>12.4g}    {each.low:.4g} to {each.high:.4g}"

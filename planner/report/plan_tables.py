@@ -15,6 +15,7 @@ from planner.report.split_tables import ms_text, predicted_words, split_rows, sp
 from planner.settings.objectives import Required
 
 ROWS_BELOW, ROWS_ABOVE = 5, 4  # of the loads that were tried, next to the capacity
+ALIKE = 0.01  # relative difference of two prices, below which both are one
 FAR_REPLICAS, FAR_TIMES = 24, 3  # of a fleet that nobody would take, and its price over that of the cheapest
 SAME = 0.02  # share by which the median of the draws may differ from the capacity without a word
 UNMEASURED = "* kernels not measured on the GPU"  # by a star beside an error
@@ -230,7 +231,7 @@ def _closing_words(result: SizeAnswer) -> list[str]:
     if result.growth is not None:
         lines.append(f"growth of {result.growth.growth}: {result.growth.sentence}")
     if best is not None:
-        lines += [*_launch_lines(best), *filter(None, [best.lowered]), *replay_lines(best.replay_command)]
+        lines += [*_launch_lines(best), *filter(None, [best.lowered]), *_check_lines(best)]
     if best is not None and best.schedule is not None:
         found = best.schedule
         planned, static = found.gpu_hours, found.static_gpu_hours
@@ -242,6 +243,17 @@ def _closing_words(result: SizeAnswer) -> list[str]:
     lines += [f"no schedule for {' × '.join(_named(fleet.kind))}: {fleet.schedule_reason}"
               for fleet in result.alternatives if isinstance(fleet, Fleet) and fleet.schedule_reason]
     return lines
+
+
+def _check_lines(fleet: Fleet) -> list[str]:
+    """Return the command that replays a fleet, and why its cost of a token is another one, if so."""
+    mean, replayed = fleet.cost_usd_per_million_output_tokens, fleet.replay_cost_usd_per_million_output_tokens
+    lines = replay_lines(fleet.replay_command)
+    if not lines or replayed is None or fleet.replay_rate is None or abs(mean / replayed - 1) < ALIKE:
+        return lines
+    spares = "without spare replicas, " if fleet.num_spare else ""
+    return [*lines, f"USD/Mtok: {mean:.3f} is the price of all replicas over the tokens at the mean rate; the replay "
+                    f"gives {replayed:.3f}, {spares}at {fleet.replay_rate:,.4g} requests/s and the catalog's prices"]
 
 
 def _launch_lines(fleet: Fleet) -> list[str]:

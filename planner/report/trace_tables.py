@@ -13,7 +13,7 @@ LABEL = 26
 def description_table(found: Mapping[str, Any]) -> str:
     """Return a trace's description as aligned text; what does not exist for it is left out."""
     lines = [f"{found['source']} ({found['format']}): {count_text(found['num_requests'], 'request')} over "
-             f"{_seconds(found['span_s'])}"]
+             f"{_seconds(found['span_s'])}", *([f"assumed: {found['assumption']}"] if found["assumption"] else [])]
     rates = {name: value for name, value in found["rates"].items() if value is not None}
     if rates:
         lines.append("Rates: " + ", ".join(f"{value:,.4g} {name.replace('_per_s', '/s').replace('_', ' ')}"
@@ -76,7 +76,7 @@ def _sharing_lines(found: Mapping[str, Any]) -> list[str]:
     sets = ", ".join(f"{share} of it with {tokens:,}" for share, tokens in found["working_set_tokens"].items())
     lines = [f"Prefix sharing ({found['block_tokens']} tokens an id): {share_text(found['infinite_hit_rate'])} of the "
              f"prompt tokens were seen before; {share_text(found['requests_with_a_hit'])} of the requests have a hit",
-             f"  hit rate by cache size in tokens (LRU): {sets}"]
+             f"  hit rate by cache size in tokens (LRU, requests one after the other): {sets}"]
     lines += [f"  {row['cache_tokens']:>14,} {share_text(row['hit_rate']):>8} "
               f"{'#' * round(BAR * row['hit_rate'])}".rstrip() for row in found["curve"]]
     if "hit_rate" in found:

@@ -10,7 +10,7 @@ import polars as pl
 
 from planner.files.counts import share_text
 from planner.results.conservation import little, work
-from planner.results.limits import QUEUE_LIMITS, limits
+from planner.results.limits import limits
 from planner.results.phases import PHASES, phases
 from planner.results.short_times import time_text
 
@@ -29,7 +29,7 @@ BINDING = {  # by limit: its words
 
 LIMITS = {  # by binding limit: its noun
     **BINDING, "max_num_seqs": "max_num_seqs", "token_budget": "max_num_batched_tokens", "kv_cache": "the KV cache",
-    "max_loras": "max_loras", "policy": "the policy", "arrivals": "arrivals", "arrival_bursts": "bursts of arrivals",
+    "max_loras": "max_loras", "policy": "the policy", "arrivals": "arrivals",
 }
 
 
@@ -95,12 +95,25 @@ def _binding(parts: Mapping[str, Any]) -> str:
     if name == "arrivals":
         return f"no limit was reached: the engine is busy {share_text(busy)} of the time"
     if name in parts["steps"]:
-        share = share_text(parts["steps"][name]["share"])
-        return f"{BINDING[name]} limits {share} of the busy time, and queues are short"
-    worst = max(QUEUE_LIMITS, key=lambda limit: parts["queue"][limit]["share"])
-    waited = share_text(parts["queue"][worst]["share"])
-    said = f"requests spent {waited} of their time in the queue because {BINDING[worst]}"
-    if name == "arrival_bursts":
+        return f"{_step_bound(parts)}, and queues are short"
+    waited = share_text(parts["queue"][name]["share"])
+    said = f"requests spent {waited} of their time in the queue because {BINDING[name]}"
+    if parts["is_in_bursts"]:
         return (f"{said}, in bursts: in {share_text(parts['waiting_share'])} of the time, when they arrive "
                 f"{parts['burst']:.1f} times as fast as on average")
     return said
+
+
+def _step_bound(parts: Mapping[str, Any]) -> str:
+    """Name the bound of the steps; if most of the time has another bound than the totals, say both with shares."""
+    name, summed, shares = parts["binding"], parts["bottleneck"], parts["steps"]
+    longest = max(shares, key=lambda bound: shares[bound]["share"])
+    said = f"{BINDING[longest]} limits {share_text(shares[longest]['share'])} of the busy time"
+    if longest == summed:
+        return said
+    roofs = {roof: share_text(row["share"]) for roof, row in parts["roofs"].items()}
+    totals = (f"all HBM traffic at its peak rate takes {roofs['memory_bandwidth']} of the busy time, all arithmetic "
+              f"{roofs['compute']}")
+    if name != summed:
+        return f"{said}; bottleneck = {summed} compares only two totals: {totals}"
+    return f"{BINDING[name]} is the nearer limit in total: {totals}; step by step, {said}"

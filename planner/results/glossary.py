@@ -121,8 +121,9 @@ SUMMARY: Mapping[str, Term] = {
     "energy_kwh": Term("kWh", "Energy of the GPU boards: idle power; in steps also the power of arithmetic and HBM "
                               "traffic, up to the power limit. Without hosts, network, cooling and power supplies"),
     "bottleneck": Term("1", "Limit that binds. If requests wait: max_num_seqs, token_budget, kv_cache, max_loras or "
-                            "policy, the limit that stops most of them. Else: compute, memory_bandwidth, or arrivals "
-                            "if no limit binds"),
+                            "policy, the limit that stops most of them. Else arrivals, if the engine rests most of the "
+                            "time. Else the larger of two times at peak rates: compute, of all arithmetic, or "
+                            "memory_bandwidth, of all HBM traffic. --explain also knows the host and the links"),
     **{f"{name}_interval": Term(unit, f"Interval of {name} for --interval, from held-out errors: lower and upper bound")
        for name, unit in (("mean_ttft_ms", "ms"), ("mean_tpot_ms", "ms"), ("mean_e2el_ms", "ms"),
                           ("request_throughput", "requests/s"), ("output_throughput", "tokens/s"))},

@@ -11,6 +11,7 @@ from planner.deployment.deploy import Deployment, Pool, pools_of
 from planner.engines import ENGINES
 from planner.engines.engine import Engine
 from planner.engines.releases import is_before
+from planner.files.counts import count_text
 from planner.model.precision import KV_BYTES_PER_ELEMENT, PACKED_KV, WEIGHT_FORMATS, weight_format
 from planner.results.memory_notes import memory_notes, release_of_windows, window_memory
 from planner.results.session_notes import session_notes
@@ -318,8 +319,11 @@ def idle_options(scenario: Scenario) -> list[str]:
 def fitted_to(source: Mapping[str, Any]) -> str:
     """Return how many runs or steps of which file a calibration was fitted to, by its `source`.
 
-    >>> fitted_to({"num_runs": 12, "measured": "bench.json"})
-    '12 runs of bench.json'
+    >>> fitted_to({"num_runs": 12, "measured": "table.csv"})
+    '12 runs of table.csv'
+    >>> fitted_to({"num_runs": 1, "num_blocks": 20, "measured": "bench.json"})
+    '1 run in 20 blocks of time of bench.json'
     """
-    kind = "steps" if "num_steps" in source else "runs"
-    return f"{source[f'num_{kind}']:,} {kind} of {source['measured']}"
+    kind = "step" if source.get("num_steps") else "run"
+    blocks = f" in {source['num_blocks']:,} blocks of time" if source.get("num_blocks") else ""
+    return f"{count_text(source[f'num_{kind}s'], kind)}{blocks} of {source['measured']}"

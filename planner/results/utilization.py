@@ -10,7 +10,7 @@ from planner.deployment.roofs import model_flops, peak
 from planner.replays.fleet.shares import Share, busy_fraction, shares
 from planner.replays.result_tables import STOPPED_BY, ReplayResult
 from planner.results.energy import mean_power_w
-from planner.results.limits import LEAST_BUSY, LEAST_SHARE
+from planner.results.limits import bottleneck
 
 
 def utilization(result: ReplayResult, duration_s: float, output_tokens: int) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def utilization(result: ReplayResult, duration_s: float, output_tokens: int) -> 
         **figures,
         "cost_usd_per_million_output_tokens": None if per_token is None else per_token * 1e6,
         "cost_usd_per_session": cost_usd / sessions if cost_usd is not None and sessions else None,
-        "bottleneck": bottleneck(result, parts, busy_fraction(parts, duration_s), figures["mfu"], figures["mbu"]),
+        "bottleneck": _bottleneck(result, parts, busy_fraction(parts, duration_s)),
     }
 
 
@@ -69,30 +69,35 @@ def _mfu(parts: Sequence[Share]) -> float | None:
     """Return arithmetic over the dense peak while busy; see `roofs.model_flops`."""
     flops = room = 0.0
     for part in parts:
-        engine, arch, flops_per_s = part.engine, part.pool.deployment.architecture, peak(part.pool.deployment)
-        if arch is None or flops_per_s is None:
+        flops_per_s = peak(part.pool.deployment)
+        if flops_per_s is None:
             return None
-        flops += float(model_flops(
-            arch, prompt_tokens=int(engine.total_prompt_tokens),
-            decodes=int(engine.total_decode_tokens + engine.total_dropped), pairs=int(engine.total_prompt_pairs),
-            window_pairs=int(engine.total_window_pairs), context=int(engine.total_context_tokens),
-            sampled=int(engine.total_sampled)))
-        room += float(engine.busy_s) * flops_per_s
+        flops += _flops(part)
+        room += float(part.engine.busy_s) * flops_per_s
     return flops / room if room > 0 else None
 
 
-def bottleneck(result: ReplayResult, parts: Sequence[Share], busy: float, mfu: float | None,
-               mbu: float | None) -> str:
-    """Name the limit that binds: one of the queue's (`explanation.limits`), compute, memory_bandwidth, or arrivals.
+def _flops(part: Share) -> float:
+    engine, arch = part.engine, part.pool.deployment.architecture
+    assert arch is not None  # callers have asked for its peak
+    return float(model_flops(
+        arch, prompt_tokens=int(engine.total_prompt_tokens),
+        decodes=int(engine.total_decode_tokens + engine.total_dropped), pairs=int(engine.total_prompt_pairs),
+        window_pairs=int(engine.total_window_pairs), context=int(engine.total_context_tokens),
+        sampled=int(engine.total_sampled)))
 
-    A limit of the queue binds if requests wait for a fair share of their time: the one that most of them waited for,
-    step by step. Of the rest only totals are known; if steps are recorded, `explanation.limits` also tells the waits
-    for the host, for links and for other ranks.
-    """
+
+def _bottleneck(result: ReplayResult, parts: Sequence[Share], busy: float) -> str:
+    """Name the limit that binds, by `limits.bottleneck`; a step's roofs are those of `roofs.step_roofs`."""
     requests = result.records.requests
+    latency_s = float(np.nansum(requests.finished_s - requests.arrival_s))
     stopped_s: NDArray[np.float64] = np.sum([part.engine.total_stopped_s for part in parts], axis=0)
-    if stopped_s.any() and stopped_s.max() >= LEAST_SHARE * np.nansum(requests.finished_s - requests.arrival_s):
-        return str(STOPPED_BY[int(stopped_s.argmax())])
-    if busy < LEAST_BUSY:
-        return "arrivals"
-    return "compute" if (mfu or 0.0) >= (mbu or 0.0) else "memory_bandwidth"
+    queue = {name: float(stopped_s[stop]) / latency_s for stop, name in STOPPED_BY.items() if name} if latency_s else {}
+    compute_s = memory_s = 0.0
+    for part in parts:
+        deployment = part.pool.deployment
+        flops_per_s = peak(deployment)
+        if deployment.gpu is not None and flops_per_s is not None and deployment.stack is not None:
+            compute_s += _flops(part) * deployment.layout.pipeline_parallel_size / flops_per_s
+            memory_s += float(part.engine.total_hbm_bytes) / deployment.gpu.hbm_bandwidth_bytes_per_s
+    return bottleneck(queue, busy, compute_s, memory_s)

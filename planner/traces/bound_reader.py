@@ -1,58 +1,77 @@
-"""A reader bound to a file: each column under its name there, or the error that names the column that is missing."""
+"""A reader bound to a file: each column under its name there, or the error that names all columns that are missing."""
 
 import dataclasses
-import difflib
+from collections.abc import Mapping
 
 from planner.errors import TraceError
 from planner.schema import REQUIRED_TRACE_COLUMNS
+from planner.settings.format_spec import NAME, parse_format
 from planner.traces.aggregates import with_counts
 from planner.traces.cached_parts import with_cached_parts
-from planner.traces.likely import offers, with_http_status
+from planner.traces.likely import nearest_names, offers, with_http_status, with_model
 from planner.traces.reader import MOST_KEYS, OBJECTS, OF_REQUESTS, Head, Reader
 
 
-def bind(source: str, head: Head, reader: Reader) -> Reader:
+def bind(source: str, head: Head, reader: Reader, spec: str | None = None) -> Reader:
     """Return the reader with the columns that a file has, each under the one name that it has there.
+
+    Parameters
+    ----------
+    spec : format and columns that the user gave; the error for missing columns repeats them.
 
     Raises
     ------
-    TraceError : a required column is missing, or a column is there twice.
+    TraceError : required columns or columns of `spec` are missing, or a column is there twice.
     """
     if reader.rows is not None:
         return reader
-    paths = {}
+    asked = () if spec is None else parse_format(spec)[1]
+    paths, missing = {}, {}
     for name, wanted in reader.columns.items():
         path = next((path for path in (wanted, *reader.also.get(name, ())) if head.has(path)), None)
+        is_required = name in REQUIRED_TRACE_COLUMNS and not (name == "arrival_s" and reader.arrivals == "optional")
         if path is not None:
             paths[name] = path
-        elif name in REQUIRED_TRACE_COLUMNS and not (name == "arrival_s" and reader.arrivals == "optional"):
-            raise missing_column(source, head, wanted)
+        elif is_required or name in asked or name.startswith("where "):
+            missing[name] = wanted
+    if missing:
+        raise _missing_columns(source, head, missing, spec)
     for path in paths.values():
         if head.columns.count(path) > 1:
             raise TraceError(f"trace {source} line {head.line}: column {path} appears twice; must appear once")
-    reader = with_cached_parts(head, dataclasses.replace(reader, columns=paths, also={}))
+    reader = with_model(head, with_cached_parts(head, dataclasses.replace(reader, columns=paths, also={})))
     return with_counts(head, with_http_status(head, reader)) if reader.name.split(",")[0] in OF_REQUESTS else reader
 
 
-def missing_column(source: str, head: Head, wanted: str) -> TraceError:
-    """Return the error of a file that lacks a column, with the name that is nearest."""
-    close = difflib.get_close_matches(wanted, head.columns, n=1, cutoff=0.4)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    hint = ("; ".join(offers(head)) if wanted in REQUIRED_TRACE_COLUMNS else "") or hint.removeprefix("; ")
+def _missing_columns(source: str, head: Head, missing: Mapping[str, str], spec: str | None) -> TraceError:
+    """Return the error of a file that lacks columns: all of them, with the nearest names, as one command.
+
+    Parameters
+    ----------
+    missing : our column, or a condition, -> name that the file lacks.
+    """
     what, label = ("JSON: ", "its keys") if head.layout in OBJECTS else ("", "found")
-    return TraceError(
-        f"trace {source} line {head.line}: {what}column {wanted} is missing; {label}: {', '.join(head.columns)}"
-        f"{hint and '; '}{hint} (--format forces a format; --column names a column, as in "
-        f"--column input_tokens=prompt_tokens)"
-    )
+    names = list(missing.values())
+    listed = f"column {names[0]} is" if len(names) == 1 else f"columns {', '.join(names)} are"
+    name, asked, where = parse_format(spec) if spec else (NAME, {}, {})
+    known = {ours: text for ours, text in asked.items() if ours not in missing}
+    words, nearest = nearest_names(head, missing, known)
+    typed = {ours: text.removeprefix(missing[ours]) for ours, text in asked.items() if ours in missing}  # units
+    given = [f"--format {name}"] * (name != NAME)
+    given += [f"--column {ours}={path}{typed.get(ours, '')}" for ours, path in {**known, **nearest}.items()
+              if not ours.startswith("where ")]
+    given += [f"--where {nearest.get(f'where {k}', path)}={value}" for k, (path, value) in enumerate(where.items())]
+    return TraceError("; ".join(filter(None, (
+        f"trace {source} line {head.line}: {what}{listed} missing; {label}: {', '.join(head.columns)}", *words,
+        f"give {' '.join(given)}", *offers(head, known)))) + (" (--format forces a format)" if spec is None else ""))
 
 
 def unknown_json(source: str, head: Head) -> TraceError:
     """Return the error of JSON in no known format, with its keys."""
-    looks = "; ".join(offers(head))
+    words, candidates = nearest_names(head, {name: name for name in REQUIRED_TRACE_COLUMNS}, {})
     more = "" if len(head.columns) <= MOST_KEYS else f" and {len(head.columns) - MOST_KEYS} more"
-    return TraceError(
-        f"trace {source}: is JSON in no known format, with the keys {', '.join(head.columns[:MOST_KEYS])}{more}"
-        f"{looks and '; '}{looks}; name its columns, as in --column input_tokens=prompt_tokens "
-        f"--column output_tokens=usage.output --column arrival_s=ts:ms (results of benchmarks go to planner validate)"
-    )
+    given = " ".join(f"--column {name}={path}" for name, path in candidates.items())
+    return TraceError("; ".join((
+        f"trace {source}: is JSON in no known format, with the keys {', '.join(head.columns[:MOST_KEYS])}{more}",
+        *words, f"name its columns, as in {given}", *offers(head, {}),
+        "results of benchmarks go to planner validate")))

@@ -1,5 +1,6 @@
 """Blocks of checked rows gathered into one trace: in order of arrival, with prefix ids, times and notes."""
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from planner.errors import TraceError
+from planner.files.counts import count_text
 from planner.schema import MAX_SECONDS, TRACE_COLUMNS
 from planner.traces.aggregates import apart, refuse_sums
 from planner.traces.arrival_notes import arrival_notes
@@ -17,12 +19,13 @@ from planner.traces.check import Checked, check_rows
 from planner.traces.lines import Rows, skip_rows
 from planner.traces.number_forms import REMEDY
 from planner.traces.prefix_ids import PrefixIds, intern_ids, take_rows, within_groups
-from planner.traces.reader import SENT, Head, Reader
+from planner.traces.reader import MODEL, SENT, Head, Reader
 from planner.traces.table import Arrivals, Trace, account_of
 from planner.traces.times import fill_times
 from planner.traces.units import quotient
 
 BadRows = Literal["error", "drop"]
+MOST_MODELS = 5  # that a note names
 DROP = "--on-bad-rows drop skips such rows"
 _TIMES = {column.name for column in TRACE_COLUMNS if column.unit == "s"}
 
@@ -41,6 +44,7 @@ class Gathered:
     place: str = "line"
     forms: dict[str, str] = field(default_factory=dict)
     first_fault: str = ""
+    models: Counter[str] = field(default_factory=Counter)
 
 
 def gather(source: str, batches: Iterator[Rows], reader: Reader, on_bad_rows: BadRows) -> Gathered:
@@ -65,6 +69,9 @@ def gather(source: str, batches: Iterator[Rows], reader: Reader, on_bad_rows: Ba
         gathered.dropped.update(checked.dropped)
         gathered.num_rows += rows.num_rows
         gathered.own_ids = gathered.own_ids or checked.own_ids
+        if MODEL in rows.table.columns:
+            good = pl.Series(rows.lines).is_in(checked.table["line"].cast(pl.Int64).implode())
+            gathered.models.update(rows.table.filter(good)[MODEL].cast(pl.String).drop_nulls().to_list())
         _append(source, gathered, checked)
     return gathered
 
@@ -90,6 +97,18 @@ def _merge_forms(source: str, gathered: Gathered, checked: Checked) -> None:
 
 def _form_notes(gathered: Gathered, reader: Reader) -> list[str]:
     return [f"{reader.columns.get(name, name)} is read with {form}" for name, form in sorted(gathered.forms.items())]
+
+
+def _model_notes(gathered: Gathered, reader: Reader) -> list[str]:
+    """Return the models of a file, if there are several, and how to keep one of them."""
+    models = gathered.models.most_common()
+    if len(models) < 2:
+        return []
+    shown = ", ".join(f"{name} ({count_text(count, 'row')})" for name, count in models[:MOST_MODELS])
+    more = f" and {len(models) - MOST_MODELS:,} more" if len(models) > MOST_MODELS else ""
+    keep = shlex.quote(f"{reader.columns[MODEL]}={models[0][0]}")
+    return [f"the file has {len(models)} models: {shown}{more}. All of them count as requests to one model; --where "
+            f"{keep} keeps one"]
 
 
 def _append(source: str, gathered: Gathered, checked: Checked) -> None:
@@ -140,7 +159,8 @@ def assemble(
         table = reader.finish(_with_names(table))
     if reader.fills_times:
         table = fill_times(table)
-    notes = (*reader.notes, *_form_notes(gathered, reader), *sum_notes, *many_notes, *arrival_notes(table, arrivals))
+    notes = (*reader.notes, *_form_notes(gathered, reader), *_model_notes(gathered, reader), *sum_notes, *many_notes,
+             *arrival_notes(table, arrivals))
     names = [column.name for column in TRACE_COLUMNS
              if column.name in table.columns and table[column.name].null_count() < table.height]
     requests = _in_one_piece(table, names)
@@ -243,7 +263,7 @@ def _ignored(head: Head, reader: Reader) -> tuple[str, ...]:
     """Return the file's columns that a flat format does not use, and the paths beside used ones in nested objects."""
     if reader.rows is not None:
         return ()
-    used = set(reader.columns.values())
+    used = {path for name, path in reader.columns.items() if name != MODEL}
     partly = {path.split(".")[0] for path in used if path not in head.columns}
     beside = [path for path in head.paths if path.split(".")[0] in partly - set(head.columns) | partly]
     paths = [*(name or "(unnamed)" for name in head.columns if name not in used and name not in partly),

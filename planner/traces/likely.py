@@ -1,15 +1,17 @@
 """Columns under other names than ours: which column of a file a name looks like."""
 
 import dataclasses
+import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import polars as pl
 
 from planner.schema import REQUIRED_TRACE_COLUMNS
+from planner.settings.format_spec import MAPPED
 from planner.traces.column_map import COLUMNS
-from planner.traces.reader import ENDED, Head, Reader, Skip
+from planner.traces.reader import ENDED, MODEL, Head, Reader, Skip
 
 _PROMPT = ("inputtokens", "prompttokens", "inputtokencount", "prompttokencount", "numprompttokens", "numinputtokens",
            "numprefilltokens", "nprompttokens", "ninputtokens", "prompttok", "inputtok", "intok", "intokens",
@@ -45,8 +47,11 @@ _OFFERS: Mapping[str, tuple[str, ...]] = {
     "session_id": ("session", "sessionid", "conversationid", "chatid", "threadid"),
     "tenant": ("model", "modelname", "modelid", "user", "userid", "customer", "team", "apikeyid"),
 }
+_MODEL = ("model", "modelname", "modelid", "requestmodel", "genairequestmodel", "genaimodelname", "servedmodelname",
+          "llmmodel", "modelgroup")
 _HTTP_STATUS = ("status", "statuscode", "httpstatus", "httpstatuscode", "httpcode", "responsecode", "responsestatus",
                 "httpresponsecode", "responsestatuscode")
+NEAR, SHORTEST_NEAR = 0.6, 5  # similarity of a column's name to a likely one, and the letters of such a name
 LONGEST_NAME = 100  # characters; the search for a unit takes time with the square of the length
 _SUM, _MEAN = re.compile(r"^(total|sum|summe)(?=.)|(?<=.)(total|sum)$"), re.compile(
     r"^(avg|mean|average|median|p50|tokensper)(?=.)|(?<=.)(avg|mean|average|perrequest|p50)$")
@@ -75,7 +80,8 @@ class Likeness(NamedTuple):
 def likeness(head: Head, name: str, near: str = "") -> Likeness | None:
     """Return the column of a file that looks most like one of ours; of several, one beside a path, then the least deep.
     """
-    likely = [like for path in head.paths if (like := _like(path, {**NAMES, **_OFFERS}[name])) is not None]
+    names = {**NAMES, **_OFFERS, MODEL: _MODEL}[name]
+    likely = [like for path in head.paths if (like := _like(path, names)) is not None]
     return min(likely, default=None, key=lambda like: (
         like.rank, like.path.rpartition(".")[0] != near.rpartition(".")[0], like.path.count(".")))
 
@@ -139,10 +145,55 @@ def with_http_status(head: Head, reader: Reader) -> Reader:
     return dataclasses.replace(reader, columns={**reader.columns, "status": path}, skips=(*reader.skips, skip))
 
 
-def offers(head: Head) -> Iterator[str]:
-    """Yield which columns of a file look like ours, as options."""
-    for name in (*REQUIRED_TRACE_COLUMNS, *_OFFERS):
-        like = None if head.has(name) else likeness(head, name)
+def with_model(head: Head, reader: Reader) -> Reader:
+    """Return a reader that also reads the model of each row, if a column of the file is named so."""
+    like = likeness(head, MODEL)
+    is_flat = like is not None and (like.path in head.columns or any(
+        path not in head.columns for path in reader.columns.values()))  # one deep column makes a file slow to read
+    return dataclasses.replace(reader, columns={**reader.columns, MODEL: like.path}) if like and is_flat else reader
+
+
+def nearest_names(head: Head, missing: Mapping[str, str],
+                  known: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+    """Return sentences on the columns that may be the missing ones, and the likeliest of each, COLUMN without one.
+
+    Parameters
+    ----------
+    missing : our column, or a condition, -> name that the file lacks.
+    known : columns that the user has named, with their units.
+    """
+    taken = {*MAPPED, *(path.partition(":")[0] for path in known.values())}
+    left = [path for path in head.paths if path not in taken]
+    words, nearest = [], {}
+    for name, wanted in missing.items():
+        like = likeness(head, name) if name in REQUIRED_TRACE_COLUMNS else None
+        close = [like.path] if like is not None and like.path in left else difflib.get_close_matches(
+            wanted, left if name in MAPPED else head.paths, n=1, cutoff=0.4) if wanted != name else _close(left, name)
+        unit = ":" + like.unit if like is not None and like.unit else ""
+        if close:
+            words.append(f"{close[0]} looks like {name}" if like is not None else
+                         f"{' or '.join(close)} may be {name}" if wanted == name else
+                         f"did you mean {close[0]!r} for {wanted}")
+        nearest[name] = close[0] + unit if close else "COLUMN"
+    return words, nearest
+
+
+def _close(paths: Iterable[str], name: str) -> list[str]:
+    """Return columns, up to three, whose names are near to a likely name of ours."""
+    near = {path: max(difflib.SequenceMatcher(None, _plain(path[-LONGEST_NAME:]), likely).ratio()
+                      for likely in NAMES[name] if len(likely) >= SHORTEST_NEAR) for path in paths}
+    return sorted((path for path, ratio in near.items() if ratio >= NEAR), key=lambda path: -near[path])[:3]
+
+
+def offers(head: Head, known: Mapping[str, str]) -> Iterator[str]:
+    """Yield which columns of a file look like ours that need not be there, as options.
+
+    Parameters
+    ----------
+    known : columns that the user has named.
+    """
+    for name in _OFFERS:
+        like = None if head.has(name) or name in known else likeness(head, name)
         if like is not None:
-            unit = ":UNIT (s or ms)" if name in ("e2e_s", "ttft_s") else like.unit and f":{like.unit}"
+            unit = ":UNIT (s or ms)" if name in ("e2e_s", "ttft_s") else ""
             yield f"{like.path} looks like {name}: --column {name}={like.path}{unit}"

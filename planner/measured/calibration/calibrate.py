@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from planner.catalog.catalog_files import data_dir
 from planner.errors import TraceError, UnknownNameError, UsageError
+from planner.files.counts import count_text
 from planner.files.keys import asdict
 from planner.files.writing import write_text
-from planner.measured.calibration.calibrate_answer import CalibrateAnswer, FittedConstant, Quantiles
+from planner.measured.calibration.calibrate_answer import CalibrateAnswer, FitSource, FittedConstant, Quantiles
 from planner.measured.calibration.constant_fit import LOOSE, QUANTILE, Calibration, fit
 from planner.measured.calibration.fit_target import read_target
 from planner.measured.calibration.identify import Choice, check, choose, sensitivities
@@ -74,8 +75,22 @@ def calibrate(path: Path, scenario: Scenario, *, names: Sequence[str] | None, fo
         held_out=_errors(observed, held_out), folds=len(set(target.folds.tolist())),
         residuals=quantiles(residuals(observed, held_out, str(path))), left_out=dict(target.left_out),
         source=replace(target.source, doubts=tuple(doubted)) if doubted else target.source,
-        notes=tuple(f"before the fit, {doubt}. Constants fitted to a wrong deployment hold for no other"
-                    for doubt in doubted))
+        num_values=_num_values(observed), notes=(*_few_runs(target.source, observed, len(chosen.names)), *(
+            f"before the fit, {doubt}. Constants fitted to a wrong deployment hold for no other" for doubt in doubted)))
+
+
+def _num_values(observed: Observations) -> int:
+    return int(np.isfinite(observed.log_measured).sum())
+
+
+def _few_runs(source: FitSource, observed: Observations, num_constants: int) -> list[str]:
+    """Return a warning if there are fewer runs than fitted constants: blocks of a run share its load and its errors."""
+    num_runs = source.num_runs
+    if num_runs is None or num_runs >= num_constants:
+        return []
+    return [f"{count_text(num_constants, 'constant')} from {count_text(num_runs, 'run')}: the "
+            f"{_num_values(observed):,} fitted values share {'its load' if num_runs == 1 else 'their loads'}, so the "
+            "constants and their error hold for such loads only. Measure more loads, or fit fewer constants with --fit"]
 
 
 def _doubts(observed: Observations, log_errors: Floats) -> list[str]:

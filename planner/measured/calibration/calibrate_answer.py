@@ -36,6 +36,8 @@ class FitSource:
     measured: Annotated[str, Key("", "File of the measurements")]
     sha256: Annotated[str, Key("", "Its hash")]
     num_runs: Annotated[int | None, Key("1", "Runs that were fitted to", only="for runs")] = None
+    num_blocks: Annotated[int | None, Key("1", "Blocks of time into which these runs were divided. Each is fitted to",
+                                          only="for requests with measured times")] = None
     num_steps: Annotated[int | None, Key("1", "Steps that were fitted to", only="for a log of steps")] = None
     num_left_out: Annotated[int, Key("1", "Rows or steps that were left out")]
     gpu: Annotated[tuple[str, ...], Key("", "GPUs")]
@@ -61,5 +63,7 @@ class CalibrateAnswer:
     folds: Annotated[int, Key("1", "Folds")]
     residuals: Annotated[Quantiles, Key("", "Quantiles of the held-out errors")]
     left_out: Annotated[Mapping[str, int], Key("1", "Rows or steps that were not fitted to, by reason")]
+    num_values: Annotated[int, Key("1", "Measured values that were fitted to: runs, blocks of time or steps, times the "
+                                   "metrics of each")]
     source: Annotated[FitSource, Key("", "What the constants were fitted to")]
     notes: Annotated[tuple[str, ...], Key("", "Notes, a sentence each")]

@@ -84,7 +84,9 @@ def read_target(path: Path, scenario: Scenario, *, folds: int, client: str | Non
     metrics = (*METRICS, *dict.fromkeys(name for m, _ in prepared for name in m.measured if name not in METRICS))
     return Target(observed=Runs(prepared=prepared, metrics=metrics),
                   folds=np.array([order[key] % folds for key in keys]), engine=engine, left_out=left_out,
-                  source=_source(path, engine, "runs", [_named(m, deployment) for m, deployment in prepared], left_out))
+                  source=_source(path, engine, [_named(m, deployment) for m, deployment in prepared], left_out,
+                                 num_runs=len(runs) if is_table(columns) else len(read),
+                                 num_blocks=len(runs) if not is_table(columns) and len(runs) > len(read) else None))
 
 
 def _steps(path: Path, scenario: Scenario, folds: int) -> Target:
@@ -94,7 +96,7 @@ def _steps(path: Path, scenario: Scenario, folds: int) -> Target:
     blocks = np.arange(len(log.measured_ms)) * (BLOCKS_PER_FOLD * folds) // len(log.measured_ms)
     return Target(observed=Steps(log=log, deployment=deployment), folds=blocks % folds, engine=scenario.engine,
                   left_out=log.left_out,
-                  source=_source(path, scenario.engine, "steps", [groups] * len(log.measured_ms), log.left_out))
+                  source=_source(path, scenario.engine, [groups], log.left_out, num_steps=len(log.measured_ms)))
 
 
 def _predictable(path: Path, read: Sequence[Measurement], engine: str,
@@ -125,14 +127,12 @@ def _named(run: Measurement, deployment: Deployment) -> dict[str, str]:
     return {**run.groups, "gpu": deployment.scenario.gpu or "unnamed", "model": model_of(deployment)}
 
 
-def _source(path: Path, engine: str, kind: str, groups: Sequence[Mapping[str, str]],
-            left_out: Mapping[str, int]) -> FitSource:
+def _source(path: Path, engine: str, groups: Sequence[Mapping[str, str]], left_out: Mapping[str, int],
+            **counts: int | None) -> FitSource:
     try:
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         raise PlannerError(f"{path}: cannot be read: {error}") from error
     gpu, model, layout = (tuple(sorted({row[name] for row in groups})) for name in ("gpu", "model", "layout"))
     return FitSource(engine=engine, measured=path.name, sha256=sha256, gpu=gpu, model=model, layout=layout,
-                     num_runs=len(groups) if kind == "runs" else None,
-                     num_steps=len(groups) if kind == "steps" else None, num_left_out=sum(left_out.values()),
-                     planner=versions()["planner"])
+                     num_left_out=sum(left_out.values()), planner=versions()["planner"], **counts)

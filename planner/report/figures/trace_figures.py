@@ -8,6 +8,7 @@ from planner.report.figures.clock_axis import first_at_s, show_clock
 from planner.report.figures.rate_figures import arrivals, lengths
 from planner.report.figures.style import BLUE, GREY, ORANGE, Theme, figure_of_rows, finish, log_axis
 from planner.traces import Trace
+from planner.traces.shaping.earliest_sends import at_earliest_sends
 
 
 def workload_figures(trace: Trace, description: Mapping[str, Any], *, theme: Theme = "light") -> dict[str, Any]:
@@ -18,7 +19,7 @@ def workload_figures(trace: Trace, description: Mapping[str, Any], *, theme: The
     description : what `description.describe` says of the trace.
     theme : "light" or "dark".
     """
-    found = {"arrivals": arrivals(trace, theme=theme), "lengths": lengths(trace, theme=theme),
+    found = {"arrivals": arrivals(at_earliest_sends(trace)[0], theme=theme), "lengths": lengths(trace, theme=theme),
              "burstiness": burstiness(description["burstiness"], theme=theme),
              "shape": shape(description["shape"], theme=theme, zero_at_s=first_at_s(trace))}
     if description["sharing"] is not None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from planner.errors import TraceError, UnknownNameError
 from planner.schema import REQUIRED_TRACE_COLUMNS
 from planner.settings.format_spec import parse_format
-from planner.traces.bound_reader import bind, missing_column, unknown_json
+from planner.traces.bound_reader import bind, unknown_json
 from planner.traces.column_map import COLUMNS, with_columns
 from planner.traces.formats.aiperf import AIPERF
 from planner.traces.formats.aiperf_trace import AIPERF_TRACE
@@ -109,13 +109,10 @@ def find_reader(source: str, head: Head, spec: str | None) -> Reader:
     reader = with_columns(reader, columns, where)
     if (columns or where) and not is_guessed:  # its results differ from the results of the format's own columns
         reader = dataclasses.replace(reader, name=spec or reader.name)
-    for asked in (*columns, *(f"where {k}" for k in range(len(where)))):  # columns asked for by name must be there
-        if asked in reader.columns and not head.has(reader.columns[asked]):
-            raise missing_column(source, head, reader.columns[asked])
     lacks_lengths = not all(head.has(reader.columns[name]) for name in ("input_tokens", "output_tokens"))
     if columns and reader.rows is None and name == COLUMNS.name and lacks_lengths:
         reader = guessed(head, reader) or reader
-    return bind(source, head, reader)
+    return bind(source, head, reader, spec)
 
 
 def _guess(source: str, head: Head, spec: str | None) -> Reader:

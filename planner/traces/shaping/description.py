@@ -11,6 +11,7 @@ from planner.errors import UsageError
 from planner.traces import Trace
 from planner.traces.shaping.anomalies import find_anomalies
 from planner.traces.shaping.burstiness import dispersions, gap_cv, peaks
+from planner.traces.shaping.earliest_sends import at_earliest_sends
 from planner.traces.shaping.sharing import Sharing, sharing
 
 Floats = NDArray[np.float64]
@@ -35,8 +36,8 @@ def describe(trace: Trace, *, cache_tokens: float | None = None) -> dict[str, An
     -------
     dict
         `source`, `format`, `num_requests`, `span_s`, `rates`, `burstiness`, `lengths`, `shape`, `sharing` (None where
-        unknown), `sessions` and `tenants` (None without), `anomalies`. Rates are over the span; a value that does not
-        exist for the trace is None.
+        unknown), `sessions` and `tenants` (None without), `anomalies`, `assumption`. Rates are over the span; a value
+        that does not exist for the trace is None.
 
     Raises
     ------
@@ -44,12 +45,14 @@ def describe(trace: Trace, *, cache_tokens: float | None = None) -> dict[str, An
     """
     if cache_tokens is not None and not cache_tokens > 0:
         raise UsageError(f"cache size = {cache_tokens:g} tokens; must be above 0")
+    trace, num_moved = at_earliest_sends(trace)
     table = trace.requests
     arrival_s = table["arrival_s"].to_numpy()
     shared = None if trace.prefix is None else sharing(trace.prefix, table["input_tokens"].to_numpy())
     return {
         "source": trace.source, "format": trace.format, "num_requests": trace.num_requests,
-        "span_s": trace.account.span_s if trace.num_requests == trace.account.rows_kept else float(np.ptp(arrival_s)),
+        "span_s": (trace.account.span_s if trace.num_requests == trace.account.rows_kept and not num_moved else
+                   float(np.ptp(arrival_s))),
         "rates": _rates(table, arrival_s),
         "burstiness": {"gap_cv": gap_cv(arrival_s), "dispersion": _by_window(dispersions(arrival_s)),
                        "peak_over_mean": _by_window(peaks(arrival_s))},
@@ -59,7 +62,17 @@ def describe(trace: Trace, *, cache_tokens: float | None = None) -> dict[str, An
         "sessions": _sessions(table) if "session_id" in table.columns else None,
         "tenants": _tenants(table) if "tenant" in table.columns else None,
         "anomalies": find_anomalies(trace),
+        "assumption": _assumption(table, num_moved),
     }
+
+
+def _assumption(table: pl.DataFrame, num_moved: int) -> str | None:
+    """Return how the times of requests that wait for others were found; None if all are in the file."""
+    if not num_moved:
+        return None
+    taken = "their measured time" if "e2e_s" in table.columns else "no time for their answers"
+    return (f"{num_moved:,} requests wait for others and have no arrival time of their own: each is sent after the "
+            f"requests before it, with {taken}, and its delay; sessions interleave accordingly")
 
 
 def _by_window(values: dict[float, float]) -> dict[str, float]:

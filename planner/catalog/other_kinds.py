@@ -1,4 +1,4 @@
-"""Kinds of models that do not generate text: told by words of a name, or by the keys of a config.json."""
+"""Kinds that the planner refuses: models that do not generate text, closed models, accelerators that are no GPUs."""
 
 import re
 from collections.abc import Mapping
@@ -27,7 +27,48 @@ TYPES: Mapping[str, str] = {  # of a config.json, model_type -> kind
 CLASSES: Mapping[str, str] = {  # of a config.json, ending of a name in `architectures` -> kind
     "ForSequenceClassification": RERANKER, "ForTokenClassification": RERANKER, "ForRewardModel": RERANKER,
     "ForMaskedLM": ENCODER, "EmbeddingModel": EMBEDDING}
+CLOSED: Mapping[str, str] = {  # maker -> pattern of the beginning of a name
+    "OpenAI": r"(chat)?gpt-?[345]\w*|o[134](-(mini|pro|preview)\b.*)?$|chatgpt", "Anthropic": r"claude",
+    "Google": r"gemini|palm", "xAI": r"grok-[3-9]", "Mistral": r"mistral-medium|magistral-medium",
+    "Alibaba": r"qwen[\d-]*-?(max|plus|turbo)\b", "Amazon": r"(amazon-)?nova-(micro|lite|pro|premier)",
+    "Perplexity": r"sonar"}
+ACCELERATORS: Mapping[str, str] = {  # kind -> pattern of a word in a name
+    "a Google TPU": r"tpu\w*|(cloud-)?v(2|3|4|4i|5e|5p|6e|5litepod|7x)|trillium|ironwood",
+    "an AWS Trainium or Inferentia": r"trn\d\w*|trainium\d?|inf\d|inferentia\d?",
+    "an Apple chip": r"apple|mac|m[1-5](pro|max|ultra)?", "a Huawei Ascend": r"ascend\w*|910[abc]\d?",
+    "an Intel Gaudi other than gaudi-3": r"gaudi\d?|hpu", "a CPU": r"cpu|xeon|epyc|graviton\d?|ryzen",
+    "an accelerator of Cerebras, Groq or SambaNova": r"cerebras|cs-?[23]|wse\d?|groq|lpu|sambanova|sn40l?"}
 MODELLED = "the planner models text generation by decoder-only models"
+
+
+def model_refusal(key: str) -> str | None:
+    """Return why a name is no model that can be planned: another kind, or a closed model; None if it may be one.
+
+    >>> model_refusal("gpt-5-mini"), model_refusal("gpt-oss-20b")
+    ('it is a closed model of OpenAI, whose weights nobody else can serve; name an open model', None)
+    """
+    name = key.rpartition("/")[2]
+    maker = next((maker for maker, pattern in CLOSED.items() if re.match(pattern, name)), None)
+    if maker is not None:
+        return f"it is a closed model of {maker}, whose weights nobody else can serve; name an open model"
+    kind = named_kind(key)
+    return None if kind is None else (f"its name says that it is {kind}, and {MODELLED}; if it is one, give its "
+                                      f"config.json as --model")
+
+
+def gpu_refusal(key: str) -> str | None:
+    """Return why a name is no GPU that can be planned; None if it may be one.
+
+    >>> gpu_refusal("tpu-v5e-8").partition(";")[0], gpu_refusal("h100")
+    ('its name says that it is a Google TPU', None)
+    """
+    kind = _kind(key, ACCELERATORS)
+    return None if kind is None else (f"its name says that it is {kind}; the planner has step times of the GPUs that "
+                                      f"planner db list shows. If it is one, give its profile (.toml) as --gpu")
+
+
+def _kind(key: str, patterns: Mapping[str, str]) -> str | None:
+    return next((kind for kind, pattern in patterns.items() if re.search(rf"(?:^|-)(?:{pattern})(?:-|$)", key)), None)
 
 
 def named_kind(key: str) -> str | None:
@@ -40,8 +81,7 @@ def named_kind(key: str) -> str | None:
     >>> named_kind("openai/whisper-large-v3"), named_kind("qwen/qwen3-8b")
     ('a speech recognition model', None)
     """
-    name = key.rpartition("/")[2]
-    return next((kind for kind, pattern in WORDS.items() if re.search(rf"(?:^|-)(?:{pattern})(?:-|$)", name)), None)
+    return _kind(key.rpartition("/")[2], WORDS)
 
 
 def stated_kind(config: Mapping[str, object]) -> str | None:
