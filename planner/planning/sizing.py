@@ -33,14 +33,7 @@ from planner.planning.price_list import usd_per_month, usd_per_year
 from planner.planning.replay_line import fleet_line
 from planner.planning.search_options import RANKS, Choices
 from planner.planning.sensitivity import sensitivity
-from planner.planning.size_answer import (
-    ClosestKind,
-    Fleet,
-    Schedule,
-    SizeAnswer,
-    SizedTraffic,
-    UnableFleet,
-)
+from planner.planning.size_answer import ClosestKind, Fleet, Schedule, SizeAnswer, SizedTraffic, UnableFleet
 from planner.planning.strata_error import check_strata, strata_notes
 from planner.planning.thresholds import cheapest_threshold, read_open_fleet
 from planner.planning.user_loads import beginning, limited

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,7 +129,7 @@ def _named(run: Measurement, deployment: Deployment) -> dict[str, str]:
 
 
 def _source(path: Path, engine: str, groups: Sequence[Mapping[str, str]], left_out: Mapping[str, int],
-            **counts: int | None) -> FitSource:
+            **counts: Any) -> FitSource:
     try:
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
