@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -113,22 +113,27 @@ def later(function: Callable[..., Any]) -> Callable[..., Call]:
     return lambda *arguments, **named: (function, arguments, named)
 
 
-def in_parallel(what: str, calls: Iterable[Call], num_calls: int, jobs: int) -> list[Any]:
-    """Return the results of calls, made by several processes, in order; a stage counts them.
+def in_parallel(what: str, calls: Iterable[Call], num_calls: int, jobs: int, *,
+                in_processes: bool = False) -> list[Any]:
+    """Return the results of calls, made by several threads or processes, in order; a stage counts them.
 
-    Large arrays are mapped into the processes, which may write to them: the compiled loop takes no others.
+    The compiled loop runs beside other threads, and threads need neither a start nor a copy of the trace. Many short
+    replays spend most of their time in Python, which processes alone share.
 
     Parameters
     ----------
     what : as of `Stage`.
     num_calls : how many there are; a generator of them is read as they are made [1].
-    jobs : processes; -1 for one a core.
+    jobs : threads or processes; -1 for one a core.
+    in_processes : whether calls go to processes. Large arrays are mapped into these, which may write to them: the
+        compiled loop takes no others.
     """
     import joblib  # not at start: a replay alone does without
 
     results = []
-    with stage(what, num_calls) as calling, workers_may_stop():
-        for result in joblib.Parallel(n_jobs=jobs, return_as="generator", mmap_mode="c")(calls):
+    backend = "loky" if in_processes else "threading"
+    with stage(what, num_calls) as calling, workers_may_stop() if in_processes else nullcontext():
+        for result in joblib.Parallel(n_jobs=jobs, return_as="generator", mmap_mode="c", backend=backend)(calls):
             results.append(result)
             calling.move(len(results))
     return results

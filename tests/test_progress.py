@@ -53,7 +53,7 @@ def grown(number: int) -> int:
 def test_calls_are_made_though_processes_stop_between_them() -> None:
     """Where warnings are errors, as in these tests, joblib's on it would leave the rest of the calls unmade."""
     calls = [later(grown)(number) for number in range(12)]
-    assert in_parallel("growing", calls, len(calls), 2) == list(range(12))
+    assert in_parallel("growing", calls, len(calls), 2, in_processes=True) == list(range(12))
     get_reusable_executor().shutdown()  # its processes go on with these limits
 
 
@@ -96,7 +96,7 @@ def is_writeable(array: Any) -> bool:
 
 
 def test_large_arrays_come_to_other_processes_as_the_loop_takes_them() -> None:
-    assert in_parallel("looking", [later(is_writeable)(np.zeros(1 << 18))] * 2, 2, 2) == [True, True]
+    assert in_parallel("looking", [later(is_writeable)(np.zeros(1 << 18))] * 2, 2, 2, in_processes=True) == [True, True]
 
 
 def test_a_search_never_counts_more_loads_than_it_announces() -> None:

@@ -196,7 +196,8 @@ def predict_all(measurements: Sequence[Measurement], *, jobs: int = -1) -> list[
         return _predict_chunk(measurements)
     chunks = [list(measurements[k::64]) for k in range(min(64, len(measurements)))]
     calls = [later(_predict_chunk)(chunk) for chunk in chunks]
-    parts = in_parallel(f"replaying {len(measurements):,} measured runs, in parts", calls, len(calls), jobs)
+    parts = in_parallel(f"replaying {len(measurements):,} measured runs, in parts", calls, len(calls), jobs,
+                        in_processes=True)
     by_id = {id(m): None for m in measurements}
     order = [m for chunk in chunks for m in chunk]
     predictions = dict(zip(map(id, order), (p for chunk in parts for p in chunk), strict=True))

@@ -84,13 +84,13 @@ class Bracket:
 
 
 def find_bracket(evaluate: Callable[[float], Verdict], start: float, *, unknown: Unknown = RATE,
-                 tolerance: float = TOLERANCE, checks: tuple[float, ...] = CHECKED,
+                 tolerance: float = TOLERANCE, checks: tuple[float, ...] = CHECKED, step: float = STEP,
                  limits: tuple[float, float] = ANY) -> Bracket:
     """Find the highest load that keeps the objectives.
 
-    Doubles or halves from `start` to a first bracket, bisects it in the logarithm, and then tries loads on either side,
-    densely where what is reached is near what must be. A load below that misses moves the bracket under it; one above
-    that keeps is reported, not believed.
+    Goes up or down from `start` to a first bracket, by `step` and then by steps that double, up to twofold. Bisects it
+    in the logarithm, and then tries loads on either side, densely where what is reached is near what must be. A load
+    below that misses moves the bracket under it; one above that keeps is reported, not believed.
 
     Parameters
     ----------
@@ -99,6 +99,7 @@ def find_bracket(evaluate: Callable[[float], Verdict], start: float, *, unknown:
     unknown : what the load is counted in; of whole numbers neighbours are a bracket too.
     tolerance : of upper / lower - 1.
     checks : distances at which loads on either side are tried, as shares of the bracket; none to check nothing.
+    step : first step from `start`: small if that is near the answer.
     limits : loads below the one and above the other are not tried.
 
     Raises
@@ -107,7 +108,7 @@ def find_bracket(evaluate: Callable[[float], Verdict], start: float, *, unknown:
     """
     with stage(f"trying {'numbers' if unknown.is_whole else 'rates'}") as trying:
         search = _Search(evaluate=evaluate, unknown=unknown, tolerance=tolerance, checks=checks, limits=limits,
-                         known={}, trying=trying)
+                         step=step, known={}, trying=trying)
         low, high = search.first_bracket(search.rounded(start))
         trying.total = len(search.known) + _num_loads(low, high, tolerance, checks)
         return search.refined(low, high)
@@ -134,6 +135,7 @@ class _Search:
     tolerance: float
     checks: tuple[float, ...]
     limits: tuple[float, float]
+    step: float
     known: dict[float, Verdict]
     trying: Stage
 
@@ -156,9 +158,11 @@ class _Search:
         if not self.is_met(start):
             low = self.falling(start)
             return low, min(load for load in self.known if load > low)
-        load = start
-        for _ in range(MOST_RISES):
-            higher = self.rounded(load * STEP)
+        load, step = start, self.step
+        while load < start * STEP ** MOST_RISES:
+            higher, step = self.rounded(load * step), min(step * step, STEP)
+            if self.unknown.is_whole:
+                higher = min(max(higher, load + 1), self.limits[1])
             if higher > self.limits[1] or higher <= load:
                 break
             if not self.is_met(higher):
@@ -169,8 +173,11 @@ class _Search:
 
     def falling(self, load: float) -> float:
         """Return a load below that keeps the objectives."""
-        for _ in range(MOST_FALLS):
-            lower = max(load // STEP, 1.0) if self.unknown.is_whole else load / STEP
+        start, step = load, self.step
+        while load > start / STEP ** MOST_FALLS:
+            lower, step = (max(load // step, 1.0) if self.unknown.is_whole else load / step), min(step * step, STEP)
+            if self.unknown.is_whole:
+                lower = min(lower, max(load - 1, 1.0))
             if lower < self.limits[0] or lower >= load:
                 break
             load = lower

@@ -1,6 +1,6 @@
 """The search for the largest load that a deployment serves: over lengths of the load, and over draws of its errors."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 
 from planner.deployment.deploy import Deployment
 from planner.errors import UsageError
-from planner.planning.bracket import Bracket, Unknown, UnlimitedError, find_bracket
+from planner.planning.bracket import STEP, TOLERANCE, Bracket, Unknown, UnlimitedError, find_bracket
 from planner.planning.capacity_answer import Confidence, SearchedTraffic
 from planner.planning.missed import UnreachableError
 from planner.planning.search_options import Search
 from planner.progress import in_parallel, later
+from planner.replays.hope import LostError
 from planner.replays.result_tables import ReplayResult
 from planner.results.resolved import fitted_deployments
 from planner.results.uncertainty import step_factors
@@ -24,9 +25,11 @@ from planner.traces import Trace
 from planner.traces.shaping.rescaling import MOST_REQUESTS
 from planner.traces.shaping.tenants import tenant_names
 
+NEXT = 1.06  # first step of a search from a load that is near the answer
 SETTLED = 0.02  # change of the capacity from one horizon to twice it that counts as none
 NEAR = 0.02  # tolerance of a replicate's bracket
 NUM_WINDOWS = 32  # of a trace, for its bootstrap
+LOST = Verdict(is_met=False, attainment=0.0, limiting_metric="none")  # of a replay that was not run to its end
 
 
 class Sought(Protocol):
@@ -56,8 +59,8 @@ class Sought(Protocol):
     def limits(self) -> tuple[float, float]:
         """The lowest and the highest load that can be tried."""
 
-    def served(self, load: float) -> ReplayResult:
-        """Replay a load."""
+    def served(self, load: float, objectives: Objectives | None = None) -> ReplayResult:
+        """Replay a load; raise LostError once `objectives` are lost."""
 
     def verdict(self, load: float) -> Verdict:
         """Replay a load and judge it."""
@@ -116,6 +119,20 @@ def judged(sought: Sought, result: ReplayResult) -> Verdict:
     return replace(judge(sought.objectives, result.times_s, tenants), statistics_ms=statistics_ms(result.times_s))
 
 
+def verdict_alone(sought: Sought) -> Callable[[float], Verdict]:
+    """Return a function that judges a load if only the verdict counts: the replay ends once the objectives are lost."""
+    if sought.search.by_tenant:
+        return sought.verdict
+
+    def evaluate(load: float) -> Verdict:
+        try:
+            return judge(sought.objectives, sought.served(load, sought.objectives).times_s)
+        except LostError:
+            return LOST
+
+    return evaluate
+
+
 def tenants_of(trace: Trace) -> NDArray[np.int64]:
     """Return the number of each request's tenant, shape [num_requests]."""
     if "tenant" not in trace.requests.columns:
@@ -148,27 +165,33 @@ def settled(sought: Sought, start: float) -> Settled:
     ------
     UnlimitedError, UnreachableLoadError : as `find_bracket`.
     """
-    times, longest = 1, sought
-    while True:
+    times, longest, found = 1, sought, list[tuple[int, float]]()
+    while not found:
         try:
-            bracket = find_bracket(longest.verdict, start, unknown=sought.unknown, limits=longest.limits)
-            break
+            found.append((times, _edge(longest, start, STEP)))
         except UnlimitedError:  # of users there are no more than the traffic has
             if not (sought.unknown.is_whole and _can_last(sought, 2 * times, start)):
                 raise
             times *= 2
             longest = sought.longer(times)
-    found = [(times, bracket.lower)]
     is_settled = sought.search.horizon == "trace"
-    while not is_settled and _can_last(sought, 2 * found[-1][0], bracket.lower):
+    while not is_settled and _can_last(sought, 2 * found[-1][0], found[-1][1]):
         times = 2 * found[-1][0]
         longest = sought.longer(times)
-        bracket = find_bracket(longest.verdict, bracket.lower, unknown=sought.unknown, limits=longest.limits)
-        is_settled = abs(bracket.lower / found[-1][1] - 1) <= SETTLED
-        found.append((times, bracket.lower))
+        found.append((times, _edge(longest, found[-1][1], NEXT)))
+        is_settled = abs(found[-1][1] / found[-2][1] - 1) <= SETTLED
+    bracket = find_bracket(longest.verdict, found[-1][1], unknown=sought.unknown, step=1 + TOLERANCE,
+                           limits=longest.limits)
+    found[-1] = times, bracket.lower
     lengths = tuple((each * sought.num_requests_at(load), load) for each, load in found)
-    return Settled(bracket=bracket, times=found[-1][0], lengths=lengths,
+    return Settled(bracket=bracket, times=times, lengths=lengths,
                    is_stationary=is_settled if sought.search.horizon == "double" and len(found) > 1 else None)
+
+
+def _edge(sought: Sought, start: float, step: float) -> float:
+    """Return the largest load, without checks around it."""
+    return find_bracket(verdict_alone(sought), start, unknown=sought.unknown, checks=(), step=step,
+                        limits=sought.limits).lower
 
 
 def _can_last(sought: Sought, times: int, load: float) -> bool:
@@ -179,8 +202,8 @@ def _can_last(sought: Sought, times: int, load: float) -> bool:
 def largest_from(sought: Sought, start: float) -> float | None:
     """Return the largest load from one that is near it, without checks around it; None where there is none."""
     try:
-        return find_bracket(sought.verdict, start, unknown=sought.unknown, tolerance=NEAR, checks=(),
-                            limits=sought.limits).lower
+        return find_bracket(verdict_alone(sought), start, unknown=sought.unknown, tolerance=NEAR, checks=(),
+                            step=NEXT, limits=sought.limits).lower
     except (UnreachableError, UnlimitedError):
         return None
 
@@ -206,7 +229,7 @@ def _replicate(sought: Sought, start: float, factor: float, seed: int | None) ->
     """Return the capacity of one draw, 0 where it has none, and the largest tried where it has no end."""
     drawn = sought.drawn(factor, seed)
     try:
-        found = find_bracket(drawn.verdict, start, unknown=drawn.unknown, tolerance=NEAR, checks=(),
+        found = find_bracket(verdict_alone(drawn), start, unknown=drawn.unknown, tolerance=NEAR, checks=(), step=NEXT,
                              limits=drawn.limits).lower
     except UnreachableError:
         return 0.0

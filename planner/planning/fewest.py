@@ -12,6 +12,7 @@ from planner.deployment.pools import Role
 from planner.files.counts import count_text
 from planner.planning.missed import UnreachableError, missed_objectives, unreachable
 from planner.replays.fleet.replicas import serve
+from planner.replays.hope import LostError
 from planner.replays.result_tables import ReplayResult
 from planner.settings.objectives import Objectives, Verdict, judge
 from planner.traces import Trace
@@ -30,6 +31,16 @@ Divided = Callable[[Trace, Deployment, Objectives, int], tuple[ReplayResult, Ver
 def together(trace: Trace, deployment: Deployment, objectives: Objectives, count: int) -> tuple[ReplayResult, Verdict]:
     """Return how so many replicas serve that all prefill and decode."""
     served = serve(trace, deployment, count)
+    return served, judge(objectives, served.times_s)
+
+
+def together_or_lost(trace: Trace, deployment: Deployment, objectives: Objectives, count: int
+                     ) -> tuple[ReplayResult, Verdict] | None:
+    """Return how so many replicas serve; None as soon as they cannot keep the objectives."""
+    try:
+        served = serve(trace, deployment, count, objectives=objectives)
+    except LostError:
+        return None
     return served, judge(objectives, served.times_s)
 
 
@@ -123,20 +134,25 @@ def fewest_replicas(trace: Trace, deployment: Deployment, objectives: Objectives
     ------
     UnreachableError : no number up to the bound does.
     """
-    known: dict[int, tuple[ReplayResult, Verdict]] = {}
+    known: dict[int, tuple[ReplayResult, Verdict] | None] = {}
 
     def is_met(count: int) -> bool:
         if count not in known:
-            known[count] = divided(trace, deployment, objectives, count)
-        return known[count][1].is_met
+            tried = together_or_lost if divided is together else divided
+            known[count] = tried(trace, deployment, objectives, count)
+        tried_before = known[count]
+        return tried_before is not None and tried_before[1].is_met
+
+    def whole(count: int) -> tuple[ReplayResult, Verdict]:
+        return known.get(count) or divided(trace, deployment, objectives, count)
 
     def raise_where_none(high: int) -> None:
         if high >= most:
-            raise _missed(count_text(high, "replica"), objectives, *known[high])
+            raise _missed(count_text(high, "replica"), objectives, *whole(high))
         if high > MANY and bound is None and 0 not in known:  # 0 stands for requests alone
-            known[0] = divided(apart_in_time(trace), deployment, objectives, least)
-            if not known[0][1].is_met:
-                raise _missed("requests that each run alone on a replica", objectives, *known[0])
+            known[0] = alone = divided(apart_in_time(trace), deployment, objectives, least)
+            if not alone[1].is_met:
+                raise _missed("requests that each run alone on a replica", objectives, *alone)
 
     least = 1 if divided is together else 2
     most = max(min(trace.num_requests, MOST_GPUS // deployment.layout.num_gpus), least) if bound is None else bound
@@ -154,7 +170,7 @@ def fewest_replicas(trace: Trace, deployment: Deployment, objectives: Objectives
         except UnreachableError:  # none above is better
             break
         low, high = _bisected(is_met, low, high, precision)
-    return high, known[high][0], known[low][1].limiting_metric if low >= least else "none"
+    return high, whole(high)[0], whole(low)[1].limiting_metric if low >= least and precision == 0 else "none"
 
 
 def _bracketed(is_met: Callable[[int], bool], guess: int, least: int, most: int,

@@ -47,9 +47,10 @@ class Rates:
 
     unknown: ClassVar[Unknown] = RATE
 
-    def served(self, load: float) -> ReplayResult:
-        """Replay the traffic at a rate."""
-        return serve(at_rate(self.trace, load, self.search.scaling, self.search.seed), self.deployment)
+    def served(self, load: float, objectives: Objectives | None = None) -> ReplayResult:
+        """Replay the traffic at a rate; raise LostError once `objectives` are lost."""
+        return serve(at_rate(self.trace, load, self.search.scaling, self.search.seed), self.deployment,
+                     objectives=objectives)
 
     def verdict(self, load: float) -> Verdict:
         """Replay the traffic at a rate and judge it."""

@@ -11,7 +11,8 @@ from planner.launch import launch_command
 from planner.planning.alternatives import Compared, Sized, spread, traded
 from planner.planning.answers_on_disk import keeps_answers
 from planner.planning.bracket import UNKNOWNS, UnlimitedError, UnreachableLoadError, find_bracket
-from planner.planning.fewest import fewest_replicas
+from planner.planning.capacity_search import LOST
+from planner.planning.fewest import fewest_replicas, together_or_lost
 from planner.planning.fleet_schedule import check_schedule, schedule_of, with_forecast
 from planner.planning.fleets import (
     Kind,
@@ -38,7 +39,6 @@ from planner.planning.strata_error import check_strata, strata_notes
 from planner.planning.thresholds import cheapest_threshold, read_open_fleet
 from planner.planning.user_loads import beginning, limited
 from planner.progress import in_parallel, later
-from planner.replays.fleet.replicas import serve
 from planner.replays.fleet.shares import shares
 from planner.results.notes import notes
 from planner.results.summary import summarize
@@ -346,7 +346,8 @@ def _headroom(traffic: Traffic, deployment: Deployment, objectives: Objectives, 
     own = traffic.mean_rps
 
     def evaluate(rate: float) -> Verdict:
-        return judge(objectives, serve(traffic.grown(rate / own, sized.times), deployment, sized.count).times_s)
+        served = together_or_lost(traffic.grown(rate / own, sized.times), deployment, objectives, sized.count)
+        return LOST if served is None else served[1]
 
     try:
         bracket = find_bracket(evaluate, own, checks=(), limits=traffic.limits_rps)
@@ -361,7 +362,8 @@ def _user_headroom(traffic: UsersLoad, deployment: Deployment, objectives: Objec
     """Return by what share the users may be more [1]."""
     def evaluate(users: float) -> Verdict:
         own = _with_users(deployment, traffic, round(users))
-        return judge(objectives, serve(traffic.with_users(round(users)), own, count).times_s)
+        served = together_or_lost(traffic.with_users(round(users)), own, objectives, count)
+        return LOST if served is None else served[1]
 
     there = traffic.trace.requests["arrival_s"].n_unique()
     try:

@@ -98,9 +98,9 @@ class Users:
         trace = load_of(turns, of, users, None if pause_s is None else pause_s / self.pace)
         return trace, resolve(limited(self.deployment.scenario, of, users, pause_s), trace)
 
-    def served(self, load: float) -> ReplayResult:
-        """Replay so many users."""
-        return serve(*self.load(round(load)))
+    def served(self, load: float, objectives: Objectives | None = None) -> ReplayResult:
+        """Replay so many users; raise LostError once `objectives` are lost."""
+        return serve(*self.load(round(load)), objectives=objectives)
 
     def verdict(self, load: float) -> Verdict:
         """Replay so many users and judge them."""

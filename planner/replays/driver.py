@@ -1,6 +1,7 @@
 """One replay: a trace through a policy on one engine, by the compiled loop."""
 
 import functools
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from planner.policies.policy import Policy, StepState
 from planner.progress import stage
 from planner.replays.compiling import compiled_function
 from planner.replays.gaps import Gaps, GapTally
+from planner.replays.hope import Hope, looks_s
 from planner.replays.initial import initial_state
 from planner.replays.request_columns import RequestMemory, Requests, limits_of_requests
 from planner.traces import Trace
@@ -52,7 +54,7 @@ class ReplayRecords:
 
 
 def run(trace: Trace, policy: Policy, settings: EngineSettings, step_time: StepTime,
-        recording: Recording) -> ReplayRecords:
+        recording: Recording, hope: Hope | None = None) -> ReplayRecords:
     """Replay a trace.
 
     Parameters
@@ -62,9 +64,11 @@ def run(trace: Trace, policy: Policy, settings: EngineSettings, step_time: StepT
     settings : the engine's limits.
     step_time : terms and curve.
     recording : which rows to keep.
+    hope : of the objectives; the replay ends once they are lost.
 
     Raises
     ------
+    LostError : the objectives are lost.
     PolicyError : the policy cannot be compiled, raised an error, or made no progress.
     UsageError : a setting does not fit the trace.
     """
@@ -73,11 +77,11 @@ def run(trace: Trace, policy: Policy, settings: EngineSettings, step_time: StepT
     requests.lay_out(state.engine)
     plan_step, loop = compiled_plan(policy), compiled_loop()
     with stage("replaying requests", trace.num_requests, num_arrived(trace, state.engine)):
-        return _run_through(loop, plan_step, policy, state, requests)
+        return _run_through(loop, plan_step, policy, state, requests, _Looks(trace, state.engine, hope))
 
 
 def _run_through(loop: Callable[[Any, Any], int], plan_step: Any, policy: Policy, state: st.State,
-                 requests: RequestMemory) -> ReplayRecords:
+                 requests: RequestMemory, looks: "_Looks") -> ReplayRecords:
     """Drive the loop until nothing is left, and return its records."""
     taken = Taken(state)
     memories = pointers([state])
@@ -94,12 +98,43 @@ def _run_through(loop: Callable[[Any, Any], int], plan_step: Any, policy: Policy
         loop_s += time.perf_counter() - begin
         if outcome == st.FLUSH and requests.lay_out(state.engine):
             continue
+        if outcome in (st.PAUSED, st.STUCK) and looks.look(requests):
+            continue
         taken.take()
         if outcome == st.DONE:
             return taken.records(loop_s, requests.columns())
         if outcome != st.FLUSH or state.engine.now_s == flushed_at_s:  # tens of thousands of rows, and no time passed
             raise fault(policy, state, outcome)
         flushed_at_s = float(state.engine.now_s)
+
+
+class _Looks:
+    """Pauses of a replay, at which its objectives may be lost; none without hope."""
+
+    def __init__(self, trace: Trace, engine: Any, hope: Hope | None) -> None:
+        self._engine, self._hope = engine, hope
+        is_looked_at = hope is not None and hope.is_worth_a_look
+        self._at_s = iter(looks_s(trace.requests["arrival_s"].to_numpy()) if is_looked_at else ())
+        engine.until_s = next(self._at_s, math.inf)
+        self._num_ended = 0  # requests of the trace's beginning that have ended
+        self._used = np.zeros(1)  # by them
+
+    def look(self, requests: RequestMemory) -> bool:
+        """Judge the requests so far and set the next pause; False if the loop did not stop for one."""
+        if self._hope is None or self._engine.until_s == math.inf:
+            return False
+        now_s, used, all_ended = float(self._engine.last_start_s), np.zeros(1), True
+        arrived = len(requests.records) if self._engine.next_request == st.NONE else int(self._engine.next_request)
+        for part in requests.parts(self._num_ended, arrived):
+            under_way = np.flatnonzero(part.state < st.COMPLETED)
+            num_ended = 0 if not all_ended else int(under_way[0]) if len(under_way) else len(part)
+            self._used = self._used + self._hope.used(part[:num_ended], now_s)
+            used = used + self._hope.used(part[num_ended:], now_s)
+            self._num_ended += num_ended
+            all_ended = all_ended and len(under_way) == 0
+        self._hope.check(self._used + used)
+        self._engine.until_s = next(self._at_s, math.inf)
+        return True
 
 
 def num_arrived(trace: Trace, clock: Any) -> Callable[[], float]:

@@ -112,6 +112,12 @@ class RequestMemory:
         while self._num_laid_out < len(self.records):
             self._lay_out_chunk()
 
+    def parts(self, start: int, stop: int) -> Iterator[Any]:
+        """Yield requests that were laid out: chunks with requests under way as records, others as columns."""
+        for first in range(start // CHUNK * CHUNK, stop, CHUNK):
+            rows = slice(max(first, start), min(first + CHUNK, stop))
+            yield self.records[rows] if first in self._open else self._columns[rows]
+
     def columns(self) -> Requests:
         """Return the outcome of the requests; their records are freed."""
         for first in list(self._open):

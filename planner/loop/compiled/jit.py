@@ -8,6 +8,7 @@ import importlib.util
 import os
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from importlib.metadata import version
@@ -22,6 +23,8 @@ from planner.loop.compiled.lean import helper_compiler
 from planner.loop.compiled.linking import linked_once
 from planner.loop.compiled.shortcuts import why_plain
 from planner.progress import Stage, stage
+
+_one_at_a_time = threading.RLock()  # Numba and what is replaced in it are of the process
 
 LINKING = 0.6  # time that a helper takes as a part of the outermost function, in its own compile times
 
@@ -154,6 +157,11 @@ def compile_with_signature(function: F, signature: Any, *, what: str | None = No
     cache : whether the code is kept; a function that stands in no file has nowhere to be found again.
     shares_helpers : whether its helpers are kept for other functions, and theirs are taken.
     """
+    with _one_at_a_time:
+        return _compiled(function, signature, what, cache=cache, shares_helpers=shares_helpers)
+
+
+def _compiled(function: F, signature: Any, what: str | None, *, cache: bool, shares_helpers: bool) -> F:
     words = f"{what or function.__name__}, by Numba's own way ({PLAIN})" if PLAIN else what or function.__name__
     was_collecting = gc.isenabled()
     gc.disable()  # a third of the compile time would go into looking for garbage

@@ -7,7 +7,6 @@ outermost function links each helper once, and LLVM inlines and optimises all of
 """
 
 import importlib
-import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +16,6 @@ from planner.loop.compiled.lean import answered_once, replaced
 
 _PACKAGES = ("planner", "numba")  # whose helpers Python never calls; a user's may be called
 _NO_ADDRESS = 8  # of a helper's machine code, which there is none of
-_one_at_a_time = threading.RLock()
 _unlinked: weakref.WeakSet[Any] = weakref.WeakSet()  # libraries of helpers
 
 
@@ -67,12 +65,11 @@ def linked_once(function: Callable[..., Any]) -> Iterator[None]:
                                  described.qualname, _NO_ADDRESS, environment, (code,))
         return get_executable(self, code, described, environment)
 
-    with _one_at_a_time:
-        _start_runtime()
-        with (replaced(library, finalize=finalize_outermost, get_pointer_to_function=pointer,
-                       _optimize_functions=_optimize_alone), replaced(context, get_executable=executable),
-              answered_once()):
-            yield
+    _start_runtime()
+    with (replaced(library, finalize=finalize_outermost, get_pointer_to_function=pointer,
+                   _optimize_functions=_optimize_alone), replaced(context, get_executable=executable),
+          answered_once()):
+        yield
 
 
 def _optimize_alone(library: Any, module: Any) -> None:

@@ -1,6 +1,7 @@
 """A fleet of replicas behind a router: one replay each, or all on one clock, pooled into one result."""
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,11 +30,13 @@ from planner.replays.fleet.scaler import Scaler
 from planner.replays.fleet.shares import total_of
 from planner.replays.fleet.timers import Timer
 from planner.replays.gaps import Gaps, GapTally
+from planner.replays.hope import Hope, hope_of
 from planner.replays.initial import initial_state
 from planner.replays.request_columns import RequestMemory, limits_of_requests, no_requests
 from planner.replays.result_tables import ReplayResult, Replica
 from planner.replays.scaling_record import Scaling, staying, together
 from planner.settings.default_router import router_of
+from planner.settings.objectives import Objectives
 from planner.traces import Trace
 
 NOTHING = Recording()
@@ -44,7 +47,7 @@ MOST_ON_ONE_CLOCK = 20_000  # replicas, of which each takes 1 ms and 30 kB befor
 
 
 def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
-          recording: Recording = NOTHING) -> ReplayResult:
+          recording: Recording = NOTHING, objectives: Objectives | None = None) -> ReplayResult:
     """Replay a trace on a deployment's replicas, each with its own queue and cache.
 
     If requests are dealt in turn or at random and do not depend on each other, each replica is replayed by itself;
@@ -56,6 +59,7 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
     num_replicas : at least 1, if all are equal; None for the scenario's number [1]. With an autoscaler its maximum
         counts. All ranks of data-parallel attention are one.
     recording : which rows to keep; steps are counted by replica.
+    objectives : to be kept; the replay ends once they are lost, unless replicas are on one clock.
 
     Returns
     -------
@@ -65,6 +69,7 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
 
     Raises
     ------
+    LostError : the objectives are lost.
     TraceError : requests wait for unknown ones, or in a circle.
     PolicyError : the policy, the router or the autoscaler is at fault.
     AutoscaleError : the autoscaler's file is wrong.
@@ -81,8 +86,9 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
     scalers = _scalers(trace, pools, waits)
     routed = [pool for pool in pools if pool.role != "decode"]
     routes = routes_of([pool.accepts for pool in routed], [pool.name for pool in routed], trace, str(scenario.fleet))
+    hope = hope_of(objectives, trace)
     if count == 1 and waits is None and not scalers and overload is None:
-        parts = [_run(trace, pools[0].deployment, recording)]
+        parts = [_run(trace, pools[0].deployment, recording, hope)]
         return ReplayResult(trace=trace, deployment=deployment, records=parts[0], replicas=_replicas(parts))
     is_split = pools[0].role == "prefill"
     fleet = Fleet(pools=pools, router=router, report_interval_s=scenario.router_report_interval, overload=overload,
@@ -91,7 +97,7 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
     shares_nothing = (waits is None and scenario.max_concurrency is None and deployment.settings.remote_tier is None
                       and not fleet.steps_together)
     if is_blind(router) and shares_nothing and overload is None and not scalers and not is_split:
-        result = _dealt(trace, deployment, fleet, recording)
+        result = _dealt(trace, deployment, fleet, recording, hope)
     else:
         if count > MOST_ON_ONE_CLOCK:
             raise UsageError(f"{count:,} replicas: a replay in which requests or replicas depend on each other takes "
@@ -151,8 +157,8 @@ def _scaling(result: ReplayResult, pools: Sequence[Pool], scalers: Mapping[str, 
     return together(str(deployment.scenario.fleet), parts)
 
 
-def _run(trace: Trace, engine: Deployment, recording: Recording) -> ReplayRecords:
-    return run(trace, engine.policy, engine.settings, engine.step_time, recording)
+def _run(trace: Trace, engine: Deployment, recording: Recording, hope: Hope | None) -> ReplayRecords:
+    return run(trace, engine.policy, engine.settings, engine.step_time, recording, hope)
 
 
 def _unused(trace: Trace, engine: Deployment, recording: Recording) -> ReplayRecords:
@@ -203,7 +209,8 @@ def _disaggregated(trace: Trace, deployment: Deployment, fleet: Fleet, waits: De
                         attempts=attempts)
 
 
-def _dealt(trace: Trace, deployment: Deployment, fleet: Fleet, recording: Recording) -> ReplayResult:
+def _dealt(trace: Trace, deployment: Deployment, fleet: Fleet, recording: Recording,
+           hope: Hope | None) -> ReplayResult:
     """Replay each replica's requests by themselves, if the router is blind and they do not depend on each other."""
     replica = _replica_dealt(trace, fleet)
     owners = [pool.deployment for pool in fleet.pools for _ in range(pool.num_replicas)]
@@ -225,7 +232,9 @@ def _dealt(trace: Trace, deployment: Deployment, fleet: Fleet, recording: Record
                     unused[id(engine)] = _unused(trace, engine, recording)
                 parts.append(unused[id(engine)])
                 continue
-            part = _run(by_replica.part(int(starts[k]), len(rows)), engine, recording)
+            part = _run(by_replica.part(int(starts[k]), len(rows)), engine, recording, hope)
+            if hope is not None:
+                hope.spend(hope.used(part.requests, math.inf))
             requests.put(rows, part.requests)
             if recording.steps:
                 phases[rows] = part.phases
