@@ -25,7 +25,7 @@ FILE = '''
 
 import re
 
-from planner.engines.dialect import CONTEXT, SEQS, TENSOR, Dialect, Flag
+from planner.engines.dialect import Dialect, Flag
 from planner.engines.engine import Defaults, Engine, EngineDefaults
 from planner.engines.package import Package
 
@@ -36,8 +36,9 @@ MADE_UP = Engine(
         enable_chunked_prefill=True, async_scheduling=True, gpu_memory_utilization=0.85)),
     dialect=Dialect(launch=("madeup", "run", "--model"), commands=(re.compile("madeup run"),),
                     images=("madeup/server",), roles={"--role": {"prefill": "prefill", "decode": "decode"}},
-                    entries=(Flag(names=("--seats",), option=SEQS), Flag(names=("--gpus",), option=TENSOR),
-                             Flag(names=("--context",), option=CONTEXT))),
+                    entries=(Flag(names=("--seats",), option="max_num_seqs"),
+                             Flag(names=("--gpus",), option="tensor_parallel_size"),
+                             Flag(names=("--context",), option="max_model_len"))),
     package=Package(names="madeup", image="madeup/server:{}", classes={"madeup.LLM": {}},
                     role_flags={role: ("--role", role) for role in ("prefill", "decode")}))
 '''

@@ -210,6 +210,26 @@ class Dialect:
         return frozenset((*self.variables, *known))
 
 
+def flags_named(names: str, read: Read = whole, write: Write = str) -> tuple[Flag, ...]:
+    """Return flags that have the names of their options; more names of a flag stand after bars.
+
+    >>> [(flag.names, flag.option) for flag in flags_named("--block-size --max-loras|-l")]
+    [(('--block-size',), 'block_size'), (('--max-loras', '-l'), 'max_loras')]
+    """
+    return tuple(Flag(names=tuple(word.split("|")), option=_option(word), read=read, write=write)
+                 for word in names.split())
+
+
+def switches_named(names: str, otherwise: Any = None) -> tuple[Switch, ...]:
+    """Return switches that have the names of their options, as `flags_named`."""
+    return tuple(Switch(names=tuple(word.split("|")), option=_option(word), otherwise=otherwise)
+                 for word in names.split())
+
+
+def _option(names: str) -> str:
+    return names.partition("|")[0].removeprefix("--").replace("-", "_")
+
+
 def written(choices: Mapping[str, Any]) -> Write:
     """Return a writer of the first of the words that stand for a value."""
     words: dict[Any, str] = {}
@@ -268,6 +288,3 @@ MOE_BACKENDS = {name: name for name in ("auto", "marlin", "triton", "deep_gemm",
 OPTIMIZATION_LEVEL = "--optimization-level"  # vLLM's -O2
 ON = ("1", "true")
 OFF = ("0", "false")
-TENSOR, PIPELINE, REPLICAS, CONTEXT, SEQS, TOKENS = (
-    "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "max_model_len", "max_num_seqs",
-    "max_num_batched_tokens")

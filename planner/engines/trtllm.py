@@ -9,12 +9,7 @@ import re
 from planner.catalog.architecture import Architecture
 from planner.catalog.layers.latent import Mla
 from planner.engines.dialect import (
-    CONTEXT,
     KV_DTYPES,
-    PIPELINE,
-    SEQS,
-    TENSOR,
-    TOKENS,
     Dialect,
     Flag,
     RankFlags,
@@ -22,6 +17,7 @@ from planner.engines.dialect import (
     TierFlags,
     Tree,
     choice,
+    flags_named,
     limit,
     listed,
     unwritten,
@@ -114,16 +110,17 @@ DIALECT = Dialect(  # tensorrt_llm/commands/serve.py and llmapi/llm_args.py
     connectors=("--cache-transceiver-config",),
     tier=TierFlags(size="--kv-cache-config.host-cache-size", unit_bytes=1.0),
     entries=(
-        Flag(names=("--tp-size", "--tensor-parallel-size"), option=TENSOR),
-        Flag(names=("--pp-size", "--pipeline-parallel-size"), option=PIPELINE),
-        Flag(names=("--max-batch-size",), option=SEQS, read=positive, write=limit),
-        Flag(names=("--max-num-tokens",), option=TOKENS, read=positive, write=limit),
-        Flag(names=("--max-seq-len",), option=CONTEXT),
+        Flag(names=("--tp-size", "--tensor-parallel-size"), option="tensor_parallel_size"),
+        Flag(names=("--pp-size", "--pipeline-parallel-size"), option="pipeline_parallel_size"),
+        Flag(names=("--max-batch-size",), option="max_num_seqs", read=positive, write=limit),
+        Flag(names=("--max-num-tokens",), option="max_num_batched_tokens", read=positive, write=limit),
+        Flag(names=("--max-seq-len",), option="max_model_len"),
         Flag(names=("--kv-cache-free-gpu-memory-fraction", "--free-gpu-memory-fraction",
                     "--kv-cache-config.free-gpu-memory-fraction"), option="gpu_memory_utilization", read=number),
     ),
     file_entries=(
-        Flag(names=("--world-size",), option=TENSOR, write=unwritten),  # AutoDeploy: _torch/auto_deploy/llm_args.py
+        # AutoDeploy: _torch/auto_deploy/llm_args.py
+        Flag(names=("--world-size",), option="tensor_parallel_size", write=unwritten),
         choice(("--compile-backend",), "cudagraph_mode", {
             "torch-cudagraph": None, "torch-opt": None, "torch-simple": "none", "torch-compile": "none"}),
         Flag(names=("--moe-tensor-parallel-size",), option="expert_tensor_parallel_size", write=unwritten),
@@ -138,9 +135,8 @@ DIALECT = Dialect(  # tensorrt_llm/commands/serve.py and llmapi/llm_args.py
         choice(("--scheduler-config.context-chunking-policy",), "context_chunking_policy",
                {name: name for name in ("FIRST_COME_FIRST_SERVED", "EQUAL_PROGRESS")}),
         Switch(names=("--disable-overlap-scheduler",), option="async_scheduling", value=False, otherwise=True),
-        Flag(names=("--batch-wait-timeout-iters",), option="batch_wait_timeout_iters"),
-        Flag(names=("--batch-wait-max-tokens-ratio",), option="batch_wait_max_tokens_ratio", read=number),
-        Flag(names=("--stream-interval",), option="stream_interval"),
+        *flags_named("--batch-wait-timeout-iters --stream-interval"),
+        *flags_named("--batch-wait-max-tokens-ratio", read=number),
         Flag(names=("--speculative-config.num-nextn-predict-layers", "--speculative-config.max-draft-len"),
              option="num_speculative_tokens"),
         choice(("--speculative-config.decoding-type",), "speculative_method", DRAFTS),
