@@ -13,22 +13,13 @@ Write = Callable[[Any], str | tuple[str, ...] | None]  # several words if other 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flag:
-    """A flag with a value.
+    """A flag with a value."""
 
-    Parameters
-    ----------
-    names : with dashes for underscores, the one that is written first; of a table's key its path.
-    option : of `Scenario`, that it sets; or a value that `read` settles with others.
-    read : turns the flag's value into the option's.
-    write : turns the option's into the flag's; None if the flag has no such value.
-    takes : "several" if a list of words follows it.
-    """
-
-    names: tuple[str, ...]
-    option: str
-    read: Read = whole
-    write: Write = str
-    takes: Takes = "one"
+    names: tuple[str, ...]  # with dashes for underscores, the one that is written first; of a table's key its path
+    option: str  # of `Scenario`, that it sets; or a value that `read` settles with others
+    read: Read = whole  # turns the flag's value into the option's
+    write: Write = str  # turns the option's into the flag's; None if the flag has no such value
+    takes: Takes = "one"  # "several" if a list of words follows it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,15 +34,10 @@ class Switch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tree:
-    """A flag or key whose value is a table, in JSON or as YAML: its keys are flags by their paths.
-
-    Parameters
-    ----------
-    effect : that of keys which set no option and are not in the engine's table of flags.
-    """
+    """A flag or key whose value is a table, in JSON or as YAML: its keys are flags by their paths."""
 
     names: tuple[str, ...]
-    effect: str = COMPILED
+    effect: str = COMPILED  # of keys that set no option and are not in the engine's table of flags
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +82,7 @@ class Dialect:
     images: tuple[str, ...] = ()  # patterns of names of container images, whose tag has the release
     model: tuple[str, ...] = ("--model",)  # flags that name the model, if it is not the first word without a flag
     entries: tuple[Flag | Switch | Tree, ...] = ()  # flags and switches that set options
-    files: tuple[str, ...] = ("--config",)  # flags that name a YAML file; its keys are names of entries and of file_entries
+    files: tuple[str, ...] = ("--config",)  # flags that name a YAML file with keys of both kinds
     table: FlagTable = FlagTable()  # flags that set no option, with their effect on a prediction
     # Flags that make the engine one of several that pass requests on: the role by the flag's value, in small letters. A
     # pool of a fleet can have such a role.

@@ -33,30 +33,19 @@ class EngineDefaults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """The parts of a deployment that defaults depend on.
+    """The parts of a deployment that defaults depend on."""
 
-    Parameters
-    ----------
-    gpu : name of the GPU, and gpu_capacity_bytes its memory; None if the GPU is not given.
-    version : release of the engine; None is the newest.
-    performance_mode, usage_context : of vLLM.
-    num_ranks : ranks of data-parallel attention [1].
-    num_gpus, num_stages : GPUs of the engine, and its pipeline stages [1].
-    chunk_tokens : a rank's `max_num_batched_tokens` if the user gives it; else None [tokens].
-    draft_method : how tokens are drafted; None without drafts.
-    exchange : how tokens of ranks reach whole experts (`all2all_backend`); None without ranks or whole experts.
-    """
-
-    gpu: str | None
-    gpu_capacity_bytes: float | None
-    version: str | None = None
-    performance_mode: str = "balanced"
+    gpu: str | None  # name of the GPU; None if it is not given
+    gpu_capacity_bytes: float | None  # memory of the GPU [bytes]
+    version: str | None = None  # release of the engine; None is the newest
+    performance_mode: str = "balanced"  # of vLLM, as usage_context
     usage_context: str = "openai_api_server"
-    num_ranks: int = 1
-    num_gpus: int = 1
-    num_stages: int = 1
-    chunk_tokens: int | None = None
-    draft_method: str | None = None
+    num_ranks: int = 1  # ranks of data-parallel attention [1]
+    num_gpus: int = 1  # GPUs of the engine [1]
+    num_stages: int = 1  # pipeline stages [1]
+    chunk_tokens: int | None = None  # a rank's `max_num_batched_tokens` if the user gives it; else None [tokens]
+    draft_method: str | None = None  # how tokens are drafted; None without drafts
+    # How tokens of ranks reach whole experts (`all2all_backend`); None without ranks or whole experts.
     exchange: str | None = None
 
 
@@ -88,32 +77,20 @@ class Activations(NamedTuple):
 
 
 class WindowPages(NamedTuple):
-    """Blocks of a model with sliding layers, if windows of running requests come from the same pool of KV.
+    """Blocks of a model with sliding layers, if windows of running requests come from the same pool of KV."""
 
-    Parameters
-    ----------
-    block_size, block_bytes : tokens of a block of the layers that see all of the context, and its size [bytes].
-    page_size, page_bytes : the same of sliding layers, all of them together.
-    """
-
-    block_size: int
-    block_bytes: int
-    page_size: int
-    page_bytes: int
+    block_size: int  # of the layers that see all of the context [tokens]
+    block_bytes: int  # of the same layers [bytes]
+    page_size: int  # of a block of sliding layers [tokens]
+    page_bytes: int  # of all sliding layers together [bytes]
 
 
 class TwoBatchOverlap(NamedTuple):
-    """Steps that an engine splits to overlap the experts' exchange with compute.
+    """Steps that an engine splits to overlap the experts' exchange with compute."""
 
-    Parameters
-    ----------
-    decodes_from, prompts_from : least tokens of a step of decodes that is split, and of one with prompts [1].
-    whole_prompts_with : exchanges beside which steps with prompts stay whole.
-    """
-
-    decodes_from: int
-    prompts_from: int
-    whole_prompts_with: tuple[str, ...] = ()
+    decodes_from: int  # least tokens of a step of decodes that is split [1]
+    prompts_from: int  # least tokens of a step with prompts that is split [1]
+    whole_prompts_with: tuple[str, ...] = ()  # exchanges beside which steps with prompts stay whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
