@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 from planner.catalog.architecture import Architecture
-from planner.catalog.gpus import Gpu
 from planner.catalog.kv_cache import kv_bytes_per_token_per_gpu
 from planner.catalog.layers.csa import compressor_widths
 from planner.engines.dialect import (
@@ -138,16 +137,6 @@ def states_per_sequence(enable_prefix_caching: bool | None, async_scheduling: bo
     return STATES_WITH_PREFIXES + (STATES_OF_OVERLAP if async_scheduling else 0)
 
 
-def window_pool_ratio(arch: Architecture) -> float | None:
-    """Return the tokens in the pool of sliding layers over the tokens of the others' pool; None without a pool [1]."""
-    return WINDOW_POOL_RATIO if arch.model_type in WINDOW_POOL_MODELS else None
-
-
-def compressed_pages(_: Architecture, block_size: int) -> tuple[int, int]:
-    """Return the tokens of a block with compressed sparse attention, whose windows have a pool of their own."""
-    return max(block_size, BLOCK_SIZE), 0
-
-
 def compressed_pool(arch: Architecture, kv_bytes_per_element: float, pipeline_parallel_size: int) -> float:
     """Return the bytes of a token of context in all pools on one GPU, windows included [B].
 
@@ -164,26 +153,6 @@ def compressed_pool(arch: Architecture, kv_bytes_per_element: float, pipeline_pa
             + SWA_FULL_TOKENS_RATIO * (window + rows) / pipeline_parallel_size)
 
 
-def sparse_kv_cache_type(gpu: Gpu) -> str:
-    """Return the default KV type with DeepSeek's sparse attention: `_set_default_nsa_kv_cache_dtype` of ServerArgs."""
-    return "fp8" if "fp4" in gpu.flops_per_s else "bf16"
-
-
-def older_layers(arch: Architecture) -> int:
-    """Return the layers with more kernels in older releases: all, as runs of both show [1]."""
-    return arch.num_layers
-
-
-def fuses_allreduce(arch: Architecture, _: int) -> bool:
-    """Tell whether all-reduces include the next norm: models with experts (`_handle_model_specific_adjustments`)."""
-    return arch.num_moe_layers > 0
-
-
-def largest_fused_bytes(_: str, __: int, hidden_size: int) -> float:
-    """Return the largest message of the fused all-reduce, in 16 bit [B]."""
-    return 2.0 * LARGEST_FUSED_TOKENS * hidden_size
-
-
 FP8_GEMMS = {name: name for name in ("auto", "flashinfer_trtllm")} | {"deep_gemm": "auto"}
 MOES = MOE_BACKENDS | {"flashinfer_cutlass": "cutlass"} | dict.fromkeys(("triton_kernel", "flashinfer_cutedsl",
                                                                          "flashinfer_mxfp4"), "auto")
@@ -198,7 +167,6 @@ GRAPHS = {"full": "full_decode_only", "disabled": "none"}
 WRITE_POLICIES = ("write_through", "write_through_selective", "write_back")
 DRAFTS = {"EAGLE": "eagle", "EAGLE3": "eagle3", "NEXTN": "mtp", "STANDALONE": "draft_model", "NGRAM": "ngram",
           "DFLASH": "dflash", "DSPARK": "dspark"}
-
 
 
 def emulated_length(flag: str, value: Any) -> str | None:
@@ -353,7 +321,8 @@ SGLANG = Engine(
         sized=sized_defaults,
         by_gpu={"max_num_batched_tokens": "by GPU memory", "gpu_memory_utilization": "by GPU memory"},
         compressed_max_num_seqs=256,  # `apply_deepseek_v4_defaults`
-        sparse_kv_cache_type=sparse_kv_cache_type, max_loras=8),
+        # `_set_default_nsa_kv_cache_dtype` of ServerArgs
+        sparse_kv_cache_type=lambda gpu: "fp8" if "fp4" in gpu.flops_per_s else "bf16", max_loras=8),
     scheduler=Scheduler(
         own_policies=("sglang",), older_rules={"ends_wait": "0.5.17", "strict_prefill": "0.5.10"},
         sends_token_on=True),  # `stream_output` of a prebuilt batch in disaggregation/decode.py
@@ -361,15 +330,17 @@ SGLANG = Engine(
     memory=Memory(
         usable_bytes=usable_bytes, states_per_sequence=states_per_sequence,
         state_ratio=0.9,  # of recurrent states over KV, at most (mamba_full_memory_ratio)
-        window_pool_ratio=window_pool_ratio, compressed_pages=compressed_pages, compressed_pool=compressed_pool,
+        window_pool_ratio=lambda arch: WINDOW_POOL_RATIO if arch.model_type in WINDOW_POOL_MODELS else None,
+        compressed_pages=lambda _, block_size: (max(block_size, BLOCK_SIZE), 0), compressed_pool=compressed_pool,
         converts_to=lambda _: ("fp8", "bnb-4bit"),  # layers/quantization: fp8.py, bitsandbytes.py
         drops_scales_since="0.5.12"),
     kernels=Kernels(
-        newest_since="0.5.11", older_layers=older_layers,
+        newest_since="0.5.11", older_layers=lambda arch: arch.num_layers,  # all, as runs of both lines show
         compressed="vllm",  # FlashMLA, as vLLM's
         block_sparse_frac={"hopper": 0.079, "blackwell": 0.04},
         shares_prompts=True, shares_contexts=("mla",),  # deepseek_v2.py (sgl-project/sglang#14194)
-        fuses_allreduce=fuses_allreduce, largest_fused_bytes=largest_fused_bytes,
+        fuses_allreduce=lambda arch, _: arch.num_moe_layers > 0,  # `_handle_model_specific_adjustments`
+        largest_fused_bytes=lambda _, __, hidden_size: 2.0 * LARGEST_FUSED_TOKENS * hidden_size,  # in 16 bit
         # `determine_num_fused_shared_experts` in deepseek_v2.py and glm4_moe.py
         fused_shared_experts=("deepseek_v3", "glm_moe_dsa", "glm4_moe"),
         # Every step with two parts: `compute_split_seq_index` of two_batch_overlap.py; `prepare_all_gather` of its

@@ -32,7 +32,6 @@ from planner.engines.engine import (
     Memory,
     Occupied,
     Scheduler,
-    Size,
 )
 from planner.engines.log_lines import NO_CONTEXT, NOTHING, WITH_PROMPTS, Found, Lines, LogReader, Window
 from planner.engines.package import BENCHMARK, Package
@@ -50,11 +49,6 @@ LARGEST_FUSED_MB_OF_MORE = 8
 FUSES = ("llama", "llama4_text", "qwen3_moe", "gpt_oss", "glm4_moe", "glm_moe_dsa", "kimi_k2", "deepseek_v3",
          "deepseek_v32")
 SMALL_LLAMA = 4096
-
-
-def graph_capture_size(_: Size, max_num_seqs: int, __: int) -> int:
-    """Return the largest captured CUDA graph [sequences]."""
-    return min(GRAPH_SEQS, max_num_seqs or GRAPH_SEQS)
 
 
 def usable_bytes(free_gpu_memory_fraction: float, occupied: Occupied) -> float:
@@ -78,16 +72,6 @@ def older_layers(arch: Architecture) -> int:
     As runs of both show: gpt-oss takes no longer under 1.1 than under 1.2, DeepSeek 40 µs a layer.
     """
     return sum(group.count for group in arch.layers if isinstance(group.attention, Mla))
-
-
-def fuses_allreduce(arch: Architecture, _: int) -> bool:
-    """Tell whether all-reduces include the next norm: models whose code does."""
-    return arch.model_type in FUSES and not (arch.model_type == "llama" and arch.hidden_size <= SMALL_LLAMA)
-
-
-def largest_fused_bytes(_: str, num_gpus: int, __: int) -> float:
-    """Return the largest message of the fused all-reduce [B]."""
-    return LARGEST_FUSED_MB.get(num_gpus, LARGEST_FUSED_MB_OF_MORE) * 1e6
 
 
 MOES = {"AUTO": "auto", "DEEPGEMM": "deep_gemm", "TRTLLM": "flashinfer_trtllm"} | dict.fromkeys(
@@ -216,14 +200,17 @@ TRTLLM = Engine(
         own_policies=("trtllm-no-evict", "trtllm-max-utilization", "trtllm-static", "static"),
         streams_by_step=True,  # `py_decoding_iter` in `_handle_responses` of its py_executor.py
         sends_token_on=True),  # `_handle_first_token_response`, before `_forward_step`
-    graphs=Graphs(capture_size=graph_capture_size, rule="TensorRT-LLM captures up to 128 sequences by default"),
+    graphs=Graphs(capture_size=lambda _, max_num_seqs, __: min(GRAPH_SEQS, max_num_seqs or GRAPH_SEQS),
+                  rule="TensorRT-LLM captures up to 128 sequences by default"),
     memory=Memory(usable_bytes=usable_bytes, activation_bytes=activation_bytes),
     kernels=Kernels(
         newest_since="1.2", older_layers=older_layers,
         routes_with_experts=True,  # `create_moe` was measured as a module, from the router's logits on
         rotates_in_attention=True,  # `rope_fusion` of its Attention
         widens_weights=False, index_share=0.5, compressed="trtllm",
-        fuses_allreduce=fuses_allreduce, largest_fused_bytes=largest_fused_bytes),
+        fuses_allreduce=lambda arch, _: arch.model_type in FUSES and not (
+            arch.model_type == "llama" and arch.hidden_size <= SMALL_LLAMA),
+        largest_fused_bytes=lambda _, num_gpus, __: LARGEST_FUSED_MB.get(num_gpus, LARGEST_FUSED_MB_OF_MORE) * 1e6),
     dialect=DIALECT, package=PACKAGE,
     log=LogReader(mark="host_step_time", line=ITERATION, read=read_log, names_drafts=False,
                   kv_tokens=re.compile(r"max tokens in paged KV cache \(([\d,]+)\)")))

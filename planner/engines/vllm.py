@@ -40,7 +40,6 @@ from planner.engines.engine import (
     Kernels,
     Memory,
     Scheduler,
-    Size,
     TwoBatchOverlap,
 )
 from planner.engines.kv_groups import logs_pool, reserved_blocks, tokens_in_flight, window_pages
@@ -60,11 +59,6 @@ SORTING_BYTES_PER_LOGIT = 2 + 4 + 12 + 8 + 12
 # FI_ALLREDUCE_FUSION_MAX_SIZE_MB in vllm/compilation/passes/fusion/allreduce_rms_fusion.py.
 LARGEST_FUSED_MIB: Mapping[str, Mapping[int, float]] = {
     "hopper": {2: 64, 4: 2, 8: 0.5}, "blackwell": {2: 64, 4: 32, 8: 1}}
-
-
-def graph_capture_size(_: Size, max_num_seqs: int, tokens_per_decode: int) -> int:
-    """Return the largest captured CUDA graph [tokens]: `_set_cudagraph_sizes` in vllm/config/vllm.py."""
-    return min(2 * (max_num_seqs or 256) * tokens_per_decode, 512)
 
 
 # Values of --quantization that a checkpoint of a method takes beside its own, and checkpoints that take any.
@@ -162,19 +156,6 @@ def state_pages(arch: Architecture, block_size: int, kv_bytes_per_element: float
     tokens = 16 * math.ceil(state * arch.num_attention_layers / (16 * per_token))
     groups = -(-arch.num_linear_layers // arch.num_attention_layers)
     return max(block_size, tokens), groups * (1 + num_drafted)
-
-
-def fuses_allreduce(_: Architecture, num_stages: int) -> bool:
-    """Tell whether all-reduces include the next norm: every model since 0.16, except beside pipeline stages.
-
-    Source: `enable_allreduce_rms_fusion` of -O2.
-    """
-    return num_stages == 1
-
-
-def largest_fused_bytes(generation: str, num_gpus: int, _: int) -> float:
-    """Return the largest message of the fused all-reduce [B]."""
-    return LARGEST_FUSED_MIB[generation].get(num_gpus, 0.0) * 2.0**20
 
 
 MOES = MOE_BACKENDS | {"flashinfer_cutlass": "cutlass"} | dict.fromkeys(("flashinfer_cutedsl", "deep_gemm_mega_moe"),
@@ -336,7 +317,8 @@ VLLM = Engine(
         hashes_next_token=("mtp", "eagle", "eagle3", "dflash"),
         has_worker_processes=True,  # MultiprocExecutor
         rereads_prompts=True),  # toy_proxy_server.py, llm-d's sidecar and vllm-router send the text on
-    graphs=Graphs(capture_size=graph_capture_size, counts_tokens=True,
+    graphs=Graphs(counts_tokens=True,  # `_set_cudagraph_sizes` in vllm/config/vllm.py
+                  capture_size=lambda _, max_num_seqs, per_decode: min(2 * (max_num_seqs or 256) * per_decode, 512),
                   rule="vLLM captures up to 2 × max_num_seqs tokens, at most 512"),
     memory=Memory(
         activation_bytes=activation_bytes, state_pages=state_pages, seats_with_states=seats_with_states,
@@ -351,7 +333,8 @@ VLLM = Engine(
         block_sparse_unpadded=("blackwell",),  # a kernel of its own
         runs_flash_attention=True, flashinfer_generations=("blackwell",), shares_contexts=("mla", "gqa"),
         shares_prompts=True, splits_shared_cache=True,
-        fuses_allreduce=fuses_allreduce, largest_fused_bytes=largest_fused_bytes,
+        fuses_allreduce=lambda _, num_stages: num_stages == 1,  # `enable_allreduce_rms_fusion` of -O2
+        largest_fused_bytes=lambda generation, num_gpus, _: LARGEST_FUSED_MIB[generation].get(num_gpus, 0.0) * 2.0**20,
         batch_overlap=TwoBatchOverlap(decodes_from=32, prompts_from=512)),  # ParallelConfig
     dialect=DIALECT, package=PACKAGE, client=Client(),
     log=LogReader(mark="Avg generation throughput", line=STATISTICS, read=read_log,
