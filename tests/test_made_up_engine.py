@@ -27,7 +27,7 @@ import re
 
 from planner.engines.dialect import Dialect, Flag
 from planner.engines.engine import Defaults, Engine, EngineDefaults
-from planner.engines.package import Package
+from planner.engines.package import Metrics, Package
 
 MADE_UP = Engine(
     name="madeup", title="Made Up",
@@ -39,6 +39,9 @@ MADE_UP = Engine(
                     entries=(Flag(names=("--seats",), option="max_num_seqs"),
                              Flag(names=("--gpus",), option="tensor_parallel_size"),
                              Flag(names=("--context",), option="max_model_len"))),
+    metrics=Metrics(prefix="madeup", running="running", cache=("hits", "queries"),
+                    histograms={name: (name,) for name in ("ttft", "itl", "input", "output")},
+                    totals={"input": "read", "output": "written"}),
     package=Package(names="madeup", image="madeup/server:{}", classes={"madeup.LLM": {}},
                     role_flags={role: ("--role", role) for role in ("prefill", "decode")}))
 '''
@@ -130,6 +133,16 @@ def test_measured_runs_are_compared_with_it(run: Run, tmp_path: Path) -> None:
     run("validate", "runs.csv", "--predictions", "predicted.csv")
     row = pl.read_csv(tmp_path / "predicted.csv").row(0, named=True)
     assert (row["engine"], row["predicted_ttft_ms"] > 0) == ("madeup", True)
+
+
+def test_a_scrape_of_its_metrics_is_compared_with_it(run: Run, tmp_path: Path) -> None:
+    upper = {"ttft": 0.1, "itl": 0.01, "input": 800, "output": 100}
+    (tmp_path / "metrics.prom").write_text("".join(
+        f'madeup:{name}_bucket{{le="{edge}"}} 40\nmadeup:{name}_count 40\nmadeup:{name}_sum {20 * edge}\n'
+        for name, edge in upper.items()), encoding="utf-8")
+    run("validate", "metrics.prom", *DEPLOYMENT, "--max-concurrency", 4, "--predictions", "predicted.csv")
+    row = pl.read_csv(tmp_path / "predicted.csv").row(0, named=True)
+    assert (row["engine"], row["measured_ttft_ms"]) == ("madeup", 50.0)
 
 
 @pytest.mark.parametrize("text", [

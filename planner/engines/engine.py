@@ -9,7 +9,7 @@ from planner.catalog.gpus import Gpu
 from planner.engines.compressed_groups import CompressedGroups
 from planner.engines.dialect import Dialect
 from planner.engines.log_lines import LogReader
-from planner.engines.package import Client, Package
+from planner.engines.package import Client, Metrics, Package
 from planner.engines.releases import Default, is_before
 
 
@@ -249,6 +249,7 @@ class Engine:
     log: LogReader = LogReader()  # lines of the engine's log
     package: Package = Package()  # images, Python classes and other programs
     client: Client | None = None  # its benchmark client; None if it has none
+    metrics: Metrics | None = None  # series of its /metrics; None if they are not read
 
     def is_older(self, version: str | None) -> bool:
         """Tell whether a release is before the newest line; a release candidate counts as its release."""

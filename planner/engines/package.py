@@ -1,4 +1,4 @@
-"""An engine's package: container images, Python classes, programs beside its server, and its benchmark client."""
+"""An engine's package: images, Python classes, programs beside its server, its benchmark client and its metrics."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -33,6 +33,18 @@ class Client:
     # Of its results, by which they are known; empty if it writes the keys of vLLM's client alone.
     keys: tuple[str, ...] = ()
     draws_below: bool = False  # whether random lengths are at most the stated length; else they are around it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metrics:
+    """Series of a server's /metrics, without the prefix and the colon before each name."""
+
+    prefix: str
+    # Histograms by their content: "ttft", "tpot", "itl", "e2el", "input" and "output"; the first that exists counts.
+    histograms: Mapping[str, tuple[str, ...]]
+    totals: Mapping[str, str]  # counters of prompt tokens ("input") and of generated tokens ("output")
+    running: str  # gauge of running requests
+    cache: tuple[str, str]  # counters of prompt tokens that the prefix cache had, and of all that were looked up
 
 
 BENCHMARK, CLIENT = "a benchmark, not a server", "a client, not a server"  # kinds of programs

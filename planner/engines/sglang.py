@@ -45,7 +45,7 @@ from planner.engines.engine import (
     TwoBatchOverlap,
 )
 from planner.engines.log_lines import Found, Lines, LogReader, Look, between
-from planner.engines.package import BENCHMARK, Client, Package
+from planner.engines.package import BENCHMARK, Client, Metrics, Package
 from planner.engines.sglang_flags import FLAGS, OTHER_CONFIG, VARIABLES
 from planner.engines.values import largest, number, one_of, positive, text
 
@@ -278,6 +278,17 @@ PACKAGE = Package(
     classes={f"sglang.{name}": {} for name in ("Engine", "ServerArgs", "Runtime")},
     others=((r"sglang\.bench_\w+", BENCHMARK),))
 
+METRICS = Metrics(
+    prefix="sglang", running="num_running_reqs",
+    histograms={
+        "ttft": ("time_to_first_token_seconds",),
+        "itl": ("inter_token_latency_seconds", "time_per_output_token_seconds"),
+        "e2el": ("e2e_request_latency_seconds",),
+        # With --collect-tokens-histogram only.
+        "input": ("prompt_tokens_histogram",), "output": ("generation_tokens_histogram",)},
+    totals={"input": "prompt_tokens_total", "output": "generation_tokens_total"},
+    cache=("cached_tokens_total", "prompt_tokens_total"))
+
 BATCH = re.compile(r"\[[-\d: .,]*([A-Z][A-Z\d ]*)?\] (Decode|Prefill) batch\b")
 RUNNING = re.compile(r"#running-req: (\d+)")
 TOKEN_COUNT = re.compile(r"#(?:full )?token: (\d+)")
@@ -346,6 +357,6 @@ SGLANG = Engine(
         # Every step with two parts: `compute_split_seq_index` of two_batch_overlap.py; `prepare_all_gather` of its
         # TboDPAttentionPreparer.
         batch_overlap=TwoBatchOverlap(decodes_from=2, prompts_from=2, whole_prompts_with=("deepep_low_latency",))),
-    dialect=DIALECT, package=PACKAGE, client=Client(
+    dialect=DIALECT, package=PACKAGE, metrics=METRICS, client=Client(
         keys=("random_range_ratio", "server_info", "total_output_tokens_retokenized"), draws_below=True),
     log=LogReader(mark=" batch", line=BATCH, read=read_log))

@@ -44,7 +44,7 @@ from planner.engines.engine import (
 )
 from planner.engines.kv_groups import logs_pool, reserved_blocks, tokens_in_flight, window_pages
 from planner.engines.log_lines import TOGETHER, Found, Lines, LogReader, Look, between
-from planner.engines.package import BENCHMARK, CLIENT, Client, Package
+from planner.engines.package import BENCHMARK, CLIENT, Client, Metrics, Package
 from planner.engines.releases import Default, is_before
 from planner.engines.values import largest, limits, listed_json, number, positive, text, whole_or_auto
 from planner.engines.vllm_defaults import BY_GPU, sized_defaults
@@ -273,6 +273,17 @@ PACKAGE = Package(
              "vllm.AsyncEngineArgs": {"usage_context": "engine_context"}},
     others=((r"vllm bench\s+\w+", BENCHMARK), (r"vllm (?:chat|complete|run-batch|collect-env)", CLIENT)))
 
+METRICS = Metrics(
+    prefix="vllm", running="num_requests_running",
+    histograms={
+        "ttft": ("time_to_first_token_seconds",),
+        "tpot": ("request_time_per_output_token_seconds",),  # a request's mean, since 0.10
+        "itl": ("inter_token_latency_seconds", "time_per_output_token_seconds"),  # all gaps; before, the second name
+        "e2el": ("e2e_request_latency_seconds",),
+        "input": ("request_prompt_tokens",), "output": ("request_generation_tokens",)},
+    totals={"input": "prompt_tokens_total", "output": "generation_tokens_total"},
+    cache=("prefix_cache_hits_total", "prefix_cache_queries_total"))
+
 STATISTICS = re.compile(
     r"(?:(Engine \d+): )?Avg prompt throughput: (\d+(?:\.\d+)?) tokens/s, Avg generation throughput: "
     r"(\d+(?:\.\d+)?) tokens/s, Running: (\d+) reqs,.* GPU KV cache usage: (\d+(?:\.\d+)?)%")
@@ -336,6 +347,6 @@ VLLM = Engine(
         fuses_allreduce=lambda _, num_stages: num_stages == 1,  # `enable_allreduce_rms_fusion` of -O2
         largest_fused_bytes=lambda generation, num_gpus, _: LARGEST_FUSED_MIB[generation].get(num_gpus, 0.0) * 2.0**20,
         batch_overlap=TwoBatchOverlap(decodes_from=32, prompts_from=512)),  # ParallelConfig
-    dialect=DIALECT, package=PACKAGE, client=Client(),
+    dialect=DIALECT, package=PACKAGE, client=Client(), metrics=METRICS,
     log=LogReader(mark="Avg generation throughput", line=STATISTICS, read=read_log,
                   kv_tokens=re.compile(r"GPU KV cache size: ([\d,]+) tokens")))
