@@ -170,16 +170,22 @@ def test_it_is_compared_with_other_engines(run: Run) -> None:
     assert re.search(r"engine=vllm +engine=madeup", said)
 
 
-def test_the_dashboard_has_its_card_and_its_settings(run: Run) -> None:
-    said = run("-c", '''
+def test_the_dashboard_draws_its_card(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "page.py").write_text("""
+import streamlit as st
 from planner.planning.search_options import Choices
 from planner.planning.sizing import size
 from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
 from planner.traces import read_trace
-from planner.ui.fleet_answer import fleet_name, published_error
+from planner.ui.fleet_answer import card, published_error
 trace, scenario = read_trace("chat"), Scenario(model="llama-3.1-8b", gpu="h100-sxm", engine="madeup", limit=100)
-best = size(trace, scenario, parse_objectives("ttft:2000"), Choices(compare_assumptions=False)).cheapest
-print(fleet_name(best), *published_error(trace, scenario, best), sep="; ")
-''')
+found = size(trace, scenario, parse_objectives("ttft:2000"), Choices(compare_assumptions=False))
+error = published_error(trace, scenario, found.cheapest)
+card(found, found.cheapest, 0.0, error, "chat")
+st.text(error[1])
+""", encoding="utf-8")
+    said = run("-c", "from streamlit.testing.v1 import AppTest; page = AppTest.from_file('page.py').run(timeout=60); "
+                     "assert not page.exception, page.exception; print(page.code[0].value, page.text[0].value)")
+    assert "madeup run --model" in said
     assert "Half of the measured Made Up runs" in said
