@@ -4,7 +4,9 @@ Its scheduler is in `loop/`: `serving.py`, `admission.py` and `reservation.py`; 
 `emission.py` (streams), `overlap.py` and `fleet/lockstep.py`.
 """
 
+import json
 import re
+from typing import Any
 
 from planner.catalog.architecture import Architecture
 from planner.catalog.layers.latent import Mla
@@ -36,10 +38,11 @@ from planner.engines.engine import (
 from planner.engines.log_lines import NO_CONTEXT, NOTHING, WITH_PROMPTS, Found, Lines, LogReader, Window
 from planner.engines.package import BENCHMARK, Package
 from planner.engines.trtllm_flags import FLAGS
-from planner.engines.trtllm_values import as_draft_schedule, draft_schedule, expert_slots
 from planner.engines.values import largest, number, positive, text
+from planner.errors import UsageError
 
 DECODER_BYTES_PER_LOGIT = 27  # 8.5 in runtime buffers, 18.5 in the decoder (see activation_bytes)
+MOST_REQUESTS = 1 << 20  # of a batch in draft lengths by batch size
 GRAPH_SEQS = 128  # `CudaGraphConfig` in tensorrt_llm/llmapi/llm_args.py
 # getMaxRequiredWorkspaceSize in customAllReduceUtils.h [MB]; beyond it NCCL adds up, and another kernel normalises.
 LARGEST_FUSED_MB = {2: 16}
@@ -72,6 +75,50 @@ def older_layers(arch: Architecture) -> int:
     As runs of both show: gpt-oss takes no longer under 1.1 than under 1.2, DeepSeek 40 µs a layer.
     """
     return sum(group.count for group in arch.layers if isinstance(group.attention, Mla))
+
+
+def draft_schedule(flag: str, value: Any) -> str:
+    """Return draft lengths by the largest batch that has each as ranges; no tokens are drafted for larger ones.
+
+    Source: `draft_len_schedule` of DecodingBaseConfig in llmapi/llm_args.py.
+
+    >>> draft_schedule("--speculative-config.draft-len-schedule", {4: 3, 16: 1})
+    '[[1,4,3],[5,16,1],[17,1048576,0]]'
+
+    Raises
+    ------
+    UsageError : it is no table of whole numbers.
+    """
+    if not isinstance(value, dict) or not value or not all(
+            type(number) is int and number >= 0 for pair in value.items() for number in pair):
+        raise UsageError(f"--from-command: {flag} {value}: must be a table of batch sizes and draft lengths, as in "
+                         "{4: 3, 16: 1}")
+    sizes = sorted(value)
+    first = [1, *(size + 1 for size in sizes)]
+    rows = [[start, size, value[size]] for start, size in zip(first, sizes, strict=False)]
+    if value[sizes[-1]]:
+        rows.append([first[-1], MOST_REQUESTS, 0])
+    return json.dumps(rows, separators=(",", ":"))
+
+
+def as_draft_schedule(ranges: str) -> str | None:
+    """Return ranges of draft lengths as the engine's table; None if a later batch has drafts without an end."""
+    rows = json.loads(ranges)
+    return None if rows[-1][2] else "{" + ", ".join(f"{last}: {tokens}" for _, last, tokens in rows[:-1]) + "}"
+
+
+def expert_slots(flag: str, value: Any) -> int:
+    """Return the places of experts and their copies, of `moe_config.load_balancer`.
+
+    Raises
+    ------
+    UsageError : it names a file, or no number of places.
+    """
+    slots = value.get("num_slots") if isinstance(value, dict) else None
+    if type(slots) is not int:
+        raise UsageError(f"--from-command: {flag} {value}: must be a table with num_slots; if it names a file, put the "
+                         "file's keys in its place")
+    return slots
 
 
 MOES = {"AUTO": "auto", "DEEPGEMM": "deep_gemm", "TRTLLM": "flashinfer_trtllm"} | dict.fromkeys(
