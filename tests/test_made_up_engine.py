@@ -25,9 +25,9 @@ FILE = '''
 
 import re
 
-from planner.engines.dialect import CONTEXT, SEQS, TENSOR, Dialect, Flag
+from planner.engines.dialect import Dialect, Flag
 from planner.engines.engine import Defaults, Engine, EngineDefaults
-from planner.engines.package import Package
+from planner.engines.package import Metrics, Package
 
 MADE_UP = Engine(
     name="madeup", title="Made Up",
@@ -36,8 +36,12 @@ MADE_UP = Engine(
         enable_chunked_prefill=True, async_scheduling=True, gpu_memory_utilization=0.85)),
     dialect=Dialect(launch=("madeup", "run", "--model"), commands=(re.compile("madeup run"),),
                     images=("madeup/server",), roles={"--role": {"prefill": "prefill", "decode": "decode"}},
-                    entries=(Flag(names=("--seats",), option=SEQS), Flag(names=("--gpus",), option=TENSOR),
-                             Flag(names=("--context",), option=CONTEXT))),
+                    entries=(Flag(names=("--seats",), option="max_num_seqs"),
+                             Flag(names=("--gpus",), option="tensor_parallel_size"),
+                             Flag(names=("--context",), option="max_model_len"))),
+    metrics=Metrics(prefix="madeup", running="running", cache=("hits", "queries"),
+                    histograms={name: (name,) for name in ("ttft", "itl", "input", "output")},
+                    totals={"input": "read", "output": "written"}),
     package=Package(names="madeup", image="madeup/server:{}", classes={"madeup.LLM": {}},
                     role_flags={role: ("--role", role) for role in ("prefill", "decode")}))
 '''
@@ -131,6 +135,16 @@ def test_measured_runs_are_compared_with_it(run: Run, tmp_path: Path) -> None:
     assert (row["engine"], row["predicted_ttft_ms"] > 0) == ("madeup", True)
 
 
+def test_a_scrape_of_its_metrics_is_compared_with_it(run: Run, tmp_path: Path) -> None:
+    upper = {"ttft": 0.1, "itl": 0.01, "input": 800, "output": 100}
+    (tmp_path / "metrics.prom").write_text("".join(
+        f'madeup:{name}_bucket{{le="{edge}"}} 40\nmadeup:{name}_count 40\nmadeup:{name}_sum {20 * edge}\n'
+        for name, edge in upper.items()), encoding="utf-8")
+    run("validate", "metrics.prom", *DEPLOYMENT, "--max-concurrency", 4, "--predictions", "predicted.csv")
+    row = pl.read_csv(tmp_path / "predicted.csv").row(0, named=True)
+    assert (row["engine"], row["measured_ttft_ms"]) == ("madeup", 50.0)
+
+
 @pytest.mark.parametrize("text", [
     "madeup run --model meta-llama/Llama-3.1-8B --seats 32 --gpus 2 --context 9000",
     "docker run madeup/server:1.2.3 madeup run --model meta-llama/Llama-3.1-8B --seats 32 --gpus 2 --context 9000"])
@@ -156,16 +170,22 @@ def test_it_is_compared_with_other_engines(run: Run) -> None:
     assert re.search(r"engine=vllm +engine=madeup", said)
 
 
-def test_the_dashboard_has_its_card_and_its_settings(run: Run) -> None:
-    said = run("-c", '''
+def test_the_dashboard_draws_its_card(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "page.py").write_text("""
+import streamlit as st
 from planner.planning.search_options import Choices
 from planner.planning.sizing import size
 from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
 from planner.traces import read_trace
-from planner.ui.fleet_answer import fleet_name, published_error
+from planner.ui.fleet_answer import card, published_error
 trace, scenario = read_trace("chat"), Scenario(model="llama-3.1-8b", gpu="h100-sxm", engine="madeup", limit=100)
-best = size(trace, scenario, parse_objectives("ttft:2000"), Choices(compare_assumptions=False)).cheapest
-print(fleet_name(best), *published_error(trace, scenario, best), sep="; ")
-''')
+found = size(trace, scenario, parse_objectives("ttft:2000"), Choices(compare_assumptions=False))
+error = published_error(trace, scenario, found.cheapest)
+card(found, found.cheapest, 0.0, error, "chat")
+st.text(error[1])
+""", encoding="utf-8")
+    said = run("-c", "from streamlit.testing.v1 import AppTest; page = AppTest.from_file('page.py').run(timeout=60); "
+                     "assert not page.exception, page.exception; print(page.code[0].value, page.text[0].value)")
+    assert "madeup run --model" in said
     assert "Half of the measured Made Up runs" in said

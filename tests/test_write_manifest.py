@@ -1,5 +1,6 @@
 """Sized deployments as files: Kubernetes, compose and Dynamo, which read back as the deployment that was written."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,11 @@ from typer.testing import CliRunner
 
 from planner import Scenario
 from planner.commands.cli import app
+from planner.engines import ENGINES
+from planner.engines.package import Package
 from planner.errors import UsageError
 from planner.launch import launch_command, read_launch
-from planner.launch.write_manifest import WRITERS, Engine, manifest
+from planner.launch.write_manifest import WRITERS, Engine, manifest, role_command
 
 SCENARIOS: list[dict[str, Any]] = [
     {"engine": "vllm", "tensor_parallel_size": 2, "max_num_seqs": 64, "speculative_method": "ngram",
@@ -65,6 +68,15 @@ def test_the_image_has_the_release() -> None:
     container = document["spec"]["template"]["spec"]["containers"][0]
     assert container["image"] == "vllm/vllm-openai:v0.20.1"
     assert container["resources"] == {"limits": {"amd.com/gpu": 1}}
+
+
+def test_an_engine_without_image_or_roles_is_refused_and_its_command_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ENGINES, "vllm", replace(ENGINES["vllm"], package=Package()))
+    with pytest.raises(UsageError, match="no container image of vLLM is known"):
+        manifest("k8s", [engine_of({"engine": "vllm"})])
+    with pytest.raises(UsageError, match="no flags of vLLM for decode replicas are known"):
+        _ = engine_of({"engine": "vllm"}, role="decode").words
+    assert role_command("vllm serve m/m", "decode") == "vllm serve m/m  # lacks the flags of decode replicas"
 
 
 def test_a_kind_that_is_not_known_is_refused() -> None:

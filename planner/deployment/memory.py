@@ -193,13 +193,8 @@ def pages(arch: Architecture, engine: str, block_size: int, kv_bytes_per_element
           draft: Draft | None = None) -> tuple[int, int]:
     """Return the tokens of a KV block [tokens], and the blocks that a sequence takes for its recurrent states [1].
 
-    vLLM keeps both in one pool if a model has linear attention: a block grows until a layer's KV of it is as large
-    as a layer's state, in steps of 16 tokens, and holds one of either for as many layers as have a KV cache. A sequence
-    takes its states' blocks when it is admitted, and one more after each drafted token. So it does with the windows of
-    compressed sparse attention (`compressed_pages`). Other engines have a pool for states, and vLLM for models without.
-
-    Source: `HybridAttentionMambaModelConfig` and vLLM's design notes on the hybrid KV cache manager. Its logs have
-    1,056 tokens for Qwen3.5-35B-A3B, 2,096 with its KV in 8 bit, and 784 for 27B.
+    An engine may keep both in one pool (`Memory.state_pages`), as the windows of compressed sparse attention
+    (`Memory.compressed_pages`).
 
     >>> from planner.catalog.catalog_files import load_model
     >>> pages(load_model("qwen3.5-35b-a3b"), "vllm", 16, 2.0, 1)
@@ -332,16 +327,8 @@ def activation_bytes(arch: Architecture, max_num_batched_tokens: int, max_num_se
 
     Two 16-bit copies of the residual stream for T tokens, plus the largest of: attention's query, key, value and
     output (and gate); linear attention's, before and after its convolution; a dense MLP's gate, up and product;
-    an MoE layer's k copies of its input and output, and its experts' gate, up and product; and in vLLM the sampler's
-    work on S·V logits, which every rank has in full. That last is usually the largest, and grows with max_num_seqs. In
-    TensorRT-LLM it comes on top, since its decoder holds buffers for max_num_seqs from the start. SGLang sets nothing
-    aside for it.
-
-    Notes
-    -----
-    vLLM's bytes of a logit depend on its release (`engines/vllm.py`).
-    TensorRT-LLM's log of 2,048 sequences of 151,936 logits has 2.66 GB of runtime buffers and 5.76 GB of its decoder
-    (its issue 1188): 27 bytes a logit.
+    an MoE layer's k copies of its input and output, and its experts' gate, up and product. `Memory.activation_bytes`
+    has the engine's work on S·V logits to sample from them.
 
     >>> from planner.catalog.catalog_files import load_model
     >>> round(activation_bytes(load_model("llama-3.1-8b"), 2048, 256, 1, "vllm") / 1e9, 2)

@@ -40,20 +40,12 @@ class PageGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompressedGroups:
-    """The groups of a model's layers in the KV pool of one GPU. Groups that keep the whole context come first.
+    """The groups of a model's layers in the KV pool of one GPU. Groups that keep the whole context come first."""
 
-    Parameters
-    ----------
-    groups : each with its own blocks.
-    block_bytes : of the pool [bytes].
-    checked_bytes : of a block in the check at start-up, which counts every layer tuple in full [bytes].
-    in_flight : tokens of a prompt that windows and compressors keep while it is computed [tokens].
-    """
-
-    groups: tuple[PageGroup, ...]
-    block_bytes: int
-    checked_bytes: int
-    in_flight: int
+    groups: tuple[PageGroup, ...]  # each with its own blocks
+    block_bytes: int  # of the pool [bytes]
+    checked_bytes: int  # of a block in the check at start-up, which counts every layer tuple in full [bytes]
+    in_flight: int  # tokens of a prompt that windows and compressors keep while it is computed [tokens]
 
     def needed_bytes(self, length: int) -> int:
         """Return the memory without which vLLM refuses to start with a context limit [bytes].

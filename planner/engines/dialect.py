@@ -13,22 +13,13 @@ Write = Callable[[Any], str | tuple[str, ...] | None]  # several words if other 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flag:
-    """A flag with a value.
+    """A flag with a value."""
 
-    Parameters
-    ----------
-    names : with dashes for underscores, the one that is written first; of a table's key its path.
-    option : of `Scenario`, that it sets; or a value that `read` settles with others.
-    read : turns the flag's value into the option's.
-    write : turns the option's into the flag's; None if the flag has no such value.
-    takes : "several" if a list of words follows it.
-    """
-
-    names: tuple[str, ...]
-    option: str
-    read: Read = whole
-    write: Write = str
-    takes: Takes = "one"
+    names: tuple[str, ...]  # with dashes for underscores, the one that is written first; of a table's key its path
+    option: str  # of `Scenario`, that it sets; or a value that `read` settles with others
+    read: Read = whole  # turns the flag's value into the option's
+    write: Write = str  # turns the option's into the flag's; None if the flag has no such value
+    takes: Takes = "one"  # "several" if a list of words follows it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,154 +34,99 @@ class Switch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tree:
-    """A flag or key whose value is a table, in JSON or as YAML: its keys are flags by their paths.
-
-    Parameters
-    ----------
-    effect : that of keys which set no option and are not in the engine's table of flags.
-    """
+    """A flag or key whose value is a table, in JSON or as YAML: its keys are flags by their paths."""
 
     names: tuple[str, ...]
-    effect: str = COMPILED
+    effect: str = COMPILED  # of keys that set no option and are not in the engine's table of flags
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankFlags:
-    """How an engine is told of ranks of data-parallel attention.
+    """How an engine is told of ranks of data-parallel attention."""
 
-    Parameters
-    ----------
-    needs_switch : whether a flag turns them on, and the TP size counts the GPUs of all ranks; else every mixture of
-        experts has them, and the TP size is a rank's.
-    are_all_gpus : whether every GPU is a rank; else a flag has their number.
-    limits_are_of_all : whether seat and token limits count all ranks together; else one rank.
-    sends_whole_experts : whether sending tokens to their experts implies whole experts.
-    router : of the server that deals requests to ranks; None for the planner's default.
-    """
-
+    # Whether a flag turns them on, and the TP size counts the GPUs of all ranks; else every mixture of experts has
+    # them, and the TP size is a rank's.
     needs_switch: bool = True
-    are_all_gpus: bool = False
-    limits_are_of_all: bool = False
-    sends_whole_experts: bool = False
-    router: str | None = None
+    are_all_gpus: bool = False  # whether every GPU is a rank; else a flag has their number
+    limits_are_of_all: bool = False  # whether seat and token limits count all ranks together; else one rank
+    sends_whole_experts: bool = False  # whether sending tokens to their experts implies whole experts
+    router: str | None = None  # of the server that deals requests to ranks; None for the planner's default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierFlags:
-    """The flags of a tier of KV in host memory, if the engine counts the memory of one GPU.
+    """The flags of a tier of KV in host memory, if the engine counts the memory of one GPU."""
 
-    Parameters
-    ----------
-    size : flag with the size; 0 is none.
-    unit_bytes : unit of the size [bytes].
-    switch : flag that turns the tier on; None if the size does.
-    default_ratio : size over the GPU's KV cache if the switch stands alone; None if none.
-    """
-
-    size: str
-    unit_bytes: float
-    switch: str | None = None
-    default_ratio: float | None = None
+    size: str  # flag with the size; 0 is none
+    unit_bytes: float  # unit of the size [bytes]
+    switch: str | None = None  # flag that turns the tier on; None if the size does
+    default_ratio: float | None = None  # size over the GPU's KV cache if the switch stands alone; None if none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftFlags:
-    """Lengths of drafts, if the engine does not read them from the draft's config.
+    """Lengths of drafts, if the engine does not read them from the draft's config."""
 
-    Parameters
-    ----------
-    steps, block : flags with the number of drafted tokens, and with the size of a block of drafts.
-    default_steps : drafted tokens without the flag [1].
-    ngram_tokens : tokens of an n-gram's draft without the flag, and the token that is checked [1].
-    """
-
-    steps: str
-    block: str
-    default_steps: int
-    ngram_tokens: int
+    steps: str  # flag with the number of drafted tokens
+    block: str  # flag with the size of a block of drafts
+    default_steps: int  # drafted tokens without the flag [1]
+    ngram_tokens: int  # tokens of an n-gram's draft without the flag, and the token that is checked [1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """Launch commands of an engine, and its log's record of them.
+    """Launch commands of an engine, and its log's record of them."""
 
-    Parameters
-    ----------
-    launch : the words that a written command begins with, up to the model.
-    commands : the words that a launch begins with, up to the arguments.
-    images : patterns of names of container images, whose tag has the release.
-    model : flags that name the model, if it is not the first word without a flag.
-    entries : flags and switches that set options.
-    file_entries : entries that are keys of a file only.
-    files : flags that name such a YAML file, with keys of both kinds.
-    experts : flags with the number of GPUs that share the experts.
-    kv_tokens : flags with the size of the KV cache in tokens.
-    table : flags that set no option, with their effect on a prediction.
-    roles : flags that make the engine one of several that pass requests on: the role by the flag's value, in small
-        letters. A pool of a fleet can have such a role.
-    role_switches : the same for flags without a value.
-    with_router : module that launches replicas and a router in front of them; None if the engine has none.
-    words_after : switches that true or false may follow.
-    connectors : flags with a connector of KV, by which it has a role or a tier in host memory.
-    has_abbreviations : whether the beginning of a flag stands for it, as argparse has it.
-    refuses_abbreviations : commands that do not start with the beginning of a flag, as click has it.
-    variables : environment variables that set an option, by name.
-    unmodelled_variables : variables that change an answer and are not modelled; a default is a value without effect.
-    refuses_longer_since : release since which the engine refuses a context limit above the model's; None if none does.
-    refuses_method : whether the engine refuses a value of --quantization, of (the checkpoint's method, the value, the
-        model's type); None if the engine's rule is not known.
-    config_effects : effects of flags that change the model's config, and so its own limit.
-    ranks : flags of data-parallel attention.
-    lora_switch : the flag that turns adapters on; None if none is needed.
-    tier : flags of a tier in host memory; None if an option of its own has the size over all GPUs.
-    methods_without_draft : method of drafting by the method that is named, if no draft model is.
-    drafts : flags with the length of drafts; None if the draft's config has it.
-    speculator : a name of a checkpoint that names its model and how it drafts; None if there are none.
-    copies_need_load : whether copies of experts are placed without their load unless a flag asks for it.
-    overlap_needs_ranks : whether two-batch overlap is ignored without several ranks.
-    log_opening : the text before the arguments in a server's log, and the sign between name and value; None if the log
-        has none. logs_all_arguments : whether these are all arguments, or only arguments that differ from the defaults.
-    log_version : finds the release in a line of the log; None if the log does not say it.
-    log_resolved : finds the release, and the values with which the engine runs, in a later line of the log; None if the
-        arguments have them.
-    dash : "-" or "_", in written flags.
-    """
-
-    launch: tuple[str, ...]
-    commands: tuple[re.Pattern[str], ...]
-    images: tuple[str, ...] = ()
-    model: tuple[str, ...] = ("--model",)
-    entries: tuple[Flag | Switch | Tree, ...] = ()
-    files: tuple[str, ...] = ("--config",)
-    table: FlagTable = FlagTable()
+    launch: tuple[str, ...]  # the words that a written command begins with, up to the model
+    commands: tuple[re.Pattern[str], ...]  # the words that a launch begins with, up to the arguments
+    images: tuple[str, ...] = ()  # patterns of names of container images, whose tag has the release
+    model: tuple[str, ...] = ("--model",)  # flags that name the model, if it is not the first word without a flag
+    entries: tuple[Flag | Switch | Tree, ...] = ()  # flags and switches that set options
+    files: tuple[str, ...] = ("--config",)  # flags that name a YAML file with keys of both kinds
+    table: FlagTable = FlagTable()  # flags that set no option, with their effect on a prediction
+    # Flags that make the engine one of several that pass requests on: the role by the flag's value, in small letters. A
+    # pool of a fleet can have such a role.
     roles: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    role_switches: Mapping[str, str] = field(default_factory=dict)
+    role_switches: Mapping[str, str] = field(default_factory=dict)  # the same for flags without a value
+    # Module that launches replicas and a router in front of them; None if the engine has none.
     with_router: str | None = None
-    words_after: tuple[str, ...] = ()
-    connectors: tuple[str, ...] = ()
-    has_abbreviations: bool = True
+    words_after: tuple[str, ...] = ()  # switches that true or false may follow
+    connectors: tuple[str, ...] = ()  # flags with a connector of KV, by which it has a role or a tier in host memory
+    has_abbreviations: bool = True  # whether the beginning of a flag stands for it, as argparse has it
+    # Commands that do not start with the beginning of a flag, as click has it.
     refuses_abbreviations: tuple[re.Pattern[str], ...] = ()
-    file_entries: tuple[Flag | Switch | Tree, ...] = ()
-    experts: tuple[str, ...] = ()
-    kv_tokens: tuple[str, ...] = ()
-    variables: Mapping[str, Flag] = field(default_factory=dict)
+    file_entries: tuple[Flag | Switch | Tree, ...] = ()  # entries that are keys of a file only
+    experts: tuple[str, ...] = ()  # flags with the number of GPUs that share the experts
+    kv_tokens: tuple[str, ...] = ()  # flags with the size of the KV cache in tokens
+    variables: Mapping[str, Flag] = field(default_factory=dict)  # environment variables that set an option, by name
+    # Variables that change an answer and are not modelled; a default is a value without effect.
     unmodelled_variables: tuple[Unmodelled, ...] = ()
+    # Release since which the engine refuses a context limit above the model's; None if none does.
     refuses_longer_since: str | None = None
+    # Whether the engine refuses a value of --quantization, of (the checkpoint's method, the value, the model's type);
+    # None if the engine's rule is not known.
     refuses_method: Callable[[str, str, str], bool] | None = None
-    config_effects: tuple[str, ...] = ()
-    ranks: RankFlags = RankFlags()
-    lora_switch: str | None = None
+    config_effects: tuple[str, ...] = ()  # effects of flags that change the model's config, and so its own limit
+    ranks: RankFlags = RankFlags()  # flags of data-parallel attention
+    lora_switch: str | None = None  # the flag that turns adapters on; None if none is needed
+    # Flags of a tier in host memory; None if an option of its own has the size over all GPUs.
     tier: TierFlags | None = None
+    # Method of drafting by the method that is named, if no draft model is.
     methods_without_draft: Mapping[str, str] = field(default_factory=dict)
-    drafts: DraftFlags | None = None
+    drafts: DraftFlags | None = None  # flags with the length of drafts; None if the draft's config has it
+    # A name of a checkpoint that names its model and how it drafts; None if there are none.
     speculator: re.Pattern[str] | None = None
-    copies_need_load: bool = False
-    overlap_needs_ranks: bool = False
+    copies_need_load: bool = False  # whether copies of experts are placed without their load unless a flag asks for it
+    overlap_needs_ranks: bool = False  # whether two-batch overlap is ignored without several ranks
+    # The text before the arguments in a server's log, and the sign between name and value; None if the log has none.
     log_opening: tuple[str, str] | None = None
-    logs_all_arguments: bool = False
+    logs_all_arguments: bool = False  # whether these are all arguments, or only arguments that differ from the defaults
+    # Finds the release in a line of the log; None if the log does not say it.
     log_version: re.Pattern[str] | None = None
+    # Finds the release, and the values with which the engine runs, in a later line of the log; None if the arguments
+    # have them.
     log_resolved: re.Pattern[str] | None = None
-    dash: str = "-"
+    dash: str = "-"  # "-" or "_", in written flags
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -208,6 +144,26 @@ class Dialect:
         """Return the names of environment variables that set an option, or change an answer."""
         known = (name for group in self.unmodelled_variables for flag in group.flags for name in flag.names)
         return frozenset((*self.variables, *known))
+
+
+def flags_named(names: str, read: Read = whole, write: Write = str) -> tuple[Flag, ...]:
+    """Return flags that have the names of their options; more names of a flag stand after bars.
+
+    >>> [(flag.names, flag.option) for flag in flags_named("--block-size --max-loras|-l")]
+    [(('--block-size',), 'block_size'), (('--max-loras', '-l'), 'max_loras')]
+    """
+    return tuple(Flag(names=tuple(word.split("|")), option=_option(word), read=read, write=write)
+                 for word in names.split())
+
+
+def switches_named(names: str, otherwise: Any = None) -> tuple[Switch, ...]:
+    """Return switches that have the names of their options, as `flags_named`."""
+    return tuple(Switch(names=tuple(word.split("|")), option=_option(word), otherwise=otherwise)
+                 for word in names.split())
+
+
+def _option(names: str) -> str:
+    return names.partition("|")[0].removeprefix("--").replace("-", "_")
 
 
 def written(choices: Mapping[str, Any]) -> Write:
@@ -268,6 +224,3 @@ MOE_BACKENDS = {name: name for name in ("auto", "marlin", "triton", "deep_gemm",
 OPTIMIZATION_LEVEL = "--optimization-level"  # vLLM's -O2
 ON = ("1", "true")
 OFF = ("0", "false")
-TENSOR, PIPELINE, REPLICAS, CONTEXT, SEQS, TOKENS = (
-    "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "max_model_len", "max_num_seqs",
-    "max_num_batched_tokens")

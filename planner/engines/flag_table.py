@@ -19,17 +19,11 @@ OTHER_KERNELS = "chooses kernels: their times differ from the engine's own choic
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A flag that sets no option.
+    """A flag that sets no option."""
 
-    Parameters
-    ----------
-    names : with dashes, the first as the engine documents it.
-    takes : whether it stands alone, or the number of words that follow it.
-    default : its value if it is left out, each of its spellings after a bar; None if the engine has none or derives it.
-    """
-
-    names: tuple[str, ...]
-    takes: Takes
+    names: tuple[str, ...]  # with dashes, the first as the engine documents it
+    takes: Takes  # whether it stands alone, or the number of words that follow it
+    # Its value if it is left out, each of its spellings after a bar; None if the engine has none or derives it.
     default: str | None = None
 
     def is_default(self, value: Any) -> bool:
@@ -41,20 +35,12 @@ class Known:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unmodelled:
-    """Flags that change an answer, and that are not modelled.
+    """Flags that change an answer, and that are not modelled."""
 
-    Parameters
-    ----------
-    effect : the change, as a note says it after the flag.
-    flags : with their defaults, which change nothing.
-    is_refused : whether a prediction without them would be of another deployment altogether.
-    only : values that do so, in small letters; empty if all except the default do.
-    """
-
-    effect: str
-    flags: tuple[Known, ...]
-    is_refused: bool = False
-    only: tuple[str, ...] = ()
+    effect: str  # the change, as a note says it after the flag
+    flags: tuple[Known, ...]  # with their defaults, which change nothing
+    is_refused: bool = False  # whether a prediction without them would be of another deployment altogether
+    only: tuple[str, ...] = ()  # values that do so, in small letters; empty if all except the default do
 
     def applies(self, flag: Known, value: Any) -> bool:
         """Tell whether a flag with this value changes an answer; None is a flag without a value."""
@@ -65,17 +51,11 @@ class Unmodelled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlagTable:
-    """The flags of an engine that set no option.
+    """The flags of an engine that set no option."""
 
-    Parameters
-    ----------
-    no_effect : of the newest release; `others` are flags of older releases and of programs that wrap the engine.
-    unmodelled : of all releases.
-    """
-
-    no_effect: tuple[Known, ...] = ()
-    unmodelled: tuple[Unmodelled, ...] = ()
-    others: tuple[Known, ...] = ()
+    no_effect: tuple[Known, ...] = ()  # of the newest release
+    unmodelled: tuple[Unmodelled, ...] = ()  # of all releases
+    others: tuple[Known, ...] = ()  # flags of older releases and of programs that wrap the engine
 
     def known(self) -> Iterator[Known]:
         """Yield all flags."""

@@ -12,24 +12,15 @@ NO_CONTEXT, TOGETHER = "whose lines say no context", "of several engines togethe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """Decodes alone, of one rank.
+    """Decodes alone, of one rank."""
 
-    Parameters
-    ----------
-    line : number of the line of the log [1].
-    num_decodes : running sequences [1].
-    context_tokens : their context together; None if not logged [tokens].
-    kv_share : share of the KV cache that they hold, if the context is not logged [1].
-    tokens_per_decode : tokens that a sequence emits in a step, accepted drafts included; None without drafts [1].
-    step_s : mean duration of a step [s].
-    """
-
-    line: int
-    num_decodes: float
-    context_tokens: float | None
-    kv_share: float | None = None
+    line: int  # number of the line of the log [1]
+    num_decodes: float  # running sequences [1]
+    context_tokens: float | None  # their context together; None if not logged [tokens]
+    kv_share: float | None = None  # share of the KV cache that they hold, if the context is not logged [1]
+    # Tokens that a sequence emits in a step, accepted drafts included; None without drafts [1].
     tokens_per_decode: float | None = None
-    step_s: float
+    step_s: float  # mean duration of a step [s]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,21 +42,14 @@ Lines = Iterator[tuple[int, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogReader:
-    """A reader of one engine's log; without a pattern no line is one of statistics.
+    """A reader of one engine's log; without a pattern no line is one of statistics."""
 
-    Parameters
-    ----------
-    mark, line : a text in each line of statistics, and the pattern of such a line.
-    kv_tokens : finds the size of the KV cache in tokens; None if the log does not say it.
-    read : yields windows of a log's lines.
-    names_drafts : whether lines say how many tokens a sequence emits in a step.
-    """
-
-    mark: str = ""
-    line: re.Pattern[str] = re.compile("(?!)")
+    mark: str = ""  # a text in each line of statistics
+    line: re.Pattern[str] = re.compile("(?!)")  # the pattern of such a line
+    # Finds the size of the KV cache in tokens; None if the log does not say it.
     kv_tokens: re.Pattern[str] | None = None
-    read: Callable[[Lines], Found] = lambda _: iter(())
-    names_drafts: bool = True
+    read: Callable[[Lines], Found] = lambda _: iter(())  # yields windows of a log's lines
+    names_drafts: bool = True  # whether lines say how many tokens a sequence emits in a step
 
 
 def between(looks: list[Look]) -> Found:

@@ -1,4 +1,4 @@
-"""An engine's package: container images, Python classes, programs beside its server, and its benchmark client."""
+"""An engine's package: images, Python classes, programs beside its server, its benchmark client and its metrics."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,45 +7,44 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Package:
-    """Names under which an engine is installed and started.
+    """Names under which an engine is installed and started."""
 
-    Parameters
-    ----------
-    names : pattern of the package's name, as `pip install` and names of images have it; "" for none.
-    aliases : other names than name and title in other tools' files, in small letters.
-    image : container image with {} for the release, for written deployments; None if none is published.
-    role_flags, dynamo_roles : flags of an engine that prefills and of one that decodes, of its own server and of
-        NVIDIA Dynamo's; empty if there are none, or if Dynamo's flags differ from the server's.
-    classes : Python classes that start an engine, with the package, and the options that each sets.
-    class_backends : if arguments of these classes are keys of the engine's file: its backend, by a part of the class's
-        name. The first part counts.
-    others : patterns of programs that are not the server, and their kinds.
-    bench_backend : of `vllm bench serve`, for this server; "" for its default.
-    """
-
-    names: str = ""
-    aliases: tuple[str, ...] = ()
+    names: str = ""  # pattern of the package's name, as `pip install` and names of images have it; "" for none
+    aliases: tuple[str, ...] = ()  # other names than name and title in other tools' files, in small letters
+    # Container image with {} for the release, for written deployments; None if none is published.
     image: str | None = None
+    # Flags of a server that prefills, and of one that decodes; empty if there are none.
     role_flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # The same of NVIDIA Dynamo's workers; empty if Dynamo's other flags differ from the server's.
     dynamo_roles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # Python classes that start an engine, with the package, and the options that each sets.
     classes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    # If arguments of these classes are keys of the engine's file: its backend, by a part of the class's name. The first
+    # part counts.
     class_backends: Mapping[str, str] = field(default_factory=dict)
-    others: tuple[tuple[str, str], ...] = ()
-    bench_backend: str = "openai"
+    others: tuple[tuple[str, str], ...] = ()  # patterns of programs that are not the server, and their kinds
+    bench_backend: str = "openai"  # backend of `vllm bench serve` for this server; "" for its default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
-    """An engine's benchmark client.
+    """An engine's benchmark client."""
 
-    Parameters
-    ----------
-    keys : of its results, by which they are known; empty if it writes the keys of vLLM's client alone.
-    draws_below : whether random lengths are at most the stated length; else they are around it.
-    """
-
+    # Of its results, by which they are known; empty if it writes the keys of vLLM's client alone.
     keys: tuple[str, ...] = ()
-    draws_below: bool = False
+    draws_below: bool = False  # whether random lengths are at most the stated length; else they are around it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metrics:
+    """Series of a server's /metrics, without the prefix and the colon before each name."""
+
+    prefix: str
+    # Histograms by their content: "ttft", "tpot", "itl", "e2el", "input" and "output"; the first that exists counts.
+    histograms: Mapping[str, tuple[str, ...]]
+    totals: Mapping[str, str]  # counters of prompt tokens ("input") and of generated tokens ("output")
+    running: str  # gauge of running requests
+    cache: tuple[str, str]  # counters of prompt tokens that the prefix cache had, and of all that were looked up
 
 
 BENCHMARK, CLIENT = "a benchmark, not a server", "a client, not a server"  # kinds of programs

@@ -10,18 +10,11 @@ from planner.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Default:
-    """A default that an engine has since a release.
+    """A default that an engine has since a release."""
 
-    Parameters
-    ----------
-    option : of `Scenario`.
-    since : the first release that has it.
-    before : value in older releases if the user gives none.
-    """
-
-    option: str
-    since: str
-    before: Any
+    option: str  # of `Scenario`
+    since: str  # the first release that has it
+    before: Any  # value in older releases if the user gives none
 
 
 def is_release(version: str) -> bool:

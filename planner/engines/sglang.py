@@ -10,21 +10,14 @@ from dataclasses import replace
 from typing import Any
 
 from planner.catalog.architecture import Architecture
-from planner.catalog.gpus import Gpu
 from planner.catalog.kv_cache import kv_bytes_per_token_per_gpu
 from planner.catalog.layers.csa import compressor_widths
 from planner.engines.dialect import (
-    CONTEXT,
     KV_DTYPES,
     MOE_BACKENDS,
     OFF,
     ON,
-    PIPELINE,
     QUANTIZATIONS,
-    REPLICAS,
-    SEQS,
-    TENSOR,
-    TOKENS,
     Dialect,
     DraftFlags,
     Flag,
@@ -33,8 +26,10 @@ from planner.engines.dialect import (
     TierFlags,
     allowed,
     choice,
+    flags_named,
     limit,
     never_chunked,
+    switches_named,
     unwritten,
 )
 from planner.engines.engine import (
@@ -50,7 +45,7 @@ from planner.engines.engine import (
     TwoBatchOverlap,
 )
 from planner.engines.log_lines import Found, Lines, LogReader, Look, between
-from planner.engines.package import BENCHMARK, Client, Package
+from planner.engines.package import BENCHMARK, Client, Metrics, Package
 from planner.engines.sglang_flags import FLAGS, OTHER_CONFIG, VARIABLES
 from planner.engines.values import largest, number, one_of, positive, text
 
@@ -142,16 +137,6 @@ def states_per_sequence(enable_prefix_caching: bool | None, async_scheduling: bo
     return STATES_WITH_PREFIXES + (STATES_OF_OVERLAP if async_scheduling else 0)
 
 
-def window_pool_ratio(arch: Architecture) -> float | None:
-    """Return the tokens in the pool of sliding layers over the tokens of the others' pool; None without a pool [1]."""
-    return WINDOW_POOL_RATIO if arch.model_type in WINDOW_POOL_MODELS else None
-
-
-def compressed_pages(_: Architecture, block_size: int) -> tuple[int, int]:
-    """Return the tokens of a block with compressed sparse attention, whose windows have a pool of their own."""
-    return max(block_size, BLOCK_SIZE), 0
-
-
 def compressed_pool(arch: Architecture, kv_bytes_per_element: float, pipeline_parallel_size: int) -> float:
     """Return the bytes of a token of context in all pools on one GPU, windows included [B].
 
@@ -168,26 +153,6 @@ def compressed_pool(arch: Architecture, kv_bytes_per_element: float, pipeline_pa
             + SWA_FULL_TOKENS_RATIO * (window + rows) / pipeline_parallel_size)
 
 
-def sparse_kv_cache_type(gpu: Gpu) -> str:
-    """Return the default KV type with DeepSeek's sparse attention: `_set_default_nsa_kv_cache_dtype` of ServerArgs."""
-    return "fp8" if "fp4" in gpu.flops_per_s else "bf16"
-
-
-def older_layers(arch: Architecture) -> int:
-    """Return the layers with more kernels in older releases: all, as runs of both show [1]."""
-    return arch.num_layers
-
-
-def fuses_allreduce(arch: Architecture, _: int) -> bool:
-    """Tell whether all-reduces include the next norm: models with experts (`_handle_model_specific_adjustments`)."""
-    return arch.num_moe_layers > 0
-
-
-def largest_fused_bytes(_: str, __: int, hidden_size: int) -> float:
-    """Return the largest message of the fused all-reduce, in 16 bit [B]."""
-    return 2.0 * LARGEST_FUSED_TOKENS * hidden_size
-
-
 FP8_GEMMS = {name: name for name in ("auto", "flashinfer_trtllm")} | {"deep_gemm": "auto"}
 MOES = MOE_BACKENDS | {"flashinfer_cutlass": "cutlass"} | dict.fromkeys(("triton_kernel", "flashinfer_cutedsl",
                                                                          "flashinfer_mxfp4"), "auto")
@@ -202,7 +167,6 @@ GRAPHS = {"full": "full_decode_only", "disabled": "none"}
 WRITE_POLICIES = ("write_through", "write_through_selective", "write_back")
 DRAFTS = {"EAGLE": "eagle", "EAGLE3": "eagle3", "NEXTN": "mtp", "STANDALONE": "draft_model", "NGRAM": "ngram",
           "DFLASH": "dflash", "DSPARK": "dspark"}
-
 
 
 def emulated_length(flag: str, value: Any) -> str | None:
@@ -236,10 +200,17 @@ DIALECT = Dialect(  # sglang/srt/server_args.py
     experts=("--expert-parallel-size", "--ep-size", "--ep"), kv_tokens=("--max-total-tokens",),
     table=FLAGS, roles={"--disaggregation-mode": {"prefill": "prefill", "decode": "decode"}},
     entries=(
-        Flag(names=("--tensor-parallel-size", "--tp-size", "--tp"), option=TENSOR),
-        Flag(names=("--pipeline-parallel-size", "--pp-size", "--pp"), option=PIPELINE),
-        Flag(names=("--data-parallel-size", "--dp-size", "--dp"), option=REPLICAS),
-        Flag(names=("--decode-context-parallel-size", "--dcp-size"), option="decode_context_parallel_size"),
+        *flags_named("""
+            --tensor-parallel-size|--tp-size|--tp --pipeline-parallel-size|--pp-size|--pp
+            --data-parallel-size|--dp-size|--dp --decode-context-parallel-size|--dcp-size
+            --priority-scheduling-preemption-threshold --prefill-decode-interval --max-prefill-tokens
+            --scheduler-recv-interval --stream-interval --max-lora-rank"""),
+        *switches_named("""
+            --enable-mixed-chunk --enable-priority-scheduling --schedule-low-priority-values-first
+            --enable-single-batch-overlap --language-model-only --enable-eplb"""),
+        *flags_named("--max-queued-requests", write=limit),
+        *flags_named("--schedule-conservativeness --swa-full-tokens-ratio --mamba-full-memory-ratio", read=number),
+        *switches_named("--enable-lora", otherwise=False),
         Flag(names=("--attn-cp-size", "--attention-context-parallel-size"), option="prefill_context_parallel_size",
              write=prefill_cp),
         Switch(names=("--enable-prefill-cp", "--enable-prefill-context-parallel",
@@ -251,24 +222,14 @@ DIALECT = Dialect(  # sglang/srt/server_args.py
         choice(("--kv-cache-dtype",), "kv_cache_dtype", KV_DTYPES),
         choice(("--fp8-gemm-backend", "--fp8-gemm-runner-backend"), "fp8_gemm_backend", FP8_GEMMS),
         Flag(names=("--mem-fraction-static",), option="gpu_memory_utilization", read=number),
-        Flag(names=("--context-length",), option=CONTEXT),
+        Flag(names=("--context-length",), option="max_model_len"),
         Flag(names=("--page-size",), option="block_size"),
         choice(("--schedule-policy",), "schedule_policy", {name: name for name in ("fcfs", "lpm", "lof")}),
-        Switch(names=("--enable-mixed-chunk",), option="enable_mixed_chunk"),
-        Switch(names=("--enable-priority-scheduling",), option="enable_priority_scheduling"),
-        Switch(names=("--schedule-low-priority-values-first",), option="schedule_low_priority_values_first"),
-        Flag(names=("--priority-scheduling-preemption-threshold",), option="priority_scheduling_preemption_threshold"),
-        Flag(names=("--prefill-decode-interval",), option="prefill_decode_interval"),
-        Flag(names=("--max-running-requests",), option=SEQS, read=positive, write=limit),
-        Flag(names=("--chunked-prefill-size",), option=TOKENS, write=limit),
+        Flag(names=("--max-running-requests",), option="max_num_seqs", read=positive, write=limit),
+        Flag(names=("--chunked-prefill-size",), option="max_num_batched_tokens", write=limit),
         Flag(names=("--chunked-prefill-size",), option="enable_chunked_prefill", write=never_chunked),
-        Flag(names=("--max-prefill-tokens",), option="max_prefill_tokens"),
-        Flag(names=("--max-queued-requests",), option="max_queued_requests", write=limit),
         Switch(names=("--disable-radix-cache",), option="enable_prefix_caching", value=False),
         Switch(names=("--disable-overlap-schedule",), option="async_scheduling", value=False),
-        Flag(names=("--schedule-conservativeness",), option="schedule_conservativeness", read=number),
-        Flag(names=("--scheduler-recv-interval",), option="scheduler_recv_interval"),
-        Flag(names=("--stream-interval",), option="stream_interval"),
         Flag(names=("--speculative-num-steps",), option="num_speculative_tokens"),
         Flag(names=("--speculative-num-draft-tokens",), option="draft_tokens"),
         Flag(names=("--speculative-dflash-block-size", "--speculative-dspark-block-size"), option="draft_block"),
@@ -286,9 +247,6 @@ DIALECT = Dialect(  # sglang/srt/server_args.py
         Switch(names=("--enable-deepep-moe",), option="all2all_backend", value="deepep"),
         Switch(names=("--enable-ep-moe",), option="expert_parallel"),
         Switch(names=("--enable-two-batch-overlap",), option="enable_dbo"),
-        Switch(names=("--enable-single-batch-overlap",), option="enable_single_batch_overlap"),
-        Switch(names=("--language-model-only",), option="language_model_only"),
-        Switch(names=("--enable-eplb",), option="enable_eplb"),
         Flag(names=("--ep-num-redundant-experts",), option="num_redundant_experts"),
         Flag(names=("--init-expert-location",), option="expert_location", read=text, write=unwritten),
         Switch(names=("--disable-custom-all-reduce",), option="custom_all_reduce", value=False),
@@ -299,14 +257,10 @@ DIALECT = Dialect(  # sglang/srt/server_args.py
         Switch(names=("--enable-hierarchical-cache", "--enable-hicache"), option="has_tier"),
         Flag(names=("--hicache-ratio",), option="kv_offloading_ratio", read=number),
         choice(("--hicache-write-policy",), "kv_write_policy", {name: name for name in WRITE_POLICIES}),
-        Flag(names=("--swa-full-tokens-ratio",), option="swa_full_tokens_ratio", read=number),
-        Flag(names=("--mamba-full-memory-ratio",), option="mamba_full_memory_ratio", read=number),
         Switch(names=("--disable-hybrid-swa-memory",), option="disable_hybrid_kv_cache_manager", otherwise=False),
-        Switch(names=("--enable-lora",), option="enable_lora", otherwise=False),
         Flag(names=("--lora-paths",), option="lora_paths", read=text, write=unwritten, takes="several"),
         Flag(names=("--max-loras-per-batch",), option="max_loras"),
         Flag(names=("--max-loaded-loras",), option="max_cpu_loras"),
-        Flag(names=("--max-lora-rank",), option="max_lora_rank"),
     ),
     with_router="sglang_router.launch_server", unmodelled_variables=VARIABLES,
     refuses_longer_since="0.5.1", config_effects=(OTHER_CONFIG,),
@@ -323,6 +277,17 @@ PACKAGE = Package(
     names="sglang", image="lmsysorg/sglang:v{}", role_flags=ROLES, dynamo_roles=ROLES,
     classes={f"sglang.{name}": {} for name in ("Engine", "ServerArgs", "Runtime")},
     others=((r"sglang\.bench_\w+", BENCHMARK),))
+
+METRICS = Metrics(
+    prefix="sglang", running="num_running_reqs",
+    histograms={
+        "ttft": ("time_to_first_token_seconds",),
+        "itl": ("inter_token_latency_seconds", "time_per_output_token_seconds"),
+        "e2el": ("e2e_request_latency_seconds",),
+        # With --collect-tokens-histogram only.
+        "input": ("prompt_tokens_histogram",), "output": ("generation_tokens_histogram",)},
+    totals={"input": "prompt_tokens_total", "output": "generation_tokens_total"},
+    cache=("cached_tokens_total", "prompt_tokens_total"))
 
 BATCH = re.compile(r"\[[-\d: .,]*([A-Z][A-Z\d ]*)?\] (Decode|Prefill) batch\b")
 RUNNING = re.compile(r"#running-req: (\d+)")
@@ -367,7 +332,8 @@ SGLANG = Engine(
         sized=sized_defaults,
         by_gpu={"max_num_batched_tokens": "by GPU memory", "gpu_memory_utilization": "by GPU memory"},
         compressed_max_num_seqs=256,  # `apply_deepseek_v4_defaults`
-        sparse_kv_cache_type=sparse_kv_cache_type, max_loras=8),
+        # `_set_default_nsa_kv_cache_dtype` of ServerArgs
+        sparse_kv_cache_type=lambda gpu: "fp8" if "fp4" in gpu.flops_per_s else "bf16", max_loras=8),
     scheduler=Scheduler(
         own_policies=("sglang",), older_rules={"ends_wait": "0.5.17", "strict_prefill": "0.5.10"},
         sends_token_on=True),  # `stream_output` of a prebuilt batch in disaggregation/decode.py
@@ -375,20 +341,22 @@ SGLANG = Engine(
     memory=Memory(
         usable_bytes=usable_bytes, states_per_sequence=states_per_sequence,
         state_ratio=0.9,  # of recurrent states over KV, at most (mamba_full_memory_ratio)
-        window_pool_ratio=window_pool_ratio, compressed_pages=compressed_pages, compressed_pool=compressed_pool,
+        window_pool_ratio=lambda arch: WINDOW_POOL_RATIO if arch.model_type in WINDOW_POOL_MODELS else None,
+        compressed_pages=lambda _, block_size: (max(block_size, BLOCK_SIZE), 0), compressed_pool=compressed_pool,
         converts_to=lambda _: ("fp8", "bnb-4bit"),  # layers/quantization: fp8.py, bitsandbytes.py
         drops_scales_since="0.5.12"),
     kernels=Kernels(
-        newest_since="0.5.11", older_layers=older_layers,
+        newest_since="0.5.11", older_layers=lambda arch: arch.num_layers,  # all, as runs of both lines show
         compressed="vllm",  # FlashMLA, as vLLM's
         block_sparse_frac={"hopper": 0.079, "blackwell": 0.04},
         shares_prompts=True, shares_contexts=("mla",),  # deepseek_v2.py (sgl-project/sglang#14194)
-        fuses_allreduce=fuses_allreduce, largest_fused_bytes=largest_fused_bytes,
+        fuses_allreduce=lambda arch, _: arch.num_moe_layers > 0,  # `_handle_model_specific_adjustments`
+        largest_fused_bytes=lambda _, __, hidden_size: 2.0 * LARGEST_FUSED_TOKENS * hidden_size,  # in 16 bit
         # `determine_num_fused_shared_experts` in deepseek_v2.py and glm4_moe.py
         fused_shared_experts=("deepseek_v3", "glm_moe_dsa", "glm4_moe"),
         # Every step with two parts: `compute_split_seq_index` of two_batch_overlap.py; `prepare_all_gather` of its
         # TboDPAttentionPreparer.
         batch_overlap=TwoBatchOverlap(decodes_from=2, prompts_from=2, whole_prompts_with=("deepep_low_latency",))),
-    dialect=DIALECT, package=PACKAGE, client=Client(
+    dialect=DIALECT, package=PACKAGE, metrics=METRICS, client=Client(
         keys=("random_range_ratio", "server_info", "total_output_tokens_retokenized"), draws_below=True),
     log=LogReader(mark=" batch", line=BATCH, read=read_log))

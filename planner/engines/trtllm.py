@@ -4,17 +4,14 @@ Its scheduler is in `loop/`: `serving.py`, `admission.py` and `reservation.py`; 
 `emission.py` (streams), `overlap.py` and `fleet/lockstep.py`.
 """
 
+import json
 import re
+from typing import Any
 
 from planner.catalog.architecture import Architecture
 from planner.catalog.layers.latent import Mla
 from planner.engines.dialect import (
-    CONTEXT,
     KV_DTYPES,
-    PIPELINE,
-    SEQS,
-    TENSOR,
-    TOKENS,
     Dialect,
     Flag,
     RankFlags,
@@ -22,6 +19,7 @@ from planner.engines.dialect import (
     TierFlags,
     Tree,
     choice,
+    flags_named,
     limit,
     listed,
     unwritten,
@@ -36,15 +34,15 @@ from planner.engines.engine import (
     Memory,
     Occupied,
     Scheduler,
-    Size,
 )
 from planner.engines.log_lines import NO_CONTEXT, NOTHING, WITH_PROMPTS, Found, Lines, LogReader, Window
 from planner.engines.package import BENCHMARK, Package
 from planner.engines.trtllm_flags import FLAGS
-from planner.engines.trtllm_values import as_draft_schedule, draft_schedule, expert_slots
 from planner.engines.values import largest, number, positive, text
+from planner.errors import UsageError
 
 DECODER_BYTES_PER_LOGIT = 27  # 8.5 in runtime buffers, 18.5 in the decoder (see activation_bytes)
+MOST_REQUESTS = 1 << 20  # of a batch in draft lengths by batch size
 GRAPH_SEQS = 128  # `CudaGraphConfig` in tensorrt_llm/llmapi/llm_args.py
 # getMaxRequiredWorkspaceSize in customAllReduceUtils.h [MB]; beyond it NCCL adds up, and another kernel normalises.
 LARGEST_FUSED_MB = {2: 16}
@@ -54,11 +52,6 @@ LARGEST_FUSED_MB_OF_MORE = 8
 FUSES = ("llama", "llama4_text", "qwen3_moe", "gpt_oss", "glm4_moe", "glm_moe_dsa", "kimi_k2", "deepseek_v3",
          "deepseek_v32")
 SMALL_LLAMA = 4096
-
-
-def graph_capture_size(_: Size, max_num_seqs: int, __: int) -> int:
-    """Return the largest captured CUDA graph [sequences]."""
-    return min(GRAPH_SEQS, max_num_seqs or GRAPH_SEQS)
 
 
 def usable_bytes(free_gpu_memory_fraction: float, occupied: Occupied) -> float:
@@ -84,14 +77,48 @@ def older_layers(arch: Architecture) -> int:
     return sum(group.count for group in arch.layers if isinstance(group.attention, Mla))
 
 
-def fuses_allreduce(arch: Architecture, _: int) -> bool:
-    """Tell whether all-reduces include the next norm: models whose code does."""
-    return arch.model_type in FUSES and not (arch.model_type == "llama" and arch.hidden_size <= SMALL_LLAMA)
+def draft_schedule(flag: str, value: Any) -> str:
+    """Return draft lengths by the largest batch that has each as ranges; no tokens are drafted for larger ones.
+
+    Source: `draft_len_schedule` of DecodingBaseConfig in llmapi/llm_args.py.
+
+    >>> draft_schedule("--speculative-config.draft-len-schedule", {4: 3, 16: 1})
+    '[[1,4,3],[5,16,1],[17,1048576,0]]'
+
+    Raises
+    ------
+    UsageError : it is no table of whole numbers.
+    """
+    if not isinstance(value, dict) or not value or not all(
+            type(number) is int and number >= 0 for pair in value.items() for number in pair):
+        raise UsageError(f"--from-command: {flag} {value}: must be a table of batch sizes and draft lengths, as in "
+                         "{4: 3, 16: 1}")
+    sizes = sorted(value)
+    first = [1, *(size + 1 for size in sizes)]
+    rows = [[start, size, value[size]] for start, size in zip(first, sizes, strict=False)]
+    if value[sizes[-1]]:
+        rows.append([first[-1], MOST_REQUESTS, 0])
+    return json.dumps(rows, separators=(",", ":"))
 
 
-def largest_fused_bytes(_: str, num_gpus: int, __: int) -> float:
-    """Return the largest message of the fused all-reduce [B]."""
-    return LARGEST_FUSED_MB.get(num_gpus, LARGEST_FUSED_MB_OF_MORE) * 1e6
+def as_draft_schedule(ranges: str) -> str | None:
+    """Return ranges of draft lengths as the engine's table; None if a later batch has drafts without an end."""
+    rows = json.loads(ranges)
+    return None if rows[-1][2] else "{" + ", ".join(f"{last}: {tokens}" for _, last, tokens in rows[:-1]) + "}"
+
+
+def expert_slots(flag: str, value: Any) -> int:
+    """Return the places of experts and their copies, of `moe_config.load_balancer`.
+
+    Raises
+    ------
+    UsageError : it names a file, or no number of places.
+    """
+    slots = value.get("num_slots") if isinstance(value, dict) else None
+    if type(slots) is not int:
+        raise UsageError(f"--from-command: {flag} {value}: must be a table with num_slots; if it names a file, put the "
+                         "file's keys in its place")
+    return slots
 
 
 MOES = {"AUTO": "auto", "DEEPGEMM": "deep_gemm", "TRTLLM": "flashinfer_trtllm"} | dict.fromkeys(
@@ -114,16 +141,17 @@ DIALECT = Dialect(  # tensorrt_llm/commands/serve.py and llmapi/llm_args.py
     connectors=("--cache-transceiver-config",),
     tier=TierFlags(size="--kv-cache-config.host-cache-size", unit_bytes=1.0),
     entries=(
-        Flag(names=("--tp-size", "--tensor-parallel-size"), option=TENSOR),
-        Flag(names=("--pp-size", "--pipeline-parallel-size"), option=PIPELINE),
-        Flag(names=("--max-batch-size",), option=SEQS, read=positive, write=limit),
-        Flag(names=("--max-num-tokens",), option=TOKENS, read=positive, write=limit),
-        Flag(names=("--max-seq-len",), option=CONTEXT),
+        Flag(names=("--tp-size", "--tensor-parallel-size"), option="tensor_parallel_size"),
+        Flag(names=("--pp-size", "--pipeline-parallel-size"), option="pipeline_parallel_size"),
+        Flag(names=("--max-batch-size",), option="max_num_seqs", read=positive, write=limit),
+        Flag(names=("--max-num-tokens",), option="max_num_batched_tokens", read=positive, write=limit),
+        Flag(names=("--max-seq-len",), option="max_model_len"),
         Flag(names=("--kv-cache-free-gpu-memory-fraction", "--free-gpu-memory-fraction",
                     "--kv-cache-config.free-gpu-memory-fraction"), option="gpu_memory_utilization", read=number),
     ),
     file_entries=(
-        Flag(names=("--world-size",), option=TENSOR, write=unwritten),  # AutoDeploy: _torch/auto_deploy/llm_args.py
+        # AutoDeploy: _torch/auto_deploy/llm_args.py
+        Flag(names=("--world-size",), option="tensor_parallel_size", write=unwritten),
         choice(("--compile-backend",), "cudagraph_mode", {
             "torch-cudagraph": None, "torch-opt": None, "torch-simple": "none", "torch-compile": "none"}),
         Flag(names=("--moe-tensor-parallel-size",), option="expert_tensor_parallel_size", write=unwritten),
@@ -138,9 +166,8 @@ DIALECT = Dialect(  # tensorrt_llm/commands/serve.py and llmapi/llm_args.py
         choice(("--scheduler-config.context-chunking-policy",), "context_chunking_policy",
                {name: name for name in ("FIRST_COME_FIRST_SERVED", "EQUAL_PROGRESS")}),
         Switch(names=("--disable-overlap-scheduler",), option="async_scheduling", value=False, otherwise=True),
-        Flag(names=("--batch-wait-timeout-iters",), option="batch_wait_timeout_iters"),
-        Flag(names=("--batch-wait-max-tokens-ratio",), option="batch_wait_max_tokens_ratio", read=number),
-        Flag(names=("--stream-interval",), option="stream_interval"),
+        *flags_named("--batch-wait-timeout-iters --stream-interval"),
+        *flags_named("--batch-wait-max-tokens-ratio", read=number),
         Flag(names=("--speculative-config.num-nextn-predict-layers", "--speculative-config.max-draft-len"),
              option="num_speculative_tokens"),
         choice(("--speculative-config.decoding-type",), "speculative_method", DRAFTS),
@@ -220,14 +247,17 @@ TRTLLM = Engine(
         own_policies=("trtllm-no-evict", "trtllm-max-utilization", "trtllm-static", "static"),
         streams_by_step=True,  # `py_decoding_iter` in `_handle_responses` of its py_executor.py
         sends_token_on=True),  # `_handle_first_token_response`, before `_forward_step`
-    graphs=Graphs(capture_size=graph_capture_size, rule="TensorRT-LLM captures up to 128 sequences by default"),
+    graphs=Graphs(capture_size=lambda _, max_num_seqs, __: min(GRAPH_SEQS, max_num_seqs or GRAPH_SEQS),
+                  rule="TensorRT-LLM captures up to 128 sequences by default"),
     memory=Memory(usable_bytes=usable_bytes, activation_bytes=activation_bytes),
     kernels=Kernels(
         newest_since="1.2", older_layers=older_layers,
         routes_with_experts=True,  # `create_moe` was measured as a module, from the router's logits on
         rotates_in_attention=True,  # `rope_fusion` of its Attention
         widens_weights=False, index_share=0.5, compressed="trtllm",
-        fuses_allreduce=fuses_allreduce, largest_fused_bytes=largest_fused_bytes),
+        fuses_allreduce=lambda arch, _: arch.model_type in FUSES and not (
+            arch.model_type == "llama" and arch.hidden_size <= SMALL_LLAMA),
+        largest_fused_bytes=lambda _, num_gpus, __: LARGEST_FUSED_MB.get(num_gpus, LARGEST_FUSED_MB_OF_MORE) * 1e6),
     dialect=DIALECT, package=PACKAGE,
     log=LogReader(mark="host_step_time", line=ITERATION, read=read_log, names_drafts=False,
                   kv_tokens=re.compile(r"max tokens in paged KV cache \(([\d,]+)\)")))

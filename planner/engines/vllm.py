@@ -13,17 +13,11 @@ from planner.catalog.architecture import Architecture
 from planner.catalog.kv_cache import kv_bytes_per_token_per_gpu, state_bytes_per_seq
 from planner.engines.compressed_groups import compressed_groups, compressed_pages
 from planner.engines.dialect import (
-    CONTEXT,
     MOE_BACKENDS,
     OFF,
     ON,
     OPTIMIZATION_LEVEL,
-    PIPELINE,
     QUANTIZATIONS,
-    REPLICAS,
-    SEQS,
-    TENSOR,
-    TOKENS,
     VLLM_KV_DTYPES,
     Dialect,
     Flag,
@@ -32,7 +26,9 @@ from planner.engines.dialect import (
     Tree,
     allowed,
     choice,
+    flags_named,
     limit,
+    switches_named,
     unwritten,
 )
 from planner.engines.engine import (
@@ -44,12 +40,11 @@ from planner.engines.engine import (
     Kernels,
     Memory,
     Scheduler,
-    Size,
     TwoBatchOverlap,
 )
 from planner.engines.kv_groups import logs_pool, reserved_blocks, tokens_in_flight, window_pages
 from planner.engines.log_lines import TOGETHER, Found, Lines, LogReader, Look, between
-from planner.engines.package import BENCHMARK, CLIENT, Client, Package
+from planner.engines.package import BENCHMARK, CLIENT, Client, Metrics, Package
 from planner.engines.releases import Default, is_before
 from planner.engines.values import largest, limits, listed_json, number, positive, text, whole_or_auto
 from planner.engines.vllm_defaults import BY_GPU, sized_defaults
@@ -64,11 +59,6 @@ SORTING_BYTES_PER_LOGIT = 2 + 4 + 12 + 8 + 12
 # FI_ALLREDUCE_FUSION_MAX_SIZE_MB in vllm/compilation/passes/fusion/allreduce_rms_fusion.py.
 LARGEST_FUSED_MIB: Mapping[str, Mapping[int, float]] = {
     "hopper": {2: 64, 4: 2, 8: 0.5}, "blackwell": {2: 64, 4: 32, 8: 1}}
-
-
-def graph_capture_size(_: Size, max_num_seqs: int, tokens_per_decode: int) -> int:
-    """Return the largest captured CUDA graph [tokens]: `_set_cudagraph_sizes` in vllm/config/vllm.py."""
-    return min(2 * (max_num_seqs or 256) * tokens_per_decode, 512)
 
 
 # Values of --quantization that a checkpoint of a method takes beside its own, and checkpoints that take any.
@@ -168,19 +158,6 @@ def state_pages(arch: Architecture, block_size: int, kv_bytes_per_element: float
     return max(block_size, tokens), groups * (1 + num_drafted)
 
 
-def fuses_allreduce(_: Architecture, num_stages: int) -> bool:
-    """Tell whether all-reduces include the next norm: every model since 0.16, except beside pipeline stages.
-
-    Source: `enable_allreduce_rms_fusion` of -O2.
-    """
-    return num_stages == 1
-
-
-def largest_fused_bytes(generation: str, num_gpus: int, _: int) -> float:
-    """Return the largest message of the fused all-reduce [B]."""
-    return LARGEST_FUSED_MIB[generation].get(num_gpus, 0.0) * 2.0**20
-
-
 MOES = MOE_BACKENDS | {"flashinfer_cutlass": "cutlass"} | dict.fromkeys(("flashinfer_cutedsl", "deep_gemm_mega_moe"),
                                                                         "auto")
 ALL2ALLS = dict.fromkeys(("allgather_reducescatter", "naive"), "allgather_reducescatter") | dict.fromkeys(
@@ -217,54 +194,35 @@ DIALECT = Dialect(  # vllm/engine/arg_utils.py
     words_after=("--enable-chunked-prefill", "--multi-step-stream-outputs"),  # StoreBooleanAction, up to 0.8
     role_switches={"--is-prefill-worker": "prefill", "--is-decode-worker": "decode"},
     entries=(
-        Flag(names=("--tensor-parallel-size", "-tp"), option=TENSOR),
-        Flag(names=("--pipeline-parallel-size", "-pp"), option=PIPELINE),
-        Flag(names=("--decode-context-parallel-size", "-dcp"), option="decode_context_parallel_size"),
-        Flag(names=("--prefill-context-parallel-size", "-pcp"), option="prefill_context_parallel_size"),
-        Flag(names=("--data-parallel-size", "-dp"), option=REPLICAS),
+        *flags_named("""
+            --tensor-parallel-size|-tp --pipeline-parallel-size|-pp --decode-context-parallel-size|-dcp
+            --prefill-context-parallel-size|-pcp --data-parallel-size|-dp --kv-cache-memory-bytes|--kv-cache-memory
+            --block-size --dbo-decode-token-threshold --dbo-prefill-token-threshold --long-prefill-token-threshold
+            --prefill-schedule-interval --stream-interval --max-loras --max-cpu-loras --max-lora-rank
+            --max-cudagraph-capture-size|--compilation-config.max-cudagraph-capture-size|-O.max-cudagraph-capture-size"""
+                     "|-cc.max-cudagraph-capture-size"),
+        *switches_named("""
+            --language-model-only --enable-eplb --enable-dbo --enable-chunked-prefill --enable-prefix-caching
+            --async-scheduling --scheduler-reserve-full-isl --enable-lora""", otherwise=False),
+        *flags_named("--max-model-len", read=whole_or_auto),
+        *flags_named("--gpu-memory-utilization|--device-memory-utilization --swap-space --kv-offloading-size "
+                     "--watermark", read=number),
+        *flags_named("--max-num-seqs --max-num-batched-tokens", read=positive, write=limit),
+        *flags_named("--max-num-active-seqs --max-num-scheduled-tokens --max-num-queued-reqs --max-num-queued-tokens",
+                     write=limit),
         Switch(names=("--enable-expert-parallel", "-ep"), option="expert_parallel", otherwise=False),
-        Switch(names=("--language-model-only",), option="language_model_only", otherwise=False),
         Flag(names=("--limit-mm-per-prompt",), option="limits_per_prompt", read=limits, write=unwritten),
-        Switch(names=("--enable-eplb",), option="enable_eplb", otherwise=False),
         Flag(names=("--eplb-config.num-redundant-experts", "--num-redundant-experts"), option="num_redundant_experts"),
         choice(("--quantization", "-q"), "quantization", QUANTIZATIONS),
         choice(("--kv-cache-dtype",), "kv_cache_dtype", VLLM_KV_DTYPES),
-        Flag(names=("--gpu-memory-utilization", "--device-memory-utilization"), option="gpu_memory_utilization",
-             read=number),
-        Flag(names=("--kv-cache-memory-bytes", "--kv-cache-memory"), option="kv_cache_memory_bytes"),
-        Flag(names=("--max-model-len",), option=CONTEXT, read=whole_or_auto),
         Flag(names=("--num-gpu-blocks-override",), option="num_gpu_blocks"),
-        Flag(names=("--block-size",), option="block_size"),
         Switch(names=("--disable-hybrid-kv-cache-manager",), option="disable_hybrid_kv_cache_manager",
                otherwise=False),
-        Flag(names=("--swap-space",), option="swap_space", read=number),
-        Flag(names=("--kv-offloading-size",), option="kv_offloading_size", read=number),
         choice(("--moe-backend", "--kernel-config.moe-backend"), "moe_backend", MOES),
         choice(("--all2all-backend",), "all2all_backend", ALL2ALLS),
-        Switch(names=("--enable-dbo",), option="enable_dbo", otherwise=False),
-        Flag(names=("--dbo-decode-token-threshold",), option="dbo_decode_token_threshold"),
-        Flag(names=("--dbo-prefill-token-threshold",), option="dbo_prefill_token_threshold"),
         choice(("--scheduling-policy",), "policy", {"fcfs": "fcfs", "priority": "priority"}),
-        Flag(names=("--max-num-seqs",), option=SEQS, read=positive, write=limit),
-        Flag(names=("--max-num-batched-tokens",), option=TOKENS, read=positive, write=limit),
-        Flag(names=("--long-prefill-token-threshold",), option="long_prefill_token_threshold"),
         Switch(names=("--long-prefill-token-threshold-adaptive",), option="long_prefill_token_threshold_adaptive",
                otherwise=False),
-        Flag(names=("--prefill-schedule-interval",), option="prefill_schedule_interval"),
-        Flag(names=("--max-num-active-seqs",), option="max_num_active_seqs", write=limit),
-        Flag(names=("--max-num-scheduled-tokens",), option="max_num_scheduled_tokens", write=limit),
-        Flag(names=("--max-num-queued-reqs",), option="max_num_queued_reqs", write=limit),
-        Flag(names=("--max-num-queued-tokens",), option="max_num_queued_tokens", write=limit),
-        Switch(names=("--enable-chunked-prefill",), option="enable_chunked_prefill", otherwise=False),
-        Switch(names=("--enable-prefix-caching",), option="enable_prefix_caching", otherwise=False),
-        Switch(names=("--async-scheduling",), option="async_scheduling", otherwise=False),
-        Switch(names=("--scheduler-reserve-full-isl",), option="scheduler_reserve_full_isl", otherwise=False),
-        Flag(names=("--watermark",), option="watermark", read=number),
-        Flag(names=("--stream-interval",), option="stream_interval"),
-        Switch(names=("--enable-lora",), option="enable_lora", otherwise=False),
-        Flag(names=("--max-loras",), option="max_loras"),
-        Flag(names=("--max-cpu-loras",), option="max_cpu_loras"),
-        Flag(names=("--max-lora-rank",), option="max_lora_rank"),
         Flag(names=("--speculative-config.num-speculative-tokens", "-sc.num-speculative-tokens", "--spec-tokens",
                     "--num-speculative-tokens"), option="num_speculative_tokens"),
         Flag(names=("--speculative-config.num-speculative-tokens-per-batch-size",
@@ -283,9 +241,6 @@ DIALECT = Dialect(  # vllm/engine/arg_utils.py
              option="max_cudagraph_capture_size", read=largest, write=unwritten, takes="several"),
         choice(("--compilation-config.cudagraph-mode", "-O.cudagraph-mode", "-cc.cudagraph-mode"), "cudagraph_mode",
                 GRAPH_MODES),
-        Flag(names=("--max-cudagraph-capture-size", "--compilation-config.max-cudagraph-capture-size",
-                    "-O.max-cudagraph-capture-size", "-cc.max-cudagraph-capture-size"),
-             option="max_cudagraph_capture_size"),
         Switch(names=("--compilation-config.use-cudagraph", "-O.use-cudagraph", "-cc.use-cudagraph"),
                option="cudagraph_mode", value=None, otherwise="none"),
         Switch(names=("--compilation-config.full-cuda-graph", "-O.full-cuda-graph", "-cc.full-cuda-graph"),
@@ -317,6 +272,17 @@ PACKAGE = Package(
     classes={"vllm.LLM": {"usage_context": "llm_class"}, "vllm.EngineArgs": {"usage_context": "engine_context"},
              "vllm.AsyncEngineArgs": {"usage_context": "engine_context"}},
     others=((r"vllm bench\s+\w+", BENCHMARK), (r"vllm (?:chat|complete|run-batch|collect-env)", CLIENT)))
+
+METRICS = Metrics(
+    prefix="vllm", running="num_requests_running",
+    histograms={
+        "ttft": ("time_to_first_token_seconds",),
+        "tpot": ("request_time_per_output_token_seconds",),  # a request's mean, since 0.10
+        "itl": ("inter_token_latency_seconds", "time_per_output_token_seconds"),  # all gaps; before, the second name
+        "e2el": ("e2e_request_latency_seconds",),
+        "input": ("request_prompt_tokens",), "output": ("request_generation_tokens",)},
+    totals={"input": "prompt_tokens_total", "output": "generation_tokens_total"},
+    cache=("prefix_cache_hits_total", "prefix_cache_queries_total"))
 
 STATISTICS = re.compile(
     r"(?:(Engine \d+): )?Avg prompt throughput: (\d+(?:\.\d+)?) tokens/s, Avg generation throughput: "
@@ -362,7 +328,8 @@ VLLM = Engine(
         hashes_next_token=("mtp", "eagle", "eagle3", "dflash"),
         has_worker_processes=True,  # MultiprocExecutor
         rereads_prompts=True),  # toy_proxy_server.py, llm-d's sidecar and vllm-router send the text on
-    graphs=Graphs(capture_size=graph_capture_size, counts_tokens=True,
+    graphs=Graphs(counts_tokens=True,  # `_set_cudagraph_sizes` in vllm/config/vllm.py
+                  capture_size=lambda _, max_num_seqs, per_decode: min(2 * (max_num_seqs or 256) * per_decode, 512),
                   rule="vLLM captures up to 2 × max_num_seqs tokens, at most 512"),
     memory=Memory(
         activation_bytes=activation_bytes, state_pages=state_pages, seats_with_states=seats_with_states,
@@ -377,8 +344,9 @@ VLLM = Engine(
         block_sparse_unpadded=("blackwell",),  # a kernel of its own
         runs_flash_attention=True, flashinfer_generations=("blackwell",), shares_contexts=("mla", "gqa"),
         shares_prompts=True, splits_shared_cache=True,
-        fuses_allreduce=fuses_allreduce, largest_fused_bytes=largest_fused_bytes,
+        fuses_allreduce=lambda _, num_stages: num_stages == 1,  # `enable_allreduce_rms_fusion` of -O2
+        largest_fused_bytes=lambda generation, num_gpus, _: LARGEST_FUSED_MIB[generation].get(num_gpus, 0.0) * 2.0**20,
         batch_overlap=TwoBatchOverlap(decodes_from=32, prompts_from=512)),  # ParallelConfig
-    dialect=DIALECT, package=PACKAGE, client=Client(),
+    dialect=DIALECT, package=PACKAGE, client=Client(), metrics=METRICS,
     log=LogReader(mark="Avg generation throughput", line=STATISTICS, read=read_log,
                   kv_tokens=re.compile(r"GPU KV cache size: ([\d,]+) tokens")))

@@ -61,10 +61,18 @@ class Engine:
 
     @property
     def words(self) -> list[str]:
-        """Return the command's words with the flags of the role; a shell's if the command writes a file."""
+        """Return the command's words with the flags of the role; a shell's if the command writes a file.
+
+        Raises
+        ------
+        UsageError : no flags of the engine for its role are known.
+        """
         launch, flags = next(script_launches(self.command)), self.package.role_flags.get(self.role, ())
+        if self.role != "both" and not flags:
+            raise UsageError(f"--write: no flags of {ENGINES[self.engine].title} for {self.role} replicas are known; "
+                             f"leave it out, and start the engines by the answer's commands with these flags")
         if launch.files:
-            return ["/bin/bash", "-c", f"{self.command} {' '.join(flags)}".strip()]
+            return ["/bin/bash", "-c", f"{self.command} {shlex.join(flags)}".strip()]
         return [*launch.words, *flags]
 
     @property
@@ -83,9 +91,9 @@ class Engine:
 
 
 def role_command(command: str, role: str) -> str:
-    """Return the command of an engine with the flags of its role, prefill or decode."""
-    engine = Engine(command=command, replicas=1, role=role)
-    return f"{command} {shlex.join(engine.package.role_flags.get(role, ()))}".strip()
+    """Return the command of an engine with the flags of its role, prefill or decode; a comment if none are known."""
+    flags = Engine(command=command, replicas=1, role=role).package.role_flags.get(role)
+    return f"{command} {shlex.join(flags)}" if flags else f"{command}  # lacks the flags of {role} replicas"
 
 
 def manifest(kind: str, engines: Sequence[Engine]) -> str:

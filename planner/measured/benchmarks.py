@@ -14,7 +14,7 @@ from planner.engines.vllm import VLLM
 from planner.errors import PlannerError, TraceError, UsageError
 from planner.files.finite import is_number
 from planner.files.nested import parse_json
-from planner.measured.run_row import draws_below
+from planner.measured.run_row import DRAW_BELOW
 from planner.measured.run_table import Measurement
 from planner.measured.statistics import MAKESPAN, PER_REQUEST, measured_of
 from planner.schema import MAX_TOKENS
@@ -137,7 +137,7 @@ def _drawn(where: str, run: Mapping[str, Any], scenario: Scenario, client: str) 
     if client == "inferencex":
         return lower_range_load(**lengths, **INFERENCEX, source=where)  # type: ignore[arg-type]
     seed = scenario.seed or 0
-    if draws_below(client):
+    if client in DRAW_BELOW:
         return lower_range_load(**lengths, range_ratio=1.0 if ratio is None or not is_stated else float(ratio),
                                 seed=seed, source=where)
     return random_load(**lengths, range_ratio=float(ratio or 0.0) if is_stated else 0.0, seed=seed)

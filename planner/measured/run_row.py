@@ -16,6 +16,7 @@ from planner.traces.shaping.client_load import at_client_rate, lower_range_load,
 
 UNKNOWN = "unknown"  # the client of a row that names none
 CLIENTS = (*(name for name, engine in ENGINES.items() if engine.client is not None), "inferencex", "internal")
+DRAW_BELOW = {name for name, engine in ENGINES.items() if engine.client is not None and engine.client.draws_below}
 PROMPTS_PER_CONCURRENCY = 10  # if a row does not say how many prompts were sent
 
 
@@ -163,15 +164,9 @@ def _load(row: Row, in_flight: int | None) -> Trace:
     return load if rate_per_s is None else at_client_rate(load, rate_per_s / row.dp, seed=seed)
 
 
-def draws_below(client: str) -> bool:
-    """Tell whether the random lengths of a client are at most the stated lengths; else they are around them."""
-    engine = ENGINES.get(client)
-    return engine is not None and engine.client is not None and engine.client.draws_below
-
-
 @functools.cache
 def _drawn(client: str, count: int, isl: int, osl: int, ratio: float | None, seed: int) -> Trace:
-    if draws_below(client):
+    if client in DRAW_BELOW:
         return lower_range_load(num_prompts=count, input_tokens=isl, output_tokens=osl, seed=seed, source=client,
                                 range_ratio=1.0 if ratio is None else ratio)
     return random_load(num_prompts=count, input_tokens=isl, output_tokens=osl, range_ratio=ratio or 0.0, seed=seed)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from planner.engines import ENGINES
 from planner.errors import TraceError
 from planner.files.finite import number_in
 from planner.files.nested import parse_json
@@ -18,7 +19,8 @@ Key = tuple[str, Labels]
 _SAMPLE = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+(-?\d+))?\s*")
 _LABEL = re.compile(r'\s*([a-zA-Z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)')
 _TIME = re.compile(r"#\s*at\s+(\d+(?:\.\d+)?)\s*")
-_ENGINE = re.compile(r"(?:\w*_)?(vllm|sglang):(\w+)")  # a relabelled one has another prefix: kserve_vllm:…
+_PREFIXES = "|".join(engine.metrics.prefix for engine in ENGINES.values() if engine.metrics is not None)
+_ENGINE = re.compile(rf"(?:\w*_)?({_PREFIXES}):(\w+)")  # a relabelled one has another prefix: kserve_vllm:…
 _HEAD = 4096  # bytes that a file is known by
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.engines import ENGINES
 from planner.errors import TraceError
 from planner.measured.run_table import Measurement
 from planner.measured.scrape import Scrape, grown, read_scrapes, total, upper_edges
@@ -20,23 +21,13 @@ from planner.traces.shaping.client_load import at_client_rate, burst
 
 Ints = NDArray[np.int64]
 
-# Histograms by their content; the first that exists counts. TPOT is a request's mean (vLLM since 0.10), the latency
-# between tokens pools all gaps, and was called time_per_output_token before. SGLang has lengths with
-# --collect-tokens-histogram only.
-HISTOGRAMS = {
-    "ttft": ("vllm:time_to_first_token_seconds", "sglang:time_to_first_token_seconds"),
-    "tpot": ("vllm:request_time_per_output_token_seconds",),
-    "itl": ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds",
-            "sglang:inter_token_latency_seconds", "sglang:time_per_output_token_seconds"),
-    "e2el": ("vllm:e2e_request_latency_seconds", "sglang:e2e_request_latency_seconds"),
-    "input": ("vllm:request_prompt_tokens", "sglang:prompt_tokens_histogram"),
-    "output": ("vllm:request_generation_tokens", "sglang:generation_tokens_histogram"),
-}
-TOTALS = {"input": ("vllm:prompt_tokens_total", "sglang:prompt_tokens_total"),
-          "output": ("vllm:generation_tokens_total", "sglang:generation_tokens_total")}
-RUNNING = ("vllm:num_requests_running", "sglang:num_running_reqs")
-CACHE = (("vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total"),
-         ("sglang:cached_tokens_total", "sglang:prompt_tokens_total"))
+METRICS = tuple(engine.metrics for engine in ENGINES.values() if engine.metrics is not None)
+PREFIXES = {series.prefix for series in METRICS}
+HISTOGRAMS = {what: tuple(f"{series.prefix}:{name}" for series in METRICS for name in series.histograms.get(what, ()))
+              for what in ("ttft", "tpot", "itl", "e2el", "input", "output")}
+TOTALS = {side: tuple(f"{series.prefix}:{series.totals[side]}" for series in METRICS) for side in ("input", "output")}
+RUNNING = tuple(f"{series.prefix}:{series.running}" for series in METRICS)
+CACHE = tuple(tuple(f"{series.prefix}:{name}" for name in series.cache) for series in METRICS)
 QUANTILES = (0.5, 0.9, 0.99)
 FEWEST = 20  # requests of a window
 MOST_WINDOWS = 20
@@ -125,7 +116,7 @@ def _check_one_server(path: Path, scrape: Scrape) -> None:
                           ("instance", "query one instance"), ("engine", "scrape a server of one engine"),
                           ("engine_type", "scrape a server that does both prefill and decode")):
         values = sorted({dict(labels)[label] for (name, labels) in scrape.values
-                         if name.startswith(("vllm:", "sglang:")) and label in dict(labels)})
+                         if name.partition(":")[0] in PREFIXES and label in dict(labels)})
         if len(values) > 1:
             raise TraceError(f"{path}: has several of {label}: {', '.join(values)}; {remedy}, or leave the other "
                              f"lines out")
