@@ -84,7 +84,7 @@ def scenario_from(options: dict[str, Any]) -> Scenario:
 
 
 def parse_scenario(options: Mapping[str, Any]) -> Scenario:
-    """Build a scenario from the keys and values of a file.
+    """Build a scenario from the keys and values of a file. A value None leaves out an option without a default.
 
     >>> parse_scenario({"gpu": "h100-sxm", "watermark": 0}).watermark
     0.0
@@ -101,7 +101,7 @@ def parse_scenario(options: Mapping[str, Any]) -> Scenario:
             raise UsageError(f"{key} = {value!r}: is {name}, which is there already; leave one of them out")
         if name not in OPTION_TYPES:
             raise UnknownNameError("option", name, OPTION_TYPES)
-        values[name] = _of_kind(name, value)
+        values[name] = None if value is None and OPTION_DEFAULTS[name] is None else _of_kind(name, value)
     return Scenario(**values)
 
 
