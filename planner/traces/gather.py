@@ -161,8 +161,8 @@ def assemble(
         table = reader.finish(_with_names(table))
     if reader.fills_times:
         table = fill_times(table)
-    notes = (*reader.notes, *_form_notes(gathered, reader), *_model_notes(gathered, reader), *sum_notes, *many_notes,
-             *arrival_notes(table, arrivals))
+    notes = (*reader.notes, *reader.head_notes(head), *_form_notes(gathered, reader), *_model_notes(gathered, reader),
+             *sum_notes, *many_notes, *arrival_notes(table, arrivals))
     names = [column.name for column in TRACE_COLUMNS
              if column.name in table.columns and table[column.name].null_count() < table.height]
     requests = _in_one_piece(table, names)
