@@ -313,7 +313,7 @@ def test_what_is_no_measurement_is_refused(tmp_path: Path) -> None:
 
 def test_validate_says_which_load_stands_for_a_result_and_replay_gives_it(tmp_path: Path) -> None:
     """A client that kept four requests in flight: the options that a replay's note names replay the same load."""
-    at = [float(k // 4) for k in range(40)]
+    at = [0.25 * k for k in range(40)]
     run = {"completed": 40, "duration": 10.0, "total_input_tokens": 12_000, "total_output_tokens": 800,
            "max_concurrency": 4, "request_rate": "inf", "input_lens": [300] * 40, "output_lens": [20] * 40,
            "ttfts": [0.1] * 40, "latencies": [0.9] * 40, "start_times": at}
