@@ -94,7 +94,7 @@ def parse_scenario(options: Mapping[str, Any]) -> Scenario:
     UnknownNameError : a key is not an option.
     UsageError : a value does not have its option's type, or is not one of its choices.
     """
-    values = {}
+    values: dict[str, Any] = {}
     for key, value in options.items():
         name = ALIASES.get(key, key)
         if name in values:
