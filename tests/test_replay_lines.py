@@ -141,16 +141,17 @@ def test_a_shared_cluster_reads_logs_with_the_options_of_the_command_and_of_each
     Path("cluster.toml").write_text("[gpus]\nh100-sxm = 8\n" + "".join(
         f'[deployment.{name}]\ntrace = "log.csv"\nslo = "ttft:500 tpot:30"\nmodel = "llama-3.1-8b"\n{more}'
         for name, more in (("all", ""), ("one", 'column = ["arrival_s=when", "input_tokens=prompt", '
-                                                '"output_tokens=answer"]\nwhere = "model=a"\non_bad_rows = "drop"\n'))))
+                                                '"output_tokens=answer"]\nwhere = "model=a"\non_bad_rows = "drop"\n'),
+                           ("other", 'where = "model=b"\n'))))
     columns = [word for pair in ("arrival_s=when", "input_tokens=prompt", "output_tokens=answer")
                for word in ("--column", pair)]
     run = planner("share", "cluster.toml", *columns, "--json", "answer.json")
     assert (run.returncode, "deployment.all" in run.stderr, "answer = -1" in run.stderr) == (3, True, True)
     run = planner("share", "cluster.toml", *columns, "--on-bad-rows", "drop", "--json", "answer.json")
     assert run.returncode == 0, run.stderr
-    every, one = (replayed(each["fleet"]["replay_command"]) for each in json.loads(
+    every, one, other = (replayed(each["fleet"]["replay_command"]) for each in json.loads(
         Path("answer.json").read_text())["deployments"])
-    assert (every["completed"], one["completed"]) == (99, 50)
+    assert (every["completed"], one["completed"], other["completed"]) == (99, 50, 49)
 
 
 def test_a_shared_cluster_is_replayed() -> None:

@@ -18,6 +18,7 @@ from planner.planning.size_answer import Fleet, SizeAnswer
 from planner.planning.sizing import size
 from planner.planning.study import Study, times_rate
 from planner.progress import counted
+from planner.settings.format_spec import over
 from planner.traces import Trace
 from planner.traces.gather import BadRows
 from planner.traces.shaping.client_load import read_load
@@ -65,7 +66,7 @@ def share(path: Path, choices: Choices, minimize: str = "gpus", format: str | No
     ----------
     choices : prices, spares and the method of changing the rate; its GPUs and sizes are the file's.
     minimize : "gpus", ties by cost, or "cost", ties by GPUs.
-    format, on_bad_rows : of the traces of deployments that do not name theirs.
+    format, on_bad_rows : of all traces, beside what a deployment's table says.
 
     Raises
     ------
@@ -169,7 +170,7 @@ def choose(sized: Sequence[Sized], gpus: Mapping[str, int], minimize: str, *,
 
 def _read(path: Path, study: Study, format: str | None, on_bad_rows: BadRows) -> Trace:
     try:
-        return read_load(study.trace, study.scenario, study.format or format,
+        return read_load(study.trace, study.scenario, over(study.format, format),
                          "drop" if "drop" in (study.on_bad_rows, on_bad_rows) else "error")
     except PlannerError as error:
         raise ClusterError(f"{path}: deployment.{study.name}: {error}") from error
