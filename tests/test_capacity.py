@@ -13,15 +13,18 @@ from helpers import number, scenario_of, trace_of
 from hypothesis import given
 from hypothesis import strategies as some
 from test_trace_recorded import recorded
+from watching import Recorded
 
 from planner.deployment.deploy import resolve
 from planner.deployment.shaped_load import shape_load
 from planner.errors import UnknownNameError, UsageError
 from planner.loop.state.engine_settings import Recording
+from planner.planning import capacity_search
 from planner.planning.bracket import UnlimitedError, find_bracket
 from planner.planning.capacity import capacity
 from planner.planning.rate_loads import Rates
 from planner.planning.search_options import Search
+from planner.progress import shown_by
 from planner.report.plan_tables import capacity_table
 from planner.run import replay
 from planner.settings.objectives import Objectives, Verdict, judge, parse_objectives
@@ -122,6 +125,19 @@ def step_at(rates: dict[tuple[float, float], bool]) -> Any:
         met = next(value for (low, high), value in rates.items() if low <= rate < high)
         return Verdict(is_met=met, attainment=float(met), limiting_metric="ttft")
     return evaluate
+
+
+def test_a_search_says_why_it_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2,000 prompts of one block, in replays that count as long from 2,000 blocks on."""
+    monkeypatch.setattr(capacity_search, "MANY_BLOCKS", 2000)
+    scenario = scenario_of(max_num_seqs=1, step_time="linear:0.01,0.0", block_size=1, num_gpu_blocks=100)
+    for count, is_long in ((1000, False), (2000, True)):
+        watch = Recorded()
+        with shown_by(watch):
+            capacity(one_token_requests(count), scenario, parse_objectives("ttft:100", 0.9),
+                     Search(horizon="trace", scaling="compress", replicates=0, compare_assumptions=False))
+        said = "each replay looks up 0 million KV blocks; --limit and --replicates 0 make the search shorter"
+        assert (said in [each.what for each in watch.ended]) == is_long
 
 
 def test_requests_that_are_rejected_are_said() -> None:

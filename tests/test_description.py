@@ -147,7 +147,7 @@ def test_the_page_holds_every_figure_and_escapes_names(tmp_path: Path) -> None:
     assert "hit_rate" not in workload_figures(users(), describe(users()), theme="dark")
 
 
-def delayed(**columns: list[Any]) -> Trace:
+def delayed(**columns: Any) -> Trace:
     """Two sessions of three turns whose later turns have the arrival of the first, and delays of 10 and 20 s."""
     trace = trace_of([(0.0, 128, 4)] * 3 + [(5.0, 128, 4)] * 3, session_id=["a"] * 3 + ["b"] * 3,
                      think_time_s=[None, 10.0, 20.0] * 2, **columns)

@@ -125,6 +125,21 @@ def test_a_policy_that_leaves_the_queue_alone_is_named(tmp_path: Path) -> None:
     assert set(result.steps_table()["stopped_by"].drop_nulls()) == {"policy"}
 
 
+def test_a_policy_whose_plan_limits_the_prompts_is_named_in_words(tmp_path: Path) -> None:
+    """Its plan has 512 of the engine's 8,192 tokens: the engine's limit is never reached."""
+    path = tmp_path / "own.py"
+    path.write_text("from planner import DECODES_FIRST, Policy, StepPlan\n\n\ndef plan(s):\n"
+                    "    return StepPlan(s.max_num_seqs, 512, 512, DECODES_FIRST)\n\n\n"
+                    "guard = Policy(name='kv-guard', plan_step=plan)\n")
+    trace, scenario = limit(read_trace("chat"), 600), Scenario(**BUSY, rate_scale=6.0, policy=f"{path}:guard")
+    recorded = replay(trace, scenario, recording=STEPS)
+    outcome = replay(trace, scenario, recording=Recording())
+    assert outcome.summary["bottleneck"] == recorded.summary["bottleneck"] == "policy"
+    found = explain_outcome(trace, scenario, recorded, slo=None)
+    assert found["limits"]["queue"]["token_budget"]["share"] == 0.0
+    assert "in the queue because the plan of policy kv-guard left them out" in found["sentence"]
+
+
 def test_bursts_and_idleness_are_named() -> None:
     """Ten requests at once every ten seconds into four seats: most of the time nobody waits."""
     rows = [(10.0 * k, 10, 20) for k in range(5) for _ in range(10)]

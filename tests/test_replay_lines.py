@@ -64,7 +64,18 @@ def test_columns_and_dropped_rows_are_in_the_line() -> None:
     found, _ = answered("capacity", "log.csv", *H100, *SLO, "--replicates", "0", "--horizon", "trace",
                         "--column", "arrival_s=when", "--column", "input_tokens=prompt", "--column",
                         "output_tokens=answer", "--on-bad-rows", "drop")
+    assert "--on-bad-rows drop" in found["replay_command"]
     assert replayed(found["replay_command"])["slo_attainment"] == found["attainment_at_capacity"]
+
+
+def test_rows_that_a_condition_leaves_out_need_no_other_option() -> None:
+    """Failed requests and rows of another model are left out without --on-bad-rows."""
+    Path("log.csv").write_text("arrival_s,input_tokens,output_tokens,model,http_code\n" + "".join(
+        f"{k},{500 + k},{80 + k % 5},{'ab'[k % 2]},{500 if k == 6 else 200}\n" for k in range(100)))
+    found, text = answered("size", "log.csv", *H100, *SLO, "--tensor-parallel-size", "1", "--where", "model=a",
+                           "--no-compare-assumptions")
+    assert "--on-bad-rows" not in text
+    assert replayed(found["replay_command"])["completed"] == found["workload"]["num_requests"] == 49
 
 
 @pytest.mark.parametrize("options", [
@@ -122,6 +133,25 @@ def test_a_rate_series_is_replayed_at_its_peak() -> None:
     Path("rates.csv").write_text("start_s,rate_rps\n0,4\n600,9\n1200,3\n1800,\n")
     found, _ = answered("size", *CHAT, *H100, *SLO, "--tensor-parallel-size", "1", "--rate-series", "rates.csv")
     assert replayed(found["replay_command"])["slo_attainment"] == found["attainment"]
+
+
+def test_a_shared_cluster_reads_logs_with_the_options_of_the_command_and_of_each_table() -> None:
+    rows = "".join(f"{k},{500 + k},{80 if k != 7 else -1},{'ab'[k % 2]}\n" for k in range(100))
+    Path("log.csv").write_text("when,prompt,answer,model\n" + rows)
+    Path("cluster.toml").write_text("[gpus]\nh100-sxm = 8\n" + "".join(
+        f'[deployment.{name}]\ntrace = "log.csv"\nslo = "ttft:500 tpot:30"\nmodel = "llama-3.1-8b"\n{more}'
+        for name, more in (("all", ""), ("one", 'column = ["arrival_s=when", "input_tokens=prompt", '
+                                                '"output_tokens=answer"]\nwhere = "model=a"\non_bad_rows = "drop"\n'),
+                           ("other", 'where = "model=b"\n'))))
+    columns = [word for pair in ("arrival_s=when", "input_tokens=prompt", "output_tokens=answer")
+               for word in ("--column", pair)]
+    run = planner("share", "cluster.toml", *columns, "--json", "answer.json")
+    assert (run.returncode, "deployment.all" in run.stderr, "answer = -1" in run.stderr) == (3, True, True)
+    run = planner("share", "cluster.toml", *columns, "--on-bad-rows", "drop", "--json", "answer.json")
+    assert run.returncode == 0, run.stderr
+    every, one, other = (replayed(each["fleet"]["replay_command"]) for each in json.loads(
+        Path("answer.json").read_text())["deployments"])
+    assert (every["completed"], one["completed"], other["completed"]) == (99, 50, 49)
 
 
 def test_a_shared_cluster_is_replayed() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from planner.errors import PlannerError, SweepError, UnknownNameError, UsageErro
 from planner.loop.state.engine_settings import Recording
 from planner.planning import fingerprint
 from planner.planning.cluster_tasks import on_backend
-from planner.planning.grid import Sweep, read_sweep
+from planner.planning.grid import Sweep, parse_sweep, read_sweep
 from planner.planning.optimize import optimize
 from planner.planning.pareto import is_less_better, pareto_front
 from planner.planning.sweeping import describe, shortfall, sweep
@@ -81,6 +82,26 @@ def test_processes_change_nothing(plan: Path) -> None:
     sweep(read_sweep(plan), plan.with_name("many.parquet"), jobs=2)
     run(plan, "one.parquet")
     assert plan.with_name("many.parquet").read_bytes() == plan.with_name("one.parquet").read_bytes()
+
+
+def test_an_axis_leaves_an_option_out_and_prefix_ids_reach_other_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trace of over a megabyte is shared memory in the processes, which the loop's helpers must be able to take."""
+    monkeypatch.chdir(tmp_path)
+    run = planner("sweep", "agents", "--limit", "60", "--model", "llama-3.1-8b", "--gpu", "l40s", "--axis",
+                  "kv_offloading_size=none,64", "--axis", "policy=none,sjf", "--jobs", "2", "--json", "out.json")
+    assert run.returncode == 0, run.stderr
+    answer = json.loads(Path("out.json").read_text())
+    assert {(row["kv_offloading_size"], row["policy"]) for row in answer["rows"]} == {
+        (None, None), (64, None), (None, "sjf"), (64, "sjf")}
+    assert all(("--kv-offloading-size" in row["replay_command"]) == (row["kv_offloading_size"] == 64)
+               for row in answer["front"])
+    assert re.search(r"^ +none +none ", run.stdout, re.MULTILINE)
+    grid = parse_sweep({"trace": "agents", "scenario": {"kv_offloading_size": 32}, "axes": {
+        "kv_offloading_size": ["none", 64], "cudagraph_mode": ["none"]}}, tmp_path)
+    assert [(point.scenario.kv_offloading_size, point.scenario.cudagraph_mode) for point in grid.points()] == [
+        (None, "none"), (64.0, "none")]
 
 
 def test_the_front_is_who_nobody_beats() -> None:

@@ -195,6 +195,19 @@ def test_what_is_sent_late_is_counted_from_when_it_was_due(read: Callable[..., T
     assert "Requests were sent later, 250 ms in the median" in trace.account.notes[0]
 
 
+def test_a_closed_loops_result_says_how_validate_replays_it(read: Callable[..., Trace]) -> None:
+    """At a rate, validate and replay take the same recorded times; without send times, validate draws arrivals."""
+    closed = read(vllm_bench(request_rate="inf", max_concurrency=2)).account.notes
+    assert closed[0] == ("the client kept up to 2 requests in flight: the recorded send times follow from the measured "
+                         "server; --max-concurrency 2 --ready-at-start replays this closed loop, as planner validate "
+                         "does")
+    assert not any("validate" in note for note in read(vllm_bench()).account.notes)
+    run = json.loads(vllm_bench())
+    del run["start_times"]
+    assert read(json.dumps(run)).account.notes[0] == ("planner validate draws arrivals at the file's rate; so does "
+                                                      "--request-rate 1")
+
+
 def test_older_results_have_no_start_times_and_no_latencies(read: Callable[..., Trace]) -> None:
     run = json.loads(sglang_bench())
     for key in ("server_info", "random_range_ratio", "cached_tokens"):

@@ -23,6 +23,7 @@ from planner.settings.scenario import Scenario
 from planner.steptime.engine_constants import constants_of
 from planner.traces.shaping.client_load import client_load
 
+BENCHED: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "h100-sxm"}
 LINEAR: dict[str, Any] = {"step_time": "linear:0.01,0.0001", "num_gpu_blocks": 4000, "async_scheduling": False}
 
 
@@ -308,3 +309,29 @@ def test_what_is_no_measurement_is_refused(tmp_path: Path) -> None:
     pl.DataFrame({"a": [1]}).write_parquet(tmp_path / "x.parquet")
     with pytest.raises(PlannerError, match=r"x\.parquet"):
         predicted(tmp_path / "x.parquet")
+
+
+def test_validate_says_which_load_stands_for_a_result_and_replay_gives_it(tmp_path: Path) -> None:
+    """A client that kept four requests in flight: the options that a replay's note names replay the same load."""
+    at = [0.25 * k for k in range(40)]
+    run = {"completed": 40, "duration": 10.0, "total_input_tokens": 12_000, "total_output_tokens": 800,
+           "max_concurrency": 4, "request_rate": "inf", "input_lens": [300] * 40, "output_lens": [20] * 40,
+           "ttfts": [0.1] * 40, "latencies": [0.9] * 40, "start_times": at}
+    path = tmp_path / "bench.json"
+    path.write_text(json.dumps(run))
+    scenario = Scenario(**BENCHED)
+    [closed] = predicted(path, scenario)
+    assert closed.measurement.notes == (
+        "validate replays a closed loop of 4 requests in flight; planner replay takes the recorded send times",)
+    again = replay(str(path), replace(scenario, max_concurrency=4, ready_at_start=True), recording=Recording())
+    assert again.summary["mean_ttft_ms"] == pytest.approx(closed.predicted["mean_ttft_ms"], rel=0.01)
+    as_sent = replay(str(path), scenario, recording=Recording())
+    assert as_sent.summary["mean_ttft_ms"] != pytest.approx(closed.predicted["mean_ttft_ms"], rel=0.05)
+    path.write_text(json.dumps(run | {"request_rate": 5.0}))
+    [rated] = predicted(path, scenario)
+    assert rated.measurement.notes == ()
+    del run["start_times"]
+    path.write_text(json.dumps(run | {"request_rate": 5.0, "max_concurrency": None}))
+    [drawn] = predicted(path, scenario)
+    assert drawn.measurement.notes == (
+        "validate draws arrivals at the client's rate: the file has no send times",)

@@ -121,7 +121,7 @@ def compare(sources: Sequence[str], choices: Mapping[str, Sequence[Any]], launch
     check_outputs({"--json": json}, folder=save)
     are_files = all(source.endswith(".toml") for source in sources)
     if are_files:
-        if slo is not None or format is not None or choices or axes:
+        if slo is not None or format is not None or on_bad_rows != "error" or choices or axes:
             raise UsageError("options beside files: write them into the files, as in max_num_seqs = 256")
         studies = [read_study(Path(source)) for source in sources]
     elif len(sources) > 1:
@@ -133,7 +133,8 @@ def compare(sources: Sequence[str], choices: Mapping[str, Sequence[Any]], launch
     if save is not None and not overwrite:
         for study in studies:
             keep_other_result(save / study.name, command_line(study))
-    comparison = compare_studies(studies, lambda study: _read(study.trace, study.scenario, study.format, on_bad_rows),
+    comparison = compare_studies(studies, lambda study: _read(study.trace, study.scenario, study.format,
+                                                                study.on_bad_rows if are_files else on_bad_rows),
                                  explain=are_files if explain is None else explain, save=save)
     first = [f"{name}: {line}" for name, summary in comparison.items() for line in first_words(summary)]
     shown = None if every or len(comparison) < 2 else most_different(comparison)
@@ -207,13 +208,14 @@ def size(source: str, scenario: Scenario, slo: str, attainment: float, choices: 
     return answer.feasible
 
 
-def share(cluster: Path, choices: Choices, minimize: str, json: Path | None) -> bool:
+def share(cluster: Path, choices: Choices, minimize: str, format: str | None, on_bad_rows: OnBadRows,
+          json: Path | None) -> bool:
     """Find a fleet for each deployment of a cluster, print and write them; False if the GPUs do not suffice."""
     from planner.planning.cluster_share import share as find_share
     from planner.report.share_table import share_table
 
     check_outputs({"--json": json})
-    answer = find_share(cluster, choices, minimize)
+    answer = find_share(cluster, choices, minimize, format, on_bad_rows)
     publish(answer, share_table(answer), json, answer.notes)
     return answer.feasible
 

@@ -59,7 +59,8 @@ def _word(option: str, value: Any) -> str:
 
 def _text(value: Any) -> str:
     """Return a value as an option's text."""
-    return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
+    is_word = value is None or isinstance(value, bool)
+    return f"{value:g}" if isinstance(value, float) else str(value).lower() if is_word else str(value)
 
 
 def _policy(scenario: Scenario) -> str:

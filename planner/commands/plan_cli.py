@@ -93,19 +93,25 @@ def share(
     spare: Annotated[int, typer.Option(help="Number of spare replicas of each deployment.")] = 0,
     scaling: Annotated[str, typer.Option(help="Method of changing a request rate, as of planner size.")] = RECOMMENDED,
     jobs: Annotated[int, typer.Option(help="Number of processes. -1: one per core.")] = -1,
+    format: FormatOption = None,
+    column: ColumnOption = None,
+    where: WhereOption = None,
+    on_bad_rows: BadRowsOption = "error",
     json: JsonOption = None,
 ) -> None:
     """How do deployments of several models share the GPUs of one cluster?
 
     Each deployment gets replicas of one kind, within its SLO. If the GPUs do not suffice, the answer is the largest
-    share of every load that they serve, and the GPUs to add. Exit code 1 in this case.
+    share of every load that they serve, and the GPUs to add. Exit code 1 in this case. --format, --column, --where and
+    --on-bad-rows are for all traces, beside the keys of each table.
 
     Example: planner share cluster.toml --minimize cost
     """
     from planner.commands import actions
 
     choices = Choices(prices={} if price is None else parse_prices(price), num_spare=spare, scaling=scaling, jobs=jobs)
-    raise typer.Exit(0 if actions.share(cluster, choices, minimize, json) else 1)
+    spec = spec_of(format, column, where)
+    raise typer.Exit(0 if actions.share(cluster, choices, minimize, spec, on_bad_rows, json) else 1)
 
 
 @shows_progress

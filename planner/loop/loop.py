@@ -85,6 +85,7 @@ def compose_step(s: State, plan_step: Any) -> bool:
     if plan.max_new_seqs < 0 or plan.max_prefill_tokens < 0 or not IN_ORDER <= plan.order <= PROMPTS_ALONE:
         return False
     engine.prompt_budget = min(plan.max_prefill_tokens, engine.budget, s.settings.max_chunk_tokens)
+    engine.has_tight_plan = plan.max_prefill_tokens < min(engine.budget, s.settings.max_chunk_tokens)
     engine.input_budget = s.settings.max_prefill_tokens
     engine.max_tokens_per_prompt = max(plan.max_tokens_per_prompt, 1)
     compose(s, plan.order, plan.max_new_seqs)

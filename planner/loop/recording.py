@@ -87,14 +87,15 @@ def stopped_by(s: State) -> int:
         return BLOCKS if e.is_full else TOKENS
     if is_known_blocked(s, i):
         return BLOCKS
-    if e.budget <= 0 or (e.prompt_budget <= 0 and e.step_prompts > 0):
+    if e.budget <= 0:
         return TOKENS
+    scarce = PLAN if e.has_tight_plan and e.prompt_budget < e.budget else TOKENS
     if e.prompt_budget <= 0:
-        return PLAN
+        return scarce if e.step_prompts > 0 else PLAN
     hit_blocks, unused_hits, _, computed = look_up(s, i)
     n = tokens_within_budget(s, s.requests[i], computed)
     if n == 0:
-        return TOKENS
+        return scarce
     return PLAN if has_room(s, s.requests[i], n, hit_blocks, unused_hits, computed) else BLOCKS
 
 

@@ -20,6 +20,7 @@ from planner.measured.statistics import MAKESPAN, PER_REQUEST, measured_of
 from planner.schema import MAX_TOKENS
 from planner.settings.scenario import Scenario, attention_ranks
 from planner.traces import Trace
+from planner.traces.formats.vllm_bench import client_rate
 from planner.traces.reading import trace_of
 from planner.traces.shaping.client_load import NAME, at_client_rate, lower_range_load, random_load
 from planner.traces.times import fill_times
@@ -74,7 +75,18 @@ def _measurement(where: str, name: str, run: Mapping[str, Any], scenario: Scenar
     if load is not drawn or drawn.format == NAME:  # else the recorded arrivals say when it began
         measured[MAKESPAN] = float(run["duration"])
     return Measurement(id=name, groups={"client": client}, measured=measured, scenario=scenario, load=load,
-                       notes=tuple(_differences(where, run, scenario)))
+                       notes=(*_differences(where, run, scenario), *_load_words(drawn, load, scenario)))
+
+
+def _load_words(drawn: Trace, load: Trace, scenario: Scenario) -> Iterator[str]:
+    """Yield which load stands for a result with requests, if it is not these at their recorded times."""
+    if load is drawn or "e2e_s" not in drawn.requests.columns:
+        return
+    if drawn.format == NAME and scenario.max_concurrency is None:
+        yield "validate draws arrivals at the client's rate: the file has no send times"
+    elif drawn.format != NAME:
+        yield (f"validate replays a closed loop of {scenario.max_concurrency:,} requests in flight; planner replay "
+               f"takes the recorded send times")
 
 
 def _differences(where: str, run: Mapping[str, Any], scenario: Scenario) -> Iterator[str]:
@@ -106,14 +118,14 @@ def _recorded(where: str, run: Mapping[str, Any]) -> Trace:
 
 def _sent(where: str, load: Trace, run: Mapping[str, Any], scenario: Scenario) -> Trace:
     """Return the load with the arrivals that the client offered."""
-    rate = run.get("request_rate")
-    rate_per_s = float(rate) if is_number(rate) or rate in ("inf", math.inf) else None
+    rate_per_s = client_rate(run)
     if load.format != NAME:
         is_closed = scenario.max_concurrency is not None and rate_per_s in (None, math.inf)
         return load if not is_closed else dataclasses.replace(
             load, requests=load.requests.with_columns(pl.col("arrival_s") * 0.0))
     if rate_per_s is None and scenario.max_concurrency is None:
-        raise TraceError(f"{where}: request_rate = {_shown(rate)} without start times or max_concurrency does not give "
+        rate = _shown(run.get("request_rate"))
+        raise TraceError(f"{where}: request_rate = {rate} without start times or max_concurrency does not give "
                          f"the arrival times; save it with --save-detailed, or give --max-concurrency")
     burstiness = _optional(where, run, "burstiness") or 1.0
     return at_client_rate(load, rate_per_s or math.inf, seed=scenario.seed or 0, burstiness=burstiness)

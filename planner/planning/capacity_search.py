@@ -1,6 +1,7 @@
 """The search for the largest load that a deployment serves: over lengths of the load, and over draws of its errors."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
@@ -13,7 +14,7 @@ from planner.planning.bracket import STEP, TOLERANCE, Bracket, Unknown, Unlimite
 from planner.planning.capacity_answer import Confidence, SearchedTraffic
 from planner.planning.missed import UnreachableError
 from planner.planning.search_options import Search
-from planner.progress import in_parallel, later
+from planner.progress import in_parallel, later, stage
 from planner.replays.hope import LostError
 from planner.replays.result_tables import ReplayResult
 from planner.results.resolved import fitted_deployments
@@ -30,6 +31,7 @@ SETTLED = 0.02  # change of the capacity from one horizon to twice it that count
 NEAR = 0.02  # tolerance of a replicate's bracket
 NUM_WINDOWS = 32  # of a trace, for its bootstrap
 LOST = Verdict(is_met=False, attainment=0.0, limiting_metric="none")  # of a replay that was not run to its end
+MANY_BLOCKS = 5_000_000  # of prompts: a replay with more of them takes seconds
 
 
 class Sought(Protocol):
@@ -165,6 +167,24 @@ def settled(sought: Sought, start: float) -> Settled:
     ------
     UnlimitedError, UnreachableLoadError : as `find_bracket`.
     """
+    with _said(sought):
+        return _settled(sought, start)
+
+
+@contextmanager
+def _said(sought: Sought) -> Iterator[None]:
+    """Show why a search with many KV blocks takes long, while it lasts."""
+    block_size = int(sought.deployment.settings.block_size)
+    num_blocks = int((sought.trace.requests["input_tokens"] // block_size).sum())
+    if num_blocks < MANY_BLOCKS:
+        yield
+        return
+    with stage(f"each replay looks up {num_blocks / 1e6:,.0f} million KV blocks; --limit and --replicates 0 make the "
+               f"search shorter"):
+        yield
+
+
+def _settled(sought: Sought, start: float) -> Settled:
     times, longest, found = 1, sought, list[tuple[int, float]]()
     while not found:
         try:
@@ -220,7 +240,8 @@ def confidence_of(sought: Sought, capacity: float) -> Confidence:
     factors = max(spreads, key=lambda spread: float(np.ptp(spread)))  # of pools, the one that is known the least
     calls = [later(_replicate)(sought, capacity, factor, search.seed + 1 + k)
              for k, factor in enumerate(factors.tolist())]
-    loads = np.array(in_parallel("drawing windows and errors for the confidence", calls, len(calls), search.jobs))
+    with _said(sought):
+        loads = np.array(in_parallel("drawing windows and errors for the confidence", calls, len(calls), search.jobs))
     loads = np.asarray(loads * capacity / _replicate(sought, capacity, 1.0, None))
     return Confidence(**{f"p{share}": float(np.quantile(loads, share / 100)) for share in (10, 50, 90)})
 

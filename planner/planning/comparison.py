@@ -9,7 +9,7 @@ from planner.loop.state.engine_settings import Recording
 from planner.planning.advice import advise
 from planner.planning.study import Study, command_line
 from planner.progress import counted
-from planner.results.causes import difference, explain
+from planner.results.causes import difference, explain, policy_named
 from planner.results.saved import save_result
 from planner.run import Outcome, replay
 from planner.settings.objectives import Objectives
@@ -78,7 +78,7 @@ def explain_outcome(trace: Trace, scenario: Scenario, outcome: Outcome, *,
     """
     result = outcome.result
     explanation = explain(result.requests_table(), result.steps_table(),
-                          outcome.summary.get("replicas_mean", result.num_replicas))
+                          outcome.summary.get("replicas_mean", result.num_replicas), policy_named(outcome.summary))
     advice = advise(trace, scenario, result.deployment, outcome.summary, slo=slo)
     return explanation | {"advice": advice}
 

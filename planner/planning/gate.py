@@ -102,7 +102,7 @@ class _Outcome:
 
 def _outcome(gated: Gated) -> _Outcome:
     study = gated.study
-    trace = read_load(study.trace, study.scenario, study.format, "error")
+    trace = read_load(study.trace, study.scenario, study.format, study.on_bad_rows)
     names = [target.metric for target in gated.targets]
     try:
         known, notes, objectives = _metrics(trace, study.scenario, study.objectives, names)

@@ -15,7 +15,7 @@ from planner.planning.study import number_of, text_of
 from planner.planning.targets import Target, parse_target
 from planner.settings.crossing import check_axes, crossed
 from planner.settings.objectives import Objectives, given_objectives
-from planner.settings.option_text import option_values
+from planner.settings.option_text import is_none, option_values
 from planner.settings.scenario import OPTION_DEFAULTS, Scenario, given_options, parse_scenario
 from planner.settings.statistic import Statistic, metric_key
 
@@ -244,7 +244,7 @@ def _axis(folder: Path, name: str, values: Any) -> list[Any]:
         raise UsageError(f"axes: {name} = {values!r}: must be a list of values")
     if any(value in values[:place] for place, value in enumerate(values)):
         raise UsageError(f"axes: {name} = {values!r}: has a value twice")
-    return [beside(folder, name, value) for value in values]
+    return [None if is_none(name, value) else beside(folder, name, value) for value in values]
 
 
 def _constraints(values: Any) -> tuple[Target, ...]:

@@ -23,7 +23,7 @@ def replay_line(trace: Trace, scenario: Scenario, objectives: Objectives | None)
     if not (given_options(scenario).keys() & ALSO_DRAW or trace.format == NAME):
         scenario = replace(scenario, seed=None)  # nothing is drawn
     study = Study(name="replay", trace=trace.source, format=trace.spec, scenario=scenario, objectives=objectives)
-    return command_line(study, options={"on_bad_rows": "drop"} if trace.account.dropped else {})
+    return command_line(study, options={"on_bad_rows": "drop"} if trace.account.num_bad else {})
 
 
 def fleet_line(traffic: Traffic, kind: Kind, sized: Sized, objectives: Objectives) -> str | None:

@@ -14,11 +14,14 @@ from planner.deployment.named_files import beside, trace_beside
 from planner.errors import StudyError, UsageError, told_as
 from planner.files.finite import is_number
 from planner.launch import launch_options
+from planner.settings.format_spec import spec_of
 from planner.settings.load_options import CLOSED_LOOP, SEARCHED
 from planner.settings.objectives import Objectives, given_objectives, objectives_text
 from planner.settings.scenario import OPTION_DEFAULTS, Scenario, given_options, parse_scenario
+from planner.traces.gather import BadRows
 
-OWN_KEYS = ("trace", "format", "slo", "attainment", "from_command")  # besides the options of `Scenario`
+TRACE_KEYS = ("trace", "format", "column", "where", "on_bad_rows")
+OWN_KEYS = (*TRACE_KEYS, "slo", "attainment", "from_command")  # besides the options of `Scenario`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +34,7 @@ class Study:
     trace, format : as `planner replay` takes them.
     scenario : its deployment and load.
     objectives : for verdicts, goodput, attainment and capacity; None where none are given.
+    on_bad_rows : "drop" leaves out rows that cannot be used, "error" refuses them.
     notes : on how it was read.
     """
 
@@ -39,6 +43,7 @@ class Study:
     format: str | None
     scenario: Scenario
     objectives: Objectives | None
+    on_bad_rows: BadRows = "error"
     notes: tuple[str, ...] = ()
 
 
@@ -71,10 +76,18 @@ def parse_study(name: str, values: Mapping[str, Any], folder: Path) -> Study:
         launch = beside(folder, "from_command", launch)
         found, notes = launch_options(launch, model=text_of(options, "model"), beside=options)
         options = found | options
-    return Study(name=name, trace=trace_beside(folder, trace), format=text_of(values, "format"),
+    return Study(name=name, trace=trace_beside(folder, trace), on_bad_rows=_on_bad_rows(values),
+                 format=spec_of(text_of(values, "format"), texts_of(values, "column"), texts_of(values, "where")),
                  scenario=parse_scenario(options),
                  objectives=given_objectives(text_of(values, "slo"), number_of(values, "attainment")),
                  notes=tuple(notes))
+
+
+def _on_bad_rows(values: Mapping[str, Any]) -> BadRows:
+    value = text_of(values, "on_bad_rows") or "error"
+    if value not in ("error", "drop"):
+        raise UsageError(f"on_bad_rows = {value!r}: must be error or drop")
+    return "drop" if value == "drop" else "error"
 
 
 def without_load(scenario: Scenario) -> Scenario:
@@ -99,8 +112,10 @@ def times_rate(scenario: Scenario, factor: float) -> Scenario:
 def study_toml(study: Study) -> str:
     """Return a study as the text of a file that `read_study` reads."""
     attainment = None if study.objectives is None else study.objectives.attainment
-    values: dict[str, Any] = {"trace": study.trace, "format": study.format, "slo": objectives_text(study.objectives),
-                              "attainment": attainment, **given_options(study.scenario)}
+    values: dict[str, Any] = {
+        "trace": study.trace, "format": study.format,
+        "on_bad_rows": study.on_bad_rows if study.on_bad_rows != "error" else None,
+        "slo": objectives_text(study.objectives), "attainment": attainment, **given_options(study.scenario)}
     return tomli_w.dumps({key: value for key, value in values.items() if value is not None})
 
 
@@ -146,6 +161,13 @@ def text_of(values: Mapping[str, Any], key: str) -> str | None:
     if value is not None and not isinstance(value, str):
         raise UsageError(f"{key} = {value!r}: must be text in quotes")
     return value
+
+
+def texts_of(values: Mapping[str, Any], key: str) -> list[str]:
+    """Return the texts of a key that may have a list of them; empty without the key."""
+    value = values.get(key)
+    return [str(text_of({key: each}, key)) for each in value] if isinstance(value, list) else [
+        text for text in [text_of(values, key)] if text is not None]
 
 
 def number_of(values: Mapping[str, Any], key: str) -> float | None:

@@ -94,7 +94,7 @@ class Grid:
             for part in _rounds(todo, self._jobs):
                 tasks = (joblib.delayed(_row)(self._load(place), self.points[place], self.plan.objectives)
                          for place in part)
-                for place, row in zip(part, joblib.Parallel(n_jobs=self._jobs)(tasks), strict=True):
+                for place, row in zip(part, joblib.Parallel(n_jobs=self._jobs, mmap_mode="c")(tasks), strict=True):
                     self._store.add(self._keys[place], row)
                 num_done += len(part)
                 replaying.move(num_done)

@@ -11,7 +11,7 @@ from planner.report.figures.style import clean, labels
 from planner.report.tenant_tables import SHOWN_TENANTS
 from planner.report.verdict_line import verdict_line
 from planner.report.verdicts import NO_TENANT, tenants_missed_in
-from planner.results.causes import difference, explain
+from planner.results.causes import difference, explain, policy_named
 from planner.results.saturation import saturation_sentence
 from planner.results.saved import SavedResult
 from planner.results.summary import HEADLINES
@@ -109,7 +109,7 @@ def reasons(results: Sequence[SavedResult]) -> list[str]:
     first: dict[str, Any] | None = None
     for name, result in zip(labels(results), results, strict=True):
         lead = f"{name}: " if len(results) > 1 else ""
-        why = explain(result.requests, result.steps, _num_replicas(result))
+        why = explain(result.requests, result.steps, _num_replicas(result), policy_named(result.summary))
         if "failed" in result.summary:  # else it has no requests
             sentences.append(lead + verdict_line(result.summary).sentence)
         missed = tenants_missed_in(result.summary)

@@ -1,7 +1,7 @@
 """The result of a sweep, as text: its configurations, those on the front first, and the best."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from planner.planning.sweep_answer import Configuration, Optimum, SweepAnswer
 from planner.report.cells import cell_text, launch_line, number_text, replay_lines
@@ -13,7 +13,7 @@ SHOWN = 5  # reasons why configurations have no result
 def sweep_table(result: SweepAnswer) -> str:
     """Return a configuration a line, those on the front first, and what became of those that could not be replayed."""
     done = [row for row in result.rows if row.status == "done"]
-    lines = _aligned(done[:SHOWN_ROWS])
+    lines = _aligned(done[:SHOWN_ROWS], result.axes)
     if len(done) > SHOWN_ROWS:
         lines.append(f"… {len(done) - SHOWN_ROWS:,} more configurations; all are in {result.output}, and in --json")
     failed = {status: count for status, count in result.status.items() if status != "done"}
@@ -31,13 +31,13 @@ def sweep_headline(result: SweepAnswer) -> str:
             f"{result.output}")
 
 
-def _aligned(shown: Sequence[Configuration]) -> list[str]:
-    """Return configurations as aligned lines under the names of their columns."""
+def _aligned(shown: Sequence[Configuration], axes: Container[str]) -> list[str]:
+    """Return configurations as aligned lines under the names of their columns; a value that is left out is none."""
     if not shown:
         return []
     rows = [[*shown[0].values, "bottleneck", "front"],
-            *([*(cell_text(value, key) for key, value in row.values.items()), cell_text(row.bottleneck),
-               _standing(row)] for row in shown)]
+            *([*("none" if value is None and key in axes else cell_text(value, key)
+                 for key, value in row.values.items()), cell_text(row.bottleneck), _standing(row)] for row in shown)]
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
     return ["  ".join([*(f"{cell:>{width}}" for cell, width in zip(row[:-1], widths, strict=False)), row[-1]])
             for row in rows]
@@ -56,6 +56,6 @@ def _best_line(result: SweepAnswer, found: Optimum) -> str:
     effort = f"by {found.num_replays:,} replays of a grid of {math.prod(map(len, result.axes.values())):,}"
     if best is None:
         return f"none meets the limits, {effort}"
-    values = ", ".join(f"{axis} {number_text(best[axis])}" for axis in result.axes)
+    values = ", ".join(f"{axis} {'none' if best[axis] is None else number_text(best[axis])}" for axis in result.axes)
     launch = launch_line(best["command"], best["command_lacks"])
     return f"best: {values}: {metric} {number_text(best[metric], metric)}, {effort}\n{launch}"

@@ -33,13 +33,14 @@ LIMITS = {  # by binding limit: its noun
 }
 
 
-def explain(requests: pl.DataFrame, steps: pl.DataFrame, num_replicas: float = 1) -> dict[str, Any]:
+def explain(requests: pl.DataFrame, steps: pl.DataFrame, num_replicas: float = 1, policy: str = "") -> dict[str, Any]:
     """Explain one replay.
 
     Parameters
     ----------
     requests, steps : as `ReplayResult.requests_table` and `steps_table`.
     num_replicas : engines that shared the load, in the mean [1].
+    policy : its name, for the sentence if its plan limits the steps.
 
     Returns
     -------
@@ -50,7 +51,12 @@ def explain(requests: pl.DataFrame, steps: pl.DataFrame, num_replicas: float = 1
     explanation: dict[str, Any] = {
         "phases": phases(requests), "limits": limits(requests, steps, num_replicas),
         "little": little(requests, steps), "work": work(requests, steps)}
-    return explanation | {"sentence": _sentence(explanation)}
+    return explanation | {"sentence": _sentence(explanation, policy)}
+
+
+def policy_named(summary: Mapping[str, Any]) -> str:
+    """Return the name of a replay's policy; empty if replicas have several."""
+    return str((summary.get("policy") or {}).get("name") or "")
 
 
 def difference(explanation: Mapping[str, Any], first: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -80,24 +86,25 @@ def _more(change_ms: float) -> str:
     return f"{time_text(abs(change_ms))} {'more' if change_ms > 0 else 'less'}"
 
 
-def _sentence(parts: Mapping[str, Any]) -> str:
+def _sentence(parts: Mapping[str, Any], policy: str) -> str:
     if parts["phases"] is None:
         return "no request was completed"
     share = parts["phases"]["all"]["share"]
     most = sorted((name for name in PHASES if share[name] >= 0.01), key=lambda name: -share[name])[:3]
     spent = ", ".join(f"{share_text(share[name])} {PHASES[name]}" for name in most)
     mean_ms = sum(parts["phases"]["all"]["mean_ms"].values())
-    return f"a request takes {time_text(mean_ms)} on average ({spent}); {_binding(parts['limits'])}"
+    return f"a request takes {time_text(mean_ms)} on average ({spent}); {_binding(parts['limits'], policy)}"
 
 
-def _binding(parts: Mapping[str, Any]) -> str:
+def _binding(parts: Mapping[str, Any], policy: str) -> str:
     name, busy = parts["binding"], parts["busy_share"]
     if name == "arrivals":
         return f"no limit was reached: the engine is busy {share_text(busy)} of the time"
     if name in parts["steps"]:
         return f"{_step_bound(parts)}, and queues are short"
     waited = share_text(parts["queue"][name]["share"])
-    said = f"requests spent {waited} of their time in the queue because {BINDING[name]}"
+    cause = f"the plan of policy {policy} left them out" if name == "policy" and policy else BINDING[name]
+    said = f"requests spent {waited} of their time in the queue because {cause}"
     if parts["is_in_bursts"]:
         return (f"{said}, in bursts: in {share_text(parts['waiting_share'])} of the time, when they arrive "
                 f"{parts['burst']:.1f} times as fast as on average")

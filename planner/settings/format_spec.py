@@ -25,6 +25,20 @@ def spec_of(format: str | None, columns: Sequence[str] | None, where: Sequence[s
     return ",".join([format or NAME, *items]) if items else format
 
 
+def over(spec: str | None, default: str | None) -> str | None:
+    """Return a spec with what only a default spec has: its format, columns and conditions.
+
+    >>> over("columns,where model=a", "columns,arrival_s=ts:ms")
+    'columns,arrival_s=ts:ms,where model=a'
+    """
+    if spec is None or default is None:
+        return spec or default
+    (name, columns, where), (other, more_columns, more_where) = parse_format(spec), parse_format(default)
+    items = [f"{ours}={theirs}" for ours, theirs in {**more_columns, **columns}.items()]
+    return ",".join([other if name == NAME else name, *items,
+                     *(f"where {path}={value}" for path, value in {**more_where, **where}.items())])
+
+
 def parse_format(spec: str) -> tuple[str, Mapping[str, str], Mapping[str, str]]:
     """Return the name of a format, and the columns and conditions on rows in its spec.
 

@@ -7,7 +7,7 @@ from typing import Any
 from planner.errors import UnknownNameError, UsageError
 from planner.files.finite import number_in
 from planner.settings.option_types import of_no_type
-from planner.settings.scenario import ALIASES, KINDS
+from planner.settings.scenario import ALIASES, KINDS, OPTION_DEFAULTS
 
 # Options of which one value has commas in it.
 ONE_VALUE = ("step_time", "speculative_acceptance", "num_speculative_tokens_per_batch_size", "fail_replica",
@@ -25,6 +25,8 @@ def option_values(name: str, text: str, where: str) -> list[Any]:
 
     >>> option_values("max_num_seqs", "64, 128", "--max-num-seqs '64, 128'")
     [64, 128]
+    >>> option_values("kv_offloading_size", "none,64", "--axis kv_offloading_size=none,64")
+    [None, 64.0]
 
     Parameters
     ----------
@@ -44,7 +46,20 @@ def option_values(name: str, text: str, where: str) -> list[Any]:
     return values
 
 
+def is_none(option: str, value: Any) -> bool:
+    """Tell whether a value leaves an option out: the text none, if the option is out by default and has no such choice.
+
+    >>> is_none("kv_offloading_size", "none"), is_none("cudagraph_mode", "none"), is_none("max_num_seqs", 64)
+    (True, False, False)
+    """
+    name = ALIASES.get(option, option)
+    return value == "none" and name in KINDS and OPTION_DEFAULTS[name] is None and not any(
+        value in typing.get_args(kind) for kind in KINDS[name])
+
+
 def _value(option: str, text: str, where: str) -> Any:
+    if is_none(option, text):
+        return None
     for kind in KINDS[option]:
         choices = typing.get_args(kind)
         if text in choices or (kind is str and text):

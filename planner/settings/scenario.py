@@ -84,7 +84,7 @@ def scenario_from(options: dict[str, Any]) -> Scenario:
 
 
 def parse_scenario(options: Mapping[str, Any]) -> Scenario:
-    """Build a scenario from the keys and values of a file.
+    """Build a scenario from the keys and values of a file. A value None leaves out an option without a default.
 
     >>> parse_scenario({"gpu": "h100-sxm", "watermark": 0}).watermark
     0.0
@@ -94,14 +94,14 @@ def parse_scenario(options: Mapping[str, Any]) -> Scenario:
     UnknownNameError : a key is not an option.
     UsageError : a value does not have its option's type, or is not one of its choices.
     """
-    values = {}
+    values: dict[str, Any] = {}
     for key, value in options.items():
         name = ALIASES.get(key, key)
         if name in values:
             raise UsageError(f"{key} = {value!r}: is {name}, which is there already; leave one of them out")
         if name not in OPTION_TYPES:
             raise UnknownNameError("option", name, OPTION_TYPES)
-        values[name] = _of_kind(name, value)
+        values[name] = None if value is None and OPTION_DEFAULTS[name] is None else _of_kind(name, value)
     return Scenario(**values)
 
 

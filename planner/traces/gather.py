@@ -39,6 +39,7 @@ class Gathered:
     id_lengths: list[NDArray[np.int64]] = field(default_factory=list)
     block_tokens: int | None = None
     dropped: Counter[str] = field(default_factory=Counter)
+    num_bad: int = 0
     num_rows: int = 0
     own_ids: bool = False
     place: str = "line"
@@ -67,6 +68,7 @@ def gather(source: str, batches: Iterator[Rows], reader: Reader, on_bad_rows: Ba
             gathered.first_fault = f"{rows.place} {fault.line}: {fault.text}"
         gathered.dropped.update(rows.skipped)
         gathered.dropped.update(checked.dropped)
+        gathered.num_bad += checked.dropped.total()
         gathered.num_rows += rows.num_rows
         gathered.own_ids = gathered.own_ids or checked.own_ids
         if MODEL in rows.table.columns:
@@ -159,14 +161,14 @@ def assemble(
         table = reader.finish(_with_names(table))
     if reader.fills_times:
         table = fill_times(table)
-    notes = (*reader.notes, *_form_notes(gathered, reader), *_model_notes(gathered, reader), *sum_notes, *many_notes,
-             *arrival_notes(table, arrivals))
+    notes = (*reader.notes, *reader.head_notes(head), *_form_notes(gathered, reader), *_model_notes(gathered, reader),
+             *sum_notes, *many_notes, *arrival_notes(table, arrivals))
     names = [column.name for column in TRACE_COLUMNS
              if column.name in table.columns and table[column.name].null_count() < table.height]
     requests = _in_one_piece(table, names)
     account = account_of(
         requests, source=source, format=reader.name, rows_read=gathered.num_rows, dropped=gathered.dropped,
-        ignored_columns=_ignored(head, reader), notes=notes,
+        ignored_columns=_ignored(head, reader), notes=notes, num_bad=gathered.num_bad,
     )
     return Trace(
         requests=requests, prefix=prefix, source=source, format=reader.name, sha256=sha256, account=account,
@@ -241,6 +243,7 @@ def _unique_rows(
         text = f"request_id = {ids[row]} is also on {gathered.place} {table['line'][first]}; must be unique"
         raise TraceError(f"trace {source} {gathered.place} {table['line'][row]}: {text} ({DROP})")
     gathered.dropped["request_id is repeated"] += int(again.sum())
+    gathered.num_bad += int(again.sum())
     return (~again).arg_true().cast(pl.Int64).to_numpy()
 
 

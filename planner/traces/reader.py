@@ -121,6 +121,7 @@ class Reader:
     unsure_time : the column of arrivals, if only its name says so: it must hold dates, or count from 1970.
     finish : function of the whole table, sorted by arrival.
     notes : facts that a user of any such file should know.
+    head_notes : facts about one file, from its head.
     """
 
     name: str
@@ -146,6 +147,7 @@ class Reader:
     unsure_time: str = ""
     finish: Callable[[pl.DataFrame], pl.DataFrame] | None = None
     notes: tuple[str, ...] = ()
+    head_notes: Callable[[Head], Iterator[str]] = lambda head: iter(())
 
 
 def has_statistics(head: Head) -> bool:

@@ -23,6 +23,7 @@ class ReadAccount:
     format : name of the reader.
     rows_read, rows_kept : data rows in the file, and rows in the table.
     dropped : rows dropped, by reason.
+    num_bad : rows of them that only --on-bad-rows drop leaves out.
     ignored_columns : columns of the file that the planner does not use.
     first_arrival_s, last_arrival_s : span of the kept rows [s].
     input_tokens_p50, input_tokens_p99, output_tokens_p50, output_tokens_p99 : percentiles, linear between order
@@ -43,6 +44,7 @@ class ReadAccount:
     output_tokens_p50: float
     output_tokens_p99: float
     notes: tuple[str, ...] = ()
+    num_bad: int = 0
 
     @property
     def span_s(self) -> float:
@@ -121,6 +123,7 @@ def account_of(
     dropped: Mapping[str, int],
     ignored_columns: tuple[str, ...],
     notes: tuple[str, ...] = (),
+    num_bad: int = 0,
 ) -> ReadAccount:
     """Account for a table that is sorted by arrival and holds one row or more."""
     arrival_s = requests["arrival_s"]
@@ -132,5 +135,5 @@ def account_of(
         source=source, format=format, rows_read=rows_read, rows_kept=requests.height, dropped=dict(dropped),
         ignored_columns=ignored_columns, first_arrival_s=arrival_s[0], last_arrival_s=arrival_s[-1],
         input_tokens_p50=half[0], input_tokens_p99=tail[0], output_tokens_p50=half[1], output_tokens_p99=tail[1],
-        notes=notes,
+        notes=notes, num_bad=num_bad,
     )

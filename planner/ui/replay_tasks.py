@@ -17,7 +17,7 @@ from planner.report.content import describe
 from planner.report.figures import FIGURES, OVER_TIME
 from planner.report.figures.bins import Span, within
 from planner.report.page import to_html
-from planner.results.causes import difference, explain
+from planner.results.causes import difference, explain, policy_named
 from planner.results.saved import SavedResult
 from planner.run import Outcome, replay
 from planner.settings.scenario import Scenario
@@ -100,7 +100,8 @@ def picture(asked: Sequence[Asked], figure: str, theme: Any, span: Span | None =
     recorded = [_recorded(each, MOST_STEPS // len(asked), known[place] if known else None)
                 for place, each in enumerate(asked)]
     results = [each.result for each in recorded]
-    whys = [explain(result.requests, result.steps, _replicas(result)) for result in results]
+    whys = [explain(result.requests, result.steps, _replicas(result), policy_named(result.summary))
+            for result in results]
     changes = [None, *(difference(why, whys[0]) for why in whys[1:])]
     drawn = (FIGURES[figure](results, theme=theme, span=span) if figure in OVER_TIME else
              FIGURES[figure]([within(result, span) for result in results], theme=theme))

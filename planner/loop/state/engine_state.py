@@ -228,6 +228,7 @@ ENGINE = np.dtype(
         # the step being composed
         ("budget", "i8"),
         ("prompt_budget", "i8"),
+        ("has_tight_plan", "i8"),  # the policy's plan allows fewer prompt tokens than the engine
         ("input_budget", "i8"),  # of SGLang's max_prefill_tokens, beside the chunk's in `prompt_budget`
         ("max_tokens_per_prompt", "i8"),
         ("step_decodes", "i8"),

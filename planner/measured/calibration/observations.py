@@ -82,7 +82,7 @@ class Runs:
     @contextmanager
     def evaluator(self, jobs: int) -> Iterator[Evaluate]:
         """Yield a function that replays the runs, over processes; see `Observations`."""
-        with joblib.Parallel(n_jobs=jobs) as parallel:
+        with joblib.Parallel(n_jobs=jobs, mmap_mode="c") as parallel:
             count = CHUNKS_PER_PROCESS * max(joblib.effective_n_jobs(jobs), 1)
             chunks = [list(self.prepared[k::count]) for k in range(count)]
 

@@ -1,6 +1,6 @@
 """Results of SGLang's `bench_serving --output-details`: JSONL, one object a run, without the times of sending."""
 
-from planner.traces.formats.vllm_bench import SKIPS, is_run, is_sglang, requests_of
+from planner.traces.formats.vllm_bench import SKIPS, client_notes, is_run, is_sglang, requests_of
 from planner.traces.reader import OBJECTS, Reader
 
 SGLANG_BENCH = Reader(
@@ -15,4 +15,5 @@ SGLANG_BENCH = Reader(
     rows=requests_of,
     single=True,
     skips=SKIPS,
+    head_notes=client_notes,
 )

@@ -1,5 +1,6 @@
 """Results of `vllm bench serve --save-detailed`: one JSON object a run, with a list of every request's times."""
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,30 @@ def _request(one: Mapping[str, Any]) -> dict[str, Any]:
             "cached_tokens": one.get("cached_tokens")}
 
 
+def client_rate(run: Mapping[str, Any]) -> float | None:
+    """Return the rate of a run's client; infinite without a limit, None if the file does not say it [1/s]."""
+    rate = run.get("request_rate")
+    return float(rate) if is_number(rate) or rate in ("inf", math.inf) else None
+
+
+def is_closed_loop(run: Mapping[str, Any]) -> bool:
+    """Tell whether a client only limited the requests in flight: their send times follow from the measured system."""
+    return is_number(run.get("max_concurrency")) and client_rate(run) in (None, math.inf)
+
+
+def client_notes(head: Head) -> Iterator[str]:
+    """Yield how `planner validate` replays the same file, if a replay of its requests is another load."""
+    run = head.first
+    if is_closed_loop(run):
+        most = run["max_concurrency"]
+        times = "" if "start_times" not in run else "the recorded send times follow from the measured server; "
+        yield (f"the client kept up to {most:g} requests in flight: {times}--max-concurrency {most:g} "
+               f"--ready-at-start replays this closed loop, as planner validate does")
+    elif "start_times" not in run and is_number(run.get("request_rate")):
+        rate = run["request_rate"]
+        yield f"planner validate draws arrivals at the file's rate; so does --request-rate {rate:g}"
+
+
 VLLM_BENCH = Reader(
     name="vllm-bench",
     meaning="vllm bench serve --save-result --save-detailed: JSON with a list of every request's times",
@@ -72,4 +97,5 @@ VLLM_BENCH = Reader(
     rows=requests_of,
     single=True,
     skips=SKIPS,
+    head_notes=client_notes,
 )
