@@ -18,7 +18,7 @@ from planner.planning.sizing import size
 from planner.report.figures.sensitivity_figures import tornado
 from planner.report.findings import findings
 from planner.report.offer_tables import sensitivity_rows
-from planner.report.page import answer_html
+from planner.report.page import to_html
 from planner.report.plan_tables import sizing_table
 from planner.report.report_source import load_answer
 from planner.results.saved import to_json
@@ -174,4 +174,4 @@ def test_the_report_has_the_tornado_the_options_and_the_months(tmp_path: Path) -
     assert len(listings["Options"].rows) == 2
     assert [row[0] for row in listings["Growth"].rows] == [0, 1, 2]
     assert any(word.startswith("sensitivity: the choice of 5 × h100-sxm") for word in found.words)
-    assert "Sensitivity of the cheapest fleet" in answer_html(saved)
+    assert "Sensitivity of the cheapest fleet" in to_html(saved)

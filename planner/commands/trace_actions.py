@@ -7,19 +7,20 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from planner.commands.actions import OnBadRows, publish
+from planner.commands.actions import publish
 from planner.commands.outputs import check_outputs
 from planner.errors import UsageError
 from planner.files.writing import STDOUT, write_text
 from planner.progress import counted, stage
 from planner.report.trace_tables import closeness_table, description_table, model_table
+from planner.settings.format_spec import Reading
 from planner.settings.scenario import Scenario
 from planner.traces import Trace, read_trace
 from planner.traces.synthesis import Model
 
 
-def describe(source: str, cache_tokens: float | None, html: Path | None, lengths: Path | None, format: str | None,
-             on_bad_rows: OnBadRows, json: Path | None) -> None:
+def describe(source: str, cache_tokens: float | None, html: Path | None, lengths: Path | None, reading: Reading,
+             json: Path | None) -> None:
     """Print what a trace is like, and write it as JSON and as a page with figures."""
     from planner.traces.shaping.description import describe as describe_trace
 
@@ -28,7 +29,7 @@ def describe(source: str, cache_tokens: float | None, html: Path | None, lengths
         from planner.report.trace_report import check_page_path, write_description
 
         check_page_path(html)
-    trace = _read(source, format, on_bad_rows, lengths)
+    trace = _read(source, reading, lengths)
     with stage(f"describing {source}"):
         description = describe_trace(trace, cache_tokens=cache_tokens)
     if html is not None:
@@ -38,12 +39,12 @@ def describe(source: str, cache_tokens: float | None, html: Path | None, lengths
 
 
 def convert(source: str, path: Path, to: str | None, anonymize: bool, salt: str | None, lossy: bool,
-            lengths: Path | None, format: str | None, on_bad_rows: OnBadRows, json: Path | None) -> None:
+            lengths: Path | None, reading: Reading, json: Path | None) -> None:
     """Write a trace in another format, and say what became of it."""
     from planner.traces.export import convert as convert_trace
 
     _check_outputs(source, path, to, json)
-    trace = _read(source, format, on_bad_rows, lengths)
+    trace = _read(source, reading, lengths)
     with stage(f"writing {path}"):
         account = convert_trace(trace, _place(path), to=to, anonymous=anonymize, salt=salt, lossy=lossy)
     _print_notes(account.warnings)
@@ -51,7 +52,7 @@ def convert(source: str, path: Path, to: str | None, anonymize: bool, salt: str 
 
 
 def synth(source: str, options: Mapping[str, Any], scenario: Scenario, changes: Mapping[str, Any],
-          slo: str | None, attainment: float, format: str | None, on_bad_rows: OnBadRows, json: Path | None) -> None:
+          slo: str | None, attainment: float, reading: Reading, json: Path | None) -> None:
     """Fit a model to a trace or read one, change it, draw a trace from it, and say how close that is."""
     from planner.traces.export import convert as convert_trace
     from planner.traces.fitting import fit_workload
@@ -62,7 +63,7 @@ def synth(source: str, options: Mapping[str, Any], scenario: Scenario, changes: 
     _check_outputs(source, output, options["to"], json, save)
     trace, fit = None, None
     if options["fit"]:
-        trace = _read(source, format, on_bad_rows)
+        trace = _read(source, reading)
         with stage(f"fitting a model to {source}"):
             fit = fit_workload(trace, process=options["arrivals"], seed=options["seed"] or 0)
         recorded, tried = fit
@@ -109,10 +110,10 @@ def _publish_beside(output: Path | None, value: Any, text: str, json: Path | Non
         publish(value, text, json)
 
 
-def _read(source: str, format: str | None, on_bad_rows: OnBadRows, lengths: Path | None = None) -> Trace:
+def _read(source: str, reading: Reading, lengths: Path | None = None) -> Trace:
     with stage(f"reading {source}"):
         if lengths is None:
-            trace = read_trace(source, format=format, on_bad_rows=on_bad_rows)
+            trace = read_trace(source, format=reading.spec, on_bad_rows=reading.on_bad_rows)
         else:
             from planner.measured.logged_arrivals import with_lengths
 
