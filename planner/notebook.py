@@ -88,7 +88,7 @@ def explain(trace: AnyTrace, scenario: Scenario, *, slo: str | None = None) -> R
                           "mean [ms]": [parts["all"]["mean_ms"].get(name) for name in PHASES],
                           "slowest 1 % [ms]": [parts["slowest"]["mean_ms"].get(name) for name in PHASES]})
     return ReplayAnswer(values_by_key=explanation, presented=Shown(
-        text=explanation_table({"": explanation}), table=table,
+        text=str(explanation_table({"": explanation})), table=table,
         headline=f"{explanation['sentence']}\n{explanation['advice']['sentence']}"))
 
 

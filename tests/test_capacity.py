@@ -83,7 +83,7 @@ def test_objectives_that_no_request_can_keep_are_a_result(scaling: str) -> None:
     for each, limit_ms in zip(found.missed, (50, 80), strict=True):
         assert each.best_ms == pytest.approx(100, rel=1e-3)
         assert each.missed_by == pytest.approx(100 / limit_ms - 1, rel=1e-2)
-    assert "TTFT of 90 % of the requests is 100 ms at best" in capacity_table(found)
+    assert "TTFT of 90 % of the requests is 100 ms at best" in str(capacity_table(found))
 
 
 def test_requests_that_come_together_can_keep_no_objective_together() -> None:
@@ -326,7 +326,7 @@ def test_the_spread_over_ways_of_scaling_is_stated_with_the_answer() -> None:
     assert number(rates["poisson"]) > 5 * number(rates["thin"])
     assert rates["compress"] is None  # twenty at once take two seconds at any rate
     assert any("depends on how the rate is scaled" in note for note in found.notes)
-    text = capacity_table(found)
+    text = str(capacity_table(found))
     assert f"poisson {rates['poisson']:.4g}" in text
     assert "compress –" in text
 

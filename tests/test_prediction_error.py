@@ -30,7 +30,7 @@ def fleet_of(gpu: str, num_replicas: int, cost: float, **values: object) -> Flee
 def test_an_answer_has_the_statistics_that_were_asked_for() -> None:
     found = size(TRACE, H100, parse_objectives("p95_ttft:1000 p50_tpot:50"), PLAIN)
     values = {reached.objective: reached.value_ms for reached in cheapest(found).reached}
-    text = sizing_table(found)
+    text = str(sizing_table(found))
     assert f"predicted: p95 TTFT {values['p95_ttft']:,.4g} ms of 1,000 ms, p50 TPOT" in text
     assert '"objective": "p95_ttft"' in to_json(found)
 
@@ -58,12 +58,12 @@ def test_each_row_says_its_error_and_whether_the_headroom_covers_it() -> None:
     assert error is not None
     assert 0.01 < error < 0.5
     assert best.covers_error is True
-    assert f"steps may take {100 * error:.0f} % longer than predicted" in sizing_table(found)
+    assert f"steps may take {100 * error:.0f} % longer than predicted" in str(sizing_table(found))
     edge = best.reached[0].value_ms
     assert edge is not None
     tight = size(TRACE, H100, parse_objectives(f"p99_ttft:{1.001 * edge}"), PLAIN)
     assert cheapest(tight).covers_error is False
-    assert "doubt: the headroom does not cover the error" in sizing_table(tight)
+    assert "doubt: the headroom does not cover the error" in str(sizing_table(tight))
 
 
 def test_servers_without_a_known_error_say_so() -> None:

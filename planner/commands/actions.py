@@ -26,6 +26,7 @@ from planner.report.gate_tables import gate_table
 from planner.report.measured_tables import accuracy_table, calibration_table
 from planner.report.summary_tables import comparison_table, explanation_table, summary_table
 from planner.report.sweep_tables import sweep_table
+from planner.report.text import Text
 from planner.report.verdict_line import first_words
 from planner.report.verdicts import missed_in, missed_lines
 from planner.results.saved import save_result, to_json
@@ -93,10 +94,10 @@ def replay(source: str, scenario: Scenario, slo: str | None, attainment: float |
     if save is not None:
         note = save_result(outcome.result, outcome.summary, save)
         outcome.summary["notes"] += filter(None, [note])
-    text = summary_table(outcome.summary)
+    text = [*summary_table(outcome.summary).parts]
     if explain:
-        text += "\n" + explanation_table({"": outcome.summary["explanation"]})
-    publish(outcome.summary, text, json,
+        text += explanation_table({"": outcome.summary["explanation"]}).parts
+    publish(outcome.summary, Text(text), json,
             [note for note in outcome.summary["notes"] if note != refusal])  # the table begins with it
     starts = refusal is None or ignore_start_refusal
     return _keeps_objectives(outcome.summary) and starts and outcome.summary["completed"] > 0
@@ -140,12 +141,12 @@ def compare(sources: Sequence[str], choices: Mapping[str, Sequence[Any]], launch
     first = [f"{name}: {line}" for name, summary in comparison.items() for line in first_words(summary)]
     shown = None if every or len(comparison) < 2 else most_different(comparison)
     others = [] if shown is None else ["--all shows every figure, and the JSON has them"]
-    text = "\n".join([*first, *verdict_words(comparison), comparison_table(comparison, shown), *others,
-                      *missed_lines(comparison)])
+    text = [*first, *verdict_words(comparison), *comparison_table(comparison, shown).parts, *others,
+            *missed_lines(comparison)]
     explanations = {name: summary["explanation"] for name, summary in comparison.items() if "explanation" in summary}
     if explanations:
-        text += "\n" + explanation_table(explanations)
-    publish([{"name": name, **summary} for name, summary in comparison.items()], text, json,
+        text += explanation_table(explanations).parts
+    publish([{"name": name, **summary} for name, summary in comparison.items()], Text(text), json,
             [note for summary in comparison.values() for note in summary["notes"]])
     return any(summary["completed"] for summary in comparison.values())
 
@@ -337,7 +338,7 @@ def _read_searched(source: str, scenario: Scenario, reading: Reading) -> Trace:
 def _print_notes(notes: Iterable[str]) -> None:
     """Print each note once to stderr."""
     for note in dict.fromkeys(notes):
-        print(fitted(f"note: {note}", sys.stderr), file=sys.stderr)
+        print(fitted(Text([f"note: {note}"]), sys.stderr), file=sys.stderr)
 
 
 def _table(result: ReplayResult, name: str) -> Any:
@@ -352,13 +353,13 @@ def _table(result: ReplayResult, name: str) -> Any:
     return makers[name]()
 
 
-def publish(value: Any, text: str, json: Path | None, notes: Iterable[str] = ()) -> None:
+def publish(value: Any, text: Text | str, json: Path | None, notes: Iterable[str] = ()) -> None:
     """Print the table, and write the JSON; with `--json -` the JSON alone goes to stdout. Notes follow on stderr."""
     is_alone = json is not None and str(json) == "-"
     if is_alone:
         sys.stdout.write(to_json(value))
     else:
-        print(fitted(text, sys.stdout))
+        print(fitted(Text([text]) if isinstance(text, str) else text, sys.stdout))
     sys.stdout.flush()
     _print_notes(notes)
     if json is not None and not is_alone:

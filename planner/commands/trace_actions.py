@@ -12,6 +12,7 @@ from planner.commands.outputs import check_outputs
 from planner.errors import UsageError
 from planner.files.writing import STDOUT, write_text
 from planner.progress import counted, stage
+from planner.report.text import Grid, Text
 from planner.report.trace_tables import closeness_table, description_table, model_table
 from planner.settings.format_spec import Reading
 from planner.settings.scenario import Scenario
@@ -73,11 +74,11 @@ def synth(source: str, options: Mapping[str, Any], scenario: Scenario, changes: 
     if save is not None:
         write_text(save, to_toml(model))
     result = _describe_model(model, tried)
-    text = model_table(result)
+    text: list[str | Grid] = [model_table(result)]
     if trace is not None and model is recorded:
         draws = [generate(model, seed=model.seed + k) for k in counted("drawing traces", range(options["draws"]))]
         result["closeness"] = _closeness(trace, draws, scenario, slo, attainment)
-        text += "\n" + closeness_table(result["closeness"])
+        text += closeness_table(result["closeness"]).parts
     if output is not None:
         with stage(f"drawing {output}"):
             drawn = generate(model, seed=options["seed"])
@@ -85,7 +86,7 @@ def synth(source: str, options: Mapping[str, Any], scenario: Scenario, changes: 
         print(drawn.account, account, sep="\n", file=sys.stderr)
         _print_notes(account.warnings)
         result["drawn"] = str(drawn.account)
-    _publish_beside(output, result, text, json)
+    _publish_beside(output, result, Text(text), json)
 
 
 def _check_outputs(source: str, output: Path | None, to: str | None, json: Path | None,
@@ -104,7 +105,7 @@ def _place(path: Path) -> Path:
     return STDOUT if str(path) == "-" else path
 
 
-def _publish_beside(output: Path | None, value: Any, text: str, json: Path | None) -> None:
+def _publish_beside(output: Path | None, value: Any, text: Text | str, json: Path | None) -> None:
     """Print the table, to stderr where the trace is on stdout, and write the JSON."""
     with redirect_stdout(sys.stderr if str(output) == "-" else sys.stdout):
         publish(value, text, json)

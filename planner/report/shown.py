@@ -16,6 +16,7 @@ from planner.report.plan_tables import capacity_table, capacity_words, sizing_ta
 from planner.report.probe_table import probe_table
 from planner.report.share_table import share_table
 from planner.report.sweep_tables import sweep_headline, sweep_table
+from planner.report.text import Text
 from planner.results.answers import Shown, shown
 
 FLEET = ("gpu", "tensor_parallel_size", "quantization", "num_replicas", "num_gpus", "cost_usd_per_hour",
@@ -51,7 +52,7 @@ def _share(answer: ShareAnswer) -> Shown:
     rows = [{"deployment": each.deployment, "rate_rps": each.rate_rps,
              **{key: fleet[key] for key in FLEET if key in fleet}}
             for each, fleet in zip(answer.deployments, (row["fleet"] for row in answer["deployments"]), strict=True)]
-    return _shown(share_table(answer), [share_table(answer).splitlines()[0], *answer.notes], rows)
+    return _shown(share_table(answer), [share_table(answer).lines()[0], *answer.notes], rows)
 
 
 @shown.register
@@ -62,6 +63,6 @@ def _probe(answer: ProbeAnswer) -> Shown:
     return _shown(probe_table(answer), [probe_table(answer).splitlines()[0], *answer.notes], rows)
 
 
-def _shown(text: str, headline: Sequence[str], rows: Sequence[dict[str, Any]]) -> Shown:
-    return Shown(text=text, headline="\n".join(headline), table=pl.DataFrame(rows, strict=False,
+def _shown(text: str | Text, headline: Sequence[str], rows: Sequence[dict[str, Any]]) -> Shown:
+    return Shown(text=str(text), headline="\n".join(headline), table=pl.DataFrame(rows, strict=False,
                                                                              infer_schema_length=None))
