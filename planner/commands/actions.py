@@ -22,10 +22,7 @@ from planner.progress import stage
 from planner.replays.result_tables import ReplayResult, check_table_path, write_table
 from planner.replays.scaling_record import events_table
 from planner.report.comparison_words import most_different, verdict_words
-from planner.report.gate_tables import gate_table
-from planner.report.measured_tables import accuracy_table, calibration_table
 from planner.report.summary_tables import comparison_table, explanation_table, summary_table
-from planner.report.sweep_tables import sweep_table
 from planner.report.text import Text
 from planner.report.verdict_line import first_words
 from planner.report.verdicts import missed_in, missed_lines
@@ -155,14 +152,13 @@ def capacity(source: str, scenario: Scenario, slo: str, attainment: float, searc
              json: Path | None) -> bool:
     """Find the largest load within the objectives, print and write it; False if there is none."""
     from planner.planning.capacity import capacity as find_capacity
-    from planner.report.plan_tables import capacity_table
     from planner.settings.objectives import parse_objectives
 
     check_outputs({"--json": json})
     objectives = parse_objectives(slo, attainment)
     trace = _read_searched(source, scenario, reading)
     answer = find_capacity(trace, scenario, objectives, replace(search, seed=scenario.seed or 0))
-    publish(answer, capacity_table(answer), json, answer.notes)
+    publish_answer(answer, json)
     return answer.feasible
 
 
@@ -170,7 +166,7 @@ def probe(source: str, scenario: Scenario, slo: str, attainment: float, results:
           reading: Reading, json: Path | None) -> None:
     """Print the benchmarks that test a capacity, with their expected numbers; write them as a script."""
     from planner.planning.probe import probe as find_benchmarks
-    from planner.report.probe_table import probe_script, probe_table
+    from planner.report.probe_table import probe_script
     from planner.settings.objectives import parse_objectives
 
     check_outputs({"--json": json, "--script": script})
@@ -178,7 +174,7 @@ def probe(source: str, scenario: Scenario, slo: str, attainment: float, results:
     answer = find_benchmarks(_read_searched(source, scenario, reading), scenario, objectives, results)
     if script is not None:
         write_text(script, probe_script(answer))
-    publish(answer, probe_table(answer), json, answer.notes)
+    publish_answer(answer, json)
 
 
 def size(source: str, scenario: Scenario, slo: str, attainment: float, choices: Choices, reading: Reading,
@@ -186,7 +182,6 @@ def size(source: str, scenario: Scenario, slo: str, attainment: float, choices: 
     """Find the cheapest fleet for a load, print it beside the others and write it; False if there is none."""
     from planner.planning.sizing import size as find_fleet
     from planner.planning.write_size import fleet_manifest, write_target
-    from planner.report.plan_tables import sizing_table
     from planner.settings.objectives import parse_objectives
 
     kind, path = (None, None) if write is None else write_target(write)
@@ -204,7 +199,7 @@ def size(source: str, scenario: Scenario, slo: str, attainment: float, choices: 
     choices = replace(choices, gpus=(scenario.gpu or "").split(","), quantizations=formats)
     objectives = parse_objectives(slo, attainment)
     answer = find_fleet(_read_searched(source, scenario, reading), scenario, objectives, choices)
-    publish(answer, sizing_table(answer), json, answer.notes)
+    publish_answer(answer, json)
     if kind is not None and path is not None and answer.cheapest is not None:
         write_text(path, fleet_manifest(kind, answer.cheapest, scenario.engine_version))
     return answer.feasible
@@ -213,11 +208,10 @@ def size(source: str, scenario: Scenario, slo: str, attainment: float, choices: 
 def share(cluster: Path, choices: Choices, minimize: str, json: Path | None) -> bool:
     """Find a fleet for each deployment of a cluster, print and write them; False if the GPUs do not suffice."""
     from planner.planning.cluster_share import share as find_share
-    from planner.report.share_table import share_table
 
     check_outputs({"--json": json})
     answer = find_share(cluster, choices, minimize)
-    publish(answer, share_table(answer), json, answer.notes)
+    publish_answer(answer, json)
     return answer.feasible
 
 
@@ -236,7 +230,7 @@ def check(targets: Path, baseline: Path | None, update_baseline: bool, junit: Pa
             write_text(path, make(result))
     if summary:
         append_text(Path(summary), gate_markdown(result))
-    publish(result, gate_table(result), json, result.notes)
+    publish_answer(result, json)
     verdicts = [row.verdict for row in result.checks]
     if "no baseline" in verdicts and not {"missed", "regressed"} & set(verdicts):
         raise UsageError(f"--baseline {baseline}: lacks metrics that have max_regression; record them with "
@@ -253,7 +247,7 @@ def sweep(source: str, scenario: Scenario, options: Mapping[str, Any], output: P
     check_outputs({"--output": output, "--json": json})
     asked = sweep_plan(source, scenario, options)
     result = answer_sweep(asked, output, optimizes=optimize, jobs=jobs, backend=backend, address=address)
-    publish(result, sweep_table(result), json, result.notes)
+    publish_answer(result, json)
     return result.optimum is None or result.optimum.best is not None
 
 
@@ -304,7 +298,7 @@ def validate(measured: Path, scenario: Scenario, max_error: str | None, predicti
     result = accuracy(predicted, level=scenario.interval, limits=limits)
     if predictions is not None:
         write_table(predictions_table(predicted.predictions), predictions)
-    publish(result, accuracy_table(result), json, result.notes)
+    publish_answer(result, json)
     return result.met
 
 
@@ -319,7 +313,7 @@ def calibrate(measured: Path, scenario: Scenario, output: Path | None, fit: str 
     result = fit_to(measured, scenario, names=names, folds=folds, jobs=jobs, client=client, format=reading.spec)
     if output is not None:
         write_calibration(result, output)
-    publish(result, calibration_table(result), json, result.notes)
+    publish_answer(result, json)
 
 
 def _read(source: str, scenario: Scenario, format: str | None, on_bad_rows: OnBadRows) -> Trace:
@@ -364,6 +358,13 @@ def publish(value: Any, text: Text | str, json: Path | None, notes: Iterable[str
     _print_notes(notes)
     if json is not None and not is_alone:
         write_text(json, to_json(value))
+
+
+def publish_answer(answer: Any, json: Path | None) -> None:
+    """Print an answer, and write it as JSON; its notes follow on stderr."""
+    from planner.report.shown import text_of
+
+    publish(answer, text_of(answer), json, answer.notes)
 
 
 def db_list(json: Path | None) -> None:

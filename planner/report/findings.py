@@ -14,7 +14,6 @@ from planner.planning.missed import Missed
 from planner.planning.size_answer import Fleet, SizeAnswer, SizedTraffic, UnableFleet
 from planner.planning.sweep_answer import SweepAnswer
 from planner.report import content
-from planner.report import plan_tables as plans
 from planner.report.capacity_sentence import limit_words
 from planner.report.content import Listing, Row, Table
 from planner.report.figures import all_figures
@@ -25,10 +24,10 @@ from planner.report.figures.sensitivity_figures import tornado
 from planner.report.figures.style import clean, labels
 from planner.report.figures.summary_figures import latency_levels, mean_phases
 from planner.report.figures.sweep_figures import front_scatter, parallel_axes
-from planner.report.gate_tables import gate_headline, gate_row
+from planner.report.gate_tables import gate_row
 from planner.report.report_source import SavedAnswer, Source, damaged
 from planner.report.scaling_tables import scale_listings
-from planner.report.sweep_tables import sweep_headline
+from planner.report.shown import text_of
 from planner.results.saved import SavedResult
 
 MOST_ROWS = 200  # of a list; the answer has the others
@@ -157,7 +156,7 @@ def _capacity(found: CapacityAnswer) -> Findings:
                f"{f'at rates by {load.scaling}' if found.is_rate else 'in a closed loop'}"],
         names=("",), headline=_numbers("Capacity", rows),
         figures={"attainment": capacity_figure(found)} if found.probes else {},
-        words=[*plans.capacity_words(found), *found.notes],
+        words=[*text_of(found).words, *found.notes],
         listings=[*_missed(found.missed),
                   *_rests_on("capacity_rps" if found.is_rate else "users", values["routers"],
                              values.get("scalings", ())),
@@ -182,7 +181,7 @@ def _fleet(found: SizeAnswer) -> Findings:
                    fleet.kind.decode_gpu is not None for fleet in found.alternatives)]
     return Findings(
         title="The cheapest fleet" if found.feasible else "No fleet meets the objectives", names=("",),
-        headline=_numbers("Fleet", _fleet_numbers(found)), words=[*plans.sizing_words(found), *found.notes],
+        headline=_numbers("Fleet", _fleet_numbers(found)), words=[*text_of(found).words, *found.notes],
         leads=[f"{count_text(found.workload.num_requests, 'request')} of {found.workload.source} "
                f"{_amount(found.workload)}"],
         figures=figures,
@@ -255,7 +254,7 @@ def _sweep(found: SweepAnswer, table: pl.DataFrame | None) -> Findings:
             *((f"not replayed: {status}", count, "") for status, count in found.status.items() if status != "done")]
     return Findings(
         title="A grid of what-ifs", leads=[f"{', '.join(axes)} varied; the front is over {', '.join(metrics)}"],
-        names=("",), headline=_numbers("Sweep", rows), words=[sweep_headline(found), *note],
+        names=("",), headline=_numbers("Sweep", rows), words=[*text_of(found).words, *note],
         figures={"front": front_scatter(shown, axes, metrics), "parallel": parallel_axes(shown, axes, metrics)},
         listings=[_listing("The front", [*axes, *metrics, "bottleneck"], found.front)],
         tables={"Axes": [Table(title="Values", rows=tuple(Row(label=axis, values=(", ".join(map(str, values)),))
@@ -273,7 +272,7 @@ def _check(found: CheckAnswer) -> Findings:
     rows = [(verdict, verdicts.count(verdict), "") for verdict in dict.fromkeys(verdicts)]
     return Findings(
         title=f"Capacity targets: {'met' if found.met else 'missed'}", leads=[found.targets], names=("",),
-        headline=_numbers("Targets", rows), words=[gate_headline(found), *found.notes],
+        headline=_numbers("Targets", rows), words=[*text_of(found).words, *found.notes],
         figures={"margins": target_margins(found.checks)},
         listings=[Listing(title="Verdicts", columns=("scenario", "metric", "target", "predicted", "margin", "verdict"),
                           rows=[gate_row(row) for row in found.checks])])

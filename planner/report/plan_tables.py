@@ -26,12 +26,11 @@ COVERED = {True: "yes", False: "no", None: "–"}
 
 
 def capacity_table(result: CapacityAnswer) -> Text:
-    """Return a capacity with what it rests on, then the loads that were tried."""
-    return Text([*capacity_words(result), *_probe_rows(result)])
+    """Return a capacity with its bracket, its confidence and what it rests on, then the loads that were tried."""
+    return Text([*_capacity_words(result), *([_probes(result)] if result.probes else [])])
 
 
-def capacity_words(result: CapacityAnswer) -> list[str]:
-    """Return a capacity with its bracket, its confidence and what it rests on, a line each."""
+def _capacity_words(result: CapacityAnswer) -> list[str]:
     unknown, assumed = result.unknown, f"assumed: {'; '.join(result.assumptions)}"
     if not result.feasible:
         return [f"capacity 0 {unknown.unit}: no {'number' if unknown.is_whole else 'rate'} meets "
@@ -86,17 +85,16 @@ def _limits_requests(slo: Required) -> bool:
     return any("_" not in limit for limit in slo.text.split())
 
 
-def _probe_rows(result: CapacityAnswer) -> list[str | Grid]:
+def _probes(result: CapacityAnswer) -> Grid:
     """Return the loads that were tried around the capacity as rows, and how many there are besides."""
-    tried, shown = result.probes, _around_the_edge([probe.is_met for probe in result.probes])
-    if not tried:
-        return []
+    shown = _around_the_edge([probe.is_met for probe in result.probes])
     has_share, required = _limits_requests(result.slo), result.slo.attainment or 0.0
     rows = [(result.unknown.text(probe.load), *[share_text(probe.attainment, required)] * has_share,
-             f"{_limit(probe)}, {_met(probe, required if has_share else 0.0)}") for probe in (tried[k] for k in shown)]
-    others = len(tried) - len(shown)
-    return [Grid(heads=(result.unknown.unit, *["attainment"] * has_share, "limited by, met"), rows=rows, left=(-1,)),
-            *([f"{others} more loads were tried; the JSON has all of them"] if others else [])]
+             f"{_limit(probe)}, {_met(probe, required if has_share else 0.0)}")
+            for probe in (result.probes[k] for k in shown)]
+    others = len(result.probes) - len(shown)
+    return Grid(heads=(result.unknown.unit, *["attainment"] * has_share, "limited by, met"), rows=rows, left=(-1,),
+                notes=[f"{others} more loads were tried; the JSON has all of them"] if others else ())
 
 
 def _around_the_edge(are_met: Sequence[bool]) -> list[int]:
@@ -124,14 +122,9 @@ def _met(probe: Probe, required: float) -> str:
 
 def sizing_table(result: SizeAnswer) -> Text:
     """Return the cheapest fleet and what it rests on, the others as rows, then its launch and the schedule's gain."""
-    return Text([*split_words(result), *_fleet_words(result), *_fleet_rows(result.alternatives),
+    return Text([*split_words(result), *_fleet_words(result), _fleet_rows(result.alternatives),
                  *split_rows(result), *offer_rows(result), *sensitivity_rows(result), *growth_rows(result),
                  *_closing_words(result)])
-
-
-def sizing_words(result: SizeAnswer) -> list[str]:
-    """Return a sizing's answer without the rows of its fleets, a line each."""
-    return [*split_words(result), *_fleet_words(result), *_closing_words(result)]
 
 
 def _fleet_words(result: SizeAnswer) -> list[str]:
@@ -195,7 +188,7 @@ def _folded(fleets: Sequence[Fleet | UnableFleet]) -> list[str]:
     return [f"not shown, over {FAR_TIMES} times the price of the cheapest: {names}; the JSON has them"]
 
 
-def _fleet_rows(every: Sequence[Fleet | UnableFleet]) -> list[str | Grid]:
+def _fleet_rows(every: Sequence[Fleet | UnableFleet]) -> Grid:
     """Return the fleets as rows, those that cannot serve the load with their reason."""
     fleets = [fleet for fleet in every if not _is_far(fleet, every[0])]
     rows: list[tuple[str, ...]] = []
@@ -211,8 +204,8 @@ def _fleet_rows(every: Sequence[Fleet | UnableFleet]) -> list[str | Grid]:
                          f"{'–' if fleet.limiting_metric == 'none' else fleet.limiting_metric}"
                          f"{'; max_model_len is lowered' if fleet.lowered else ''}"))
     unmeasured = [fleet for fleet in fleets if isinstance(fleet, Fleet) and fleet.priors]
-    return [Grid(heads=FLEET_HEADS, rows=rows, left=(0, 2, -1)), *([UNMEASURED] if unmeasured else []),
-            *_folded([fleet for fleet in every if _is_far(fleet, every[0])])]
+    far = _folded([fleet for fleet in every if _is_far(fleet, every[0])])
+    return Grid(heads=FLEET_HEADS, rows=rows, left=(0, 2, -1), notes=[*([UNMEASURED] if unmeasured else []), *far])
 
 
 def error_text(fleet: Fleet) -> str:

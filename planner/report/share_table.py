@@ -30,8 +30,8 @@ def share_table(answer: ShareAnswer) -> Text:
                  for each in answer.deployments]
     commands = [f"{each.deployment}: {line}" for each in answer.deployments for line in (
         each.fleet.command, *filter(None, [each.fleet.lowered]), *replay_lines(each.fleet.replay_command))]
-    unmeasured = [UNMEASURED] if any(each.fleet.priors for each in answer.deployments) else []
-    return Text([_verdict(answer), *([Grid(heads=HEADS, rows=rows)] if rows else []), *unmeasured,
+    unmeasured = [UNMEASURED] if any(each.fleet.priors for each in answer.deployments) else ()
+    return Text([_verdict(answer), *([Grid(heads=HEADS, rows=rows, notes=unmeasured)] if rows else []),
                  Grid(heads=("gpu", "cluster", "used", *["to add"] * lacks), rows=gpus), *predicted, *commands])
 
 

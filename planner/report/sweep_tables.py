@@ -14,9 +14,7 @@ SHOWN = 5  # reasons why configurations have no result
 def sweep_table(result: SweepAnswer) -> Text:
     """Return a configuration a line, those on the front first, and what became of those that could not be replayed."""
     done = [row for row in result.rows if row.status == "done"]
-    lines = _rows(done[:SHOWN_ROWS])
-    if len(done) > SHOWN_ROWS:
-        lines.append(f"… {len(done) - SHOWN_ROWS:,} more configurations; all are in {result.output}, and in --json")
+    lines: list[str | Grid] = [_rows(done, result.output)] if done else []
     failed = {status: count for status, count in result.status.items() if status != "done"}
     lines += [f"{count:,} of {result.num_configurations:,}: {status}" for status, count in failed.items()][:SHOWN]
     lines += [f"… and {len(failed) - SHOWN:,} other reasons; the output has all"] if len(failed) > SHOWN else []
@@ -32,11 +30,13 @@ def sweep_headline(result: SweepAnswer) -> str:
             f"{result.output}")
 
 
-def _rows(shown: Sequence[Configuration]) -> list[str | Grid]:
-    """Return configurations as rows under the names of their columns."""
+def _rows(done: Sequence[Configuration], output: str) -> Grid:
+    """Return the first configurations as rows under the names of their columns."""
     rows = [[*(cell_text(value, key) for key, value in row.values.items()), cell_text(row.bottleneck), _standing(row)]
-            for row in shown]
-    return [Grid(heads=[*shown[0].values, "bottleneck", "front"], rows=rows, left=(-1,))] if shown else []
+            for row in done[:SHOWN_ROWS]]
+    others = len(done) - len(rows)
+    return Grid(heads=[*done[0].values, "bottleneck", "front"], rows=rows, left=(-1,), notes=[
+        f"… {others:,} more configurations; all are in {output}, and in --json"] if others else ())
 
 
 def _standing(row: Configuration) -> str:

@@ -20,15 +20,20 @@ class Grid:
     rows : cells. A row with fewer cells than columns ends in a sentence; a text alone is a title between rows.
     left : columns that are read from the left; -1 is the last.
     indent : spaces before each row.
+    notes : lines below the rows.
     """
 
     heads: Sequence[str]
     rows: Sequence[Sequence[str] | str]
     left: Sequence[int] = (0,)
     indent: int = 0
+    notes: Sequence[str] = ()
 
     def lines(self, width: int | None = None) -> list[str]:
         """Return a line for each row, or parts of the columns below each other if a row is wider than `width`."""
+        return [*self._table(width), *(part for note in self.notes for part in wrapped(note, width))]
+
+    def _table(self, width: int | None) -> list[str]:
         regular = [row for row in self._rows() if self._is_regular(row)]
         sizes = [max((len(row[place]) for row in regular), default=0) for place in range(len(self.heads))]
         every = range(len(self.heads))
@@ -92,6 +97,11 @@ class Text:
         """Return lines of at most `width` characters; commands and long words stay whole."""
         return [line for part in self.parts for line in (
             part.lines(width) if isinstance(part, Grid) else wrapped(part, width))]
+
+    @property
+    def words(self) -> list[str]:
+        """The lines that are in no table."""
+        return [part for part in self.parts if isinstance(part, str)]
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
