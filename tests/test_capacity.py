@@ -20,8 +20,8 @@ from planner.errors import UnknownNameError, UsageError
 from planner.loop.state.engine_settings import Recording
 from planner.planning.bracket import UnlimitedError, find_bracket
 from planner.planning.capacity import capacity
-from planner.planning.rate_loads import Rates
 from planner.planning.search_options import Search
+from planner.planning.sought import Rates, verdict
 from planner.report.plan_tables import capacity_table
 from planner.run import replay
 from planner.settings.objectives import Objectives, Verdict, judge, parse_objectives
@@ -111,10 +111,10 @@ def test_it_is_within_a_per_cent_of_a_fine_grid(source: str, slo: str, limit: in
     load = Rates(deployment=resolve(scenario, shaped), trace=shaped, objectives=parse_objectives(slo, 0.95),
                  search=search)
     rate = found.capacity
-    kept = [x for x in rate * np.geomspace(0.5, 1.6, 120) if load.verdict(float(x)).is_met]
+    kept = [x for x in rate * np.geomspace(0.5, 1.6, 120) if verdict(load, float(x)).is_met]
     assert max(kept) == pytest.approx(rate, rel=0.01) or not found.is_monotone
-    assert load.verdict(rate).is_met
-    assert not load.verdict(number(found.bracket.upper)).is_met
+    assert verdict(load, rate).is_met
+    assert not verdict(load, number(found.bracket.upper)).is_met
 
 
 def step_at(rates: dict[tuple[float, float], bool]) -> Any:

@@ -1,126 +1,22 @@
 """The search for the largest load that a deployment serves: over lengths of the load, and over draws of its errors."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol, Self
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
-from planner.deployment.deploy import Deployment
-from planner.errors import UsageError
 from planner.planning.bracket import Bracket, Unknown, UnlimitedError, find_bracket
-from planner.planning.capacity_answer import Confidence, SearchedTraffic
+from planner.planning.capacity_answer import Confidence
 from planner.planning.missed import UnreachableError
-from planner.planning.search_options import Search
+from planner.planning.sought import Sought, longer, verdict
 from planner.progress import in_parallel, later
-from planner.replays.result_tables import ReplayResult
 from planner.results.resolved import fitted_deployments
 from planner.results.uncertainty import step_factors
-from planner.settings.objectives import Objectives, Verdict, judge
-from planner.settings.scenario import Scenario
-from planner.settings.statistic import statistics_ms
-from planner.traces import Trace
 from planner.traces.shaping.rescaling import MOST_REQUESTS
-from planner.traces.shaping.tenants import tenant_names
 
 SETTLED = 0.02  # change of the capacity from one horizon to twice it that counts as none
 NEAR = 0.02  # tolerance of a replicate's bracket
-NUM_WINDOWS = 32  # of a trace, for its bootstrap
-
-
-class Sought(Protocol):
-    """A deployment under a traffic whose amount is the unknown."""
-
-    @property
-    def deployment(self) -> Deployment:
-        """What serves it."""
-
-    @property
-    def trace(self) -> Trace:
-        """Its traffic."""
-
-    @property
-    def objectives(self) -> Objectives:
-        """What the load must keep."""
-
-    @property
-    def search(self) -> Search:
-        """How to look."""
-
-    @property
-    def unknown(self) -> Unknown:
-        """What is looked for."""
-
-    @property
-    def limits(self) -> tuple[float, float]:
-        """The lowest and the highest load that can be tried."""
-
-    def served(self, load: float) -> ReplayResult:
-        """Replay a load."""
-
-    def verdict(self, load: float) -> Verdict:
-        """Replay a load and judge it."""
-
-    def behind(self, router: str) -> Self:
-        """Return the traffic on the same replicas behind another router."""
-
-    def other_scalings(self, load: float) -> Mapping[str, Self]:
-        """Return the traffic by other ways of scaling, with about as many requests at a load."""
-
-    def replayed(self, scenario: Scenario, load: float, times: int) -> Scenario:
-        """Return a scenario that replays a load, of a trace that goes on with itself so many times."""
-
-    def longer(self, times: int) -> Self:
-        """Return the traffic, so many times as long."""
-
-    def num_requests_at(self, load: float) -> int:
-        """Return about how many requests a load has."""
-
-    def drawn(self, factor: float, seed: int | None) -> Self:
-        """Return resampled traffic at a deployment whose steps take `factor` times as long; without a seed its own."""
-
-    def at_pace(self, load: float, factor: float) -> float:
-        """Return what a load of `drawn` is, by the clock of a deployment whose steps take `factor` times as long."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Posed:
-    """The question for a capacity: what is sought, and what its answer says beside the load.
-
-    Parameters
-    ----------
-    start : load that is tried first.
-    alone : requests apart in time. If they miss the objectives, every rate does. None for users.
-    shaped : the trace after the load options.
-    scenario : as it was given, with a context limit with which the engine starts.
-    lowered : a sentence on a context limit that is lower than the engine's default.
-    assumptions : a sentence each.
-    workload, think_time_s : as of `CapacityAnswer`.
-    """
-
-    sought: Sought
-    start: float
-    alone: Trace | None
-    shaped: Trace
-    scenario: Scenario
-    lowered: str | None
-    assumptions: tuple[str, ...]
-    workload: SearchedTraffic
-    think_time_s: float | None = None
-
-
-def judged(sought: Sought, result: ReplayResult) -> Verdict:
-    """Judge a replay by what is sought."""
-    tenants = tenants_of(result.trace) if sought.search.by_tenant else None
-    return replace(judge(sought.objectives, result.times_s, tenants), statistics_ms=statistics_ms(result.times_s))
-
-
-def tenants_of(trace: Trace) -> NDArray[np.int64]:
-    """Return the number of each request's tenant, shape [num_requests]."""
-    if "tenant" not in trace.requests.columns:
-        raise UsageError(f"--by-tenant: {trace.source} has no column tenant")
-    return tenant_names(trace).rank("dense").to_numpy().astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,19 +47,19 @@ def settled(sought: Sought, start: float) -> Settled:
     times, longest = 1, sought
     while True:
         try:
-            bracket = find_bracket(longest.verdict, start, unknown=sought.unknown, limits=longest.limits)
+            bracket = find_bracket(partial(verdict, longest), start, unknown=sought.unknown, limits=longest.limits)
             break
         except UnlimitedError:  # of users there are no more than the traffic has
             if not (sought.unknown.is_whole and _can_last(sought, 2 * times, start)):
                 raise
             times *= 2
-            longest = sought.longer(times)
+            longest = longer(sought, times)
     found = [(times, bracket.lower)]
     is_settled = sought.search.horizon == "trace"
     while not is_settled and _can_last(sought, 2 * found[-1][0], bracket.lower):
         times = 2 * found[-1][0]
-        longest = sought.longer(times)
-        bracket = find_bracket(longest.verdict, bracket.lower, unknown=sought.unknown, limits=longest.limits)
+        longest = longer(sought, times)
+        bracket = find_bracket(partial(verdict, longest), bracket.lower, unknown=sought.unknown, limits=longest.limits)
         is_settled = abs(bracket.lower / found[-1][1] - 1) <= SETTLED
         found.append((times, bracket.lower))
     lengths = tuple((each * sought.num_requests_at(load), load) for each, load in found)
@@ -179,7 +75,7 @@ def _can_last(sought: Sought, times: int, load: float) -> bool:
 def largest_from(sought: Sought, start: float) -> float | None:
     """Return the largest load from one that is near it, without checks around it; None where there is none."""
     try:
-        return find_bracket(sought.verdict, start, unknown=sought.unknown, tolerance=NEAR, checks=(),
+        return find_bracket(partial(verdict, sought), start, unknown=sought.unknown, tolerance=NEAR, checks=(),
                             limits=sought.limits).lower
     except (UnreachableError, UnlimitedError):
         return None
@@ -206,7 +102,7 @@ def _replicate(sought: Sought, start: float, factor: float, seed: int | None) ->
     """Return the capacity of one draw, 0 where it has none, and the largest tried where it has no end."""
     drawn = sought.drawn(factor, seed)
     try:
-        found = find_bracket(drawn.verdict, start, unknown=drawn.unknown, tolerance=NEAR, checks=(),
+        found = find_bracket(partial(verdict, drawn), start, unknown=drawn.unknown, tolerance=NEAR, checks=(),
                              limits=drawn.limits).lower
     except UnreachableError:
         return 0.0
