@@ -98,6 +98,6 @@ def test_a_load_too_small_for_its_replicas_and_a_fleet_that_covers_its_error() -
 def test_dozens_of_replicas_at_several_times_the_price_have_no_row() -> None:
     kept = [fleet_of("h100-sxm", 8, 24.0), fleet_of("l40s", 30, 60.0), fleet_of("a100-sxm", 20, 90.0)]
     unable = filled(UnableFleet, kind=filled(KindNames, gpu="t4"), reason="too slow")
-    rows = _fleet_rows([*kept, fleet_of("rtx-6000-ada", 209, 200.0), unable])
+    rows = _fleet_rows([*kept, fleet_of("rtx-6000-ada", 209, 200.0), unable]).lines()
     assert [row.split()[0] for row in rows[1:5]] == ["h100-sxm", "l40s", "a100-sxm", "t4"]
     assert rows[-1] == ("not shown, over 3 times the price of the cheapest: 209 × 1 rtx-6000-ada; the JSON has them")
