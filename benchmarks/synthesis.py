@@ -143,7 +143,7 @@ def model_lines(name: str, trace: Trace) -> tuple[list[str], list[Trace]]:
     lines = [f"### {name}", "", f"{model.num_numbers:,} numbers for a record of {values:,}; fitted in {took_s:.1f} s. "
              f"Arrivals: {tenant.arrivals.process}, {len(tenant.arrivals.window_s)} windows; {len(tenant.epochs)} "
              f"epochs of lengths. Burstiness off, in its tolerance (and numbers): {tried}.", "", "```",
-             closeness_table({"statistics": compare_statistics(trace, draws)}), "```", ""]
+             str(closeness_table({"statistics": compare_statistics(trace, draws)})), "```", ""]
     return lines, draws
 
 

@@ -10,7 +10,7 @@ from nbclient import NotebookClient
 PATH = Path(__file__).with_name("notebook.ipynb")
 CELLS = (
     ("markdown", "# Capacity planning in a notebook\n\nA trace and a scenario go in, an answer comes out. An answer "
-                 "prints as its command does, is a mapping of the keys of `--json`, and has a `table`."),
+                 "prints as its command does, is a mapping of the keys of `--json`, and has rows in `to_polars()`."),
     ("code", "import planner\n\ntrace = planner.read_trace(\"chat\")  # a bundled sample; or your file\n"
              "llama = planner.Scenario(model=\"llama-3.1-8b\", gpu=\"h100-sxm\")\n"
              "outcome = planner.replay(trace, llama, slo=\"ttft:500 tpot:50\")\noutcome"),
@@ -27,7 +27,7 @@ CELLS = (
     ("code", "round(answer[\"capacity_rps\"], 1), answer[\"limiting_metric\"]"),
     ("markdown", "Which fleet serves sixty requests a second at the least price?"),
     ("code", "planner.size(trace, replace(llama, request_rate=60.0), \"ttft:500 tpot:50\",\n"
-             "             gpus=[\"h100-sxm\", \"l40s\"], tensor_parallel_sizes=[1, 2])"),
+             "             gpus=[\"h100-sxm\", \"l40s\"], ranks=[1, 2])"),
     ("markdown", "A grid of settings, of which no other configuration beats those shown."),
     ("code", "planner.sweep(\"chat\", replace(busy, limit=5000),\n              {\"max_num_seqs\": [64, 128, 256], "
              "\"max_num_batched_tokens\": [1024, 2048, 8192]},\n              slo=\"ttft:500 tpot:25\", "

@@ -140,11 +140,11 @@ def _key_row(each: Declared) -> tuple[str, str, str, str]:
     kind = _type(each.hint).removesuffix(" or null") if only else _type(each.hint)
     meaning = ". ".join(filter(None, (_escaped(each.note.meaning), only)))
     if isinstance(each.note, Key):
-        return _names(each), kind, each.note.unit, meaning
+        return _key_names(each), kind, each.note.unit, meaning
     return "others" if get_origin(each.hint) is Mapping else "the keys of", kind, "", meaning
 
 
-def _names(each: Declared) -> str:
+def _key_names(each: Declared) -> str:
     """Return a key's names, with the answers of `planner capacity` that have them, if there are several."""
     by_name: dict[str, list[str]] = {}
     for of in UNKNOWNS:

@@ -23,7 +23,7 @@ def planner_target(request: pytest.FixtureRequest) -> Callable[..., dict[str, An
 
         result = check(folder / targets, baseline=None if baseline is None else folder / baseline)
         if not result.met:
-            pytest.fail(gate_table(result), pytrace=False)
+            pytest.fail(str(gate_table(result)), pytrace=False)
         return asdict(result)
 
     return judge

@@ -36,6 +36,7 @@ from planner.traces.shaping.session_start import session_numbers
 from planner.versions import versions
 
 MOST_COPIES = 10_000  # of a trace, for a measurement that outlasts it
+AnyTrace = Trace | str | Path  # as read, or a path or sample to read
 OPEN_LOOP = "throughput has no interval: in an open loop it follows the arrivals, not the step times"
 
 
@@ -74,7 +75,12 @@ class Outcome:
                 f"{deployment['gpu'] or 'GPU'}, policy {policy['name']}")
 
 
-def replay(trace: Trace | str | Path, scenario: Scenario, *, slo: Objectives | str | None = None,
+def any_trace(trace: AnyTrace, scenario: Scenario) -> Trace:
+    """Return a trace, read if it is a path or the name of a sample."""
+    return trace if isinstance(trace, Trace) else read_load(str(trace), scenario, None, "error")
+
+
+def replay(trace: AnyTrace, scenario: Scenario, *, slo: Objectives | str | None = None,
            recording: Recording = NOTHING) -> Outcome:
     """Replay a trace through a scenario.
 
@@ -90,8 +96,7 @@ def replay(trace: Trace | str | Path, scenario: Scenario, *, slo: Objectives | s
     PlannerError : any of its kinds; see the modules called here.
     """
     begin = time.perf_counter()
-    if not isinstance(trace, Trace):
-        trace = read_load(str(trace), scenario, None, "error")
+    trace = any_trace(trace, scenario)
     objectives = parse_objectives(slo) if isinstance(slo, str) else slo
     window = window_of(scenario)
     shaped = shape_load(scenario, trace)

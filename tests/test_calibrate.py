@@ -151,7 +151,7 @@ def test_one_recorded_run_is_fitted_by_time_blocks(start: Scenario, tmp_path: Pa
     found = calibrate(tmp_path / "requests.csv", deployment, names=tuple(TRUTH), folds=3, jobs=1)
     assert (found.source.num_runs, found.source.num_blocks, found.num_values) == (1, 12, 24)
     assert found.notes[0].startswith(f"{len(TRUTH)} constants from 1 run: the 24 fitted values share its load, so the ")
-    assert calibration_table(found).startswith(
+    assert str(calibration_table(found)).startswith(
         f"vllm: {len(TRUTH)} constants fitted to 24 values of 1 run in 12 blocks of time of requests.csv, 0 left out")
     assert found.folds == 3
     for name, true in TRUTH.items():
@@ -191,7 +191,7 @@ def test_of_a_table_with_several_engines_one_is_fitted(tmp_path: Path) -> None:
     assert (found.engine, found.source.num_runs, found.source.num_left_out) == ("vllm", 4, 2)
     unknown = next(reason for reason in found.left_out if "h999" in reason)
     assert found.left_out == {"of the engine sglang": 1, unknown: 1}
-    assert calibration_table(found).splitlines()[1:3] == ["  1 of the engine sglang", f"  1 {unknown}"]
+    assert str(calibration_table(found)).splitlines()[1:3] == ["  1 of the engine sglang", f"  1 {unknown}"]
     with pytest.raises(UsageError, match=r"tell 3 constants apart|cannot be told apart|within a factor"):
         calibrate(path, Scenario(engine="sglang"), names=("linear_ratio", "latency_s", "layer_s"), folds=2, jobs=1)
 

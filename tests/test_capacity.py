@@ -22,8 +22,8 @@ from planner.loop.state.engine_settings import Recording
 from planner.planning import capacity_search
 from planner.planning.bracket import UnlimitedError, find_bracket
 from planner.planning.capacity import capacity
-from planner.planning.rate_loads import Rates
 from planner.planning.search_options import Search
+from planner.planning.sought import Rates, verdict
 from planner.progress import shown_by
 from planner.report.plan_tables import capacity_table
 from planner.run import replay
@@ -86,7 +86,7 @@ def test_objectives_that_no_request_can_keep_are_a_result(scaling: str) -> None:
     for each, limit_ms in zip(found.missed, (50, 80), strict=True):
         assert each.best_ms == pytest.approx(100, rel=1e-3)
         assert each.missed_by == pytest.approx(100 / limit_ms - 1, rel=1e-2)
-    assert "TTFT of 90 % of the requests is 100 ms at best" in capacity_table(found)
+    assert "TTFT of 90 % of the requests is 100 ms at best" in str(capacity_table(found))
 
 
 def test_requests_that_come_together_can_keep_no_objective_together() -> None:
@@ -114,10 +114,10 @@ def test_it_is_within_a_per_cent_of_a_fine_grid(source: str, slo: str, limit: in
     load = Rates(deployment=resolve(scenario, shaped), trace=shaped, objectives=parse_objectives(slo, 0.95),
                  search=search)
     rate = found.capacity
-    kept = [x for x in rate * np.geomspace(0.5, 1.6, 120) if load.verdict(float(x)).is_met]
+    kept = [x for x in rate * np.geomspace(0.5, 1.6, 120) if verdict(load, float(x)).is_met]
     assert max(kept) == pytest.approx(rate, rel=0.01) or not found.is_monotone
-    assert load.verdict(rate).is_met
-    assert not load.verdict(number(found.bracket.upper)).is_met
+    assert verdict(load, rate).is_met
+    assert not verdict(load, number(found.bracket.upper)).is_met
 
 
 def step_at(rates: dict[tuple[float, float], bool]) -> Any:
@@ -342,7 +342,7 @@ def test_the_spread_over_ways_of_scaling_is_stated_with_the_answer() -> None:
     assert number(rates["poisson"]) > 5 * number(rates["thin"])
     assert rates["compress"] is None  # twenty at once take two seconds at any rate
     assert any("depends on how the rate is scaled" in note for note in found.notes)
-    text = capacity_table(found)
+    text = str(capacity_table(found))
     assert f"poisson {rates['poisson']:.4g}" in text
     assert "compress –" in text
 

@@ -394,7 +394,7 @@ def test_a_result_and_the_catalog_say_whose_kernels_they_are() -> None:
     assert ["were not measured" in note for note in said["h20"]] == [True]
     values, text = show_profile("h200-nvl", Scenario())
     assert values["kernels_of"] == "h200-sxm"
-    assert text.splitlines()[0].endswith("; kernels of h200-sxm")
+    assert text.lines()[0].endswith("; kernels of h200-sxm")
 
 
 @pytest.mark.parametrize(("name", "model"), [

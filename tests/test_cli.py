@@ -17,10 +17,12 @@ import typer
 from command_line import H100, HEADER, LINEAR, fails, planner, planner_alone
 from typer.testing import CliRunner
 
+from planner import notebook
 from planner.commands.cli import app
 from planner.notebook import capacity, size
 from planner.planning.search_options import Choices, Search
-from planner.settings.scenario import OPTION_DEFAULTS
+from planner.settings.declared_options import options_of
+from planner.settings.scenario import OPTION_DEFAULTS, Scenario
 
 
 @pytest.fixture
@@ -384,9 +386,25 @@ def test_a_search_has_one_default_on_the_command_line_and_in_a_notebook(command:
         option = parameters[f.metadata["name"] or f.name]
         assert option.default == (None if f.metadata["read"] else getattr(usual, f.name)), f.name
         assert option.help == f.metadata["help"].replace("[", r"\[")
-        if f.name in in_python and not f.name.endswith("prices"):  # None stands for none
-            assert in_python[f.name].default == getattr(usual, f.name), f.name
+        assert in_python[f.name].default == getattr(usual, f.name), f.name
     assert in_python["attainment"].default == parameters["attainment"].default
+
+
+OF_FILES = {"format", "column", "where", "on_bad_rows",  # of `planner.read_trace`
+            "json", "markdown", "junit", "script", "write",  # what Python returns
+            "quiet", "no_cache", "from_command", "help", "short_help", "full_help"}
+IN_PYTHON = {"axis": "axes", "constraint": "constraints"}
+
+
+@pytest.mark.parametrize(("command", "kind"), [
+    ("capacity", Search), ("size", Choices), ("share", Choices), ("sweep", None), ("check", None), ("probe", None)])
+def test_every_option_of_a_command_is_an_option_of_its_function(command: str, kind: Any) -> None:
+    parameters = typer.main.get_command(app).commands[command].params  # type: ignore[attr-defined]
+    in_python = inspect.signature(getattr(notebook, command)).parameters
+    fields_of = {} if kind is None else {name: f.name for name, f in options_of(kind).items()}
+    scenario = {f.name for f in fields(Scenario)}
+    names = {p.name: fields_of.get(p.name, IN_PYTHON.get(p.name, p.name)) for p in parameters}
+    assert not [option for option, name in names.items() if name not in {*in_python, *scenario, *OF_FILES}]
 
 
 def test_texts_are_read_into_the_choices_of_a_search(monkeypatch: pytest.MonkeyPatch) -> None:

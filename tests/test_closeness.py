@@ -62,6 +62,6 @@ def test_draws_of_published_traces_predict_what_the_record_does(name: str, slo: 
     for load in found["loads"]:
         for metric in ("median_ttft_ms", "p99_ttft_ms", "median_tpot_ms", "p99_tpot_ms", "request_goodput"):
             assert abs(load[metric]["difference"]) < within, (load["load"], metric, load[metric])
-    assert "capacity [requests/s]" in closeness_table({"statistics": compare_statistics(trace, draws),
-                                                       "predictions": found})
+    assert "capacity [requests/s]" in str(closeness_table({"statistics": compare_statistics(trace, draws),
+                                                       "predictions": found}))
     assert model.num_numbers < trace.num_requests / 5

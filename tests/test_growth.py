@@ -51,7 +51,7 @@ def test_spares_stay_and_less_traffic_needs_fewer() -> None:
 
 
 def test_the_text_has_the_months() -> None:
-    text = sizing_table(size(TRACE, SERVER, OBJECTIVES, replace(CHOICES, months=2)))
+    text = str(sizing_table(size(TRACE, SERVER, OBJECTIVES, replace(CHOICES, months=2))))
     assert "growth of 10%/month: 5 × h100-sxm today must grow to 6 in month 2" in text
     assert text.count("  grows") == 1
 

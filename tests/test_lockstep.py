@@ -162,7 +162,7 @@ def test_each_gpu_counts_once() -> None:
     assert summary["mfu"] == pytest.approx(flops / (one.busy_s * 2 * peak_flops_per_s(deployment.gpu, "bf16")))
     assert summary["mbu"] == pytest.approx(one.total_hbm_bytes / one.busy_s / deployment.gpu.hbm_bandwidth_bytes_per_s)
     assert summary["rank_wait_fraction"] == 0.0
-    assert "rank_wait_fraction" in summary_table(summary)
+    assert "rank_wait_fraction" in str(summary_table(summary))
 
 
 def test_ranks_share_the_experts_memory() -> None:
@@ -369,7 +369,7 @@ def test_a_size_is_of_groups() -> None:
     for groups, is_met in ((count, True), (count - 1, False)):
         assert judge(objectives, serve(trace, deployment, groups).times_s).is_met is is_met
     assert "--data-parallel-size 2" in best.command
-    assert sizing_table(found)
+    assert str(sizing_table(found))
     with pytest.raises(UsageError, match="has 16 GPUs"):
         size(trace, replace(MOE, data_parallel_size=16), objectives, choices)
 

@@ -30,7 +30,7 @@ def fleet_of(gpu: str, num_replicas: int, cost: float, **values: object) -> Flee
 def test_an_answer_has_the_statistics_that_were_asked_for() -> None:
     found = size(TRACE, H100, parse_objectives("p95_ttft:1000 p50_tpot:50"), PLAIN)
     values = {reached.objective: reached.value_ms for reached in cheapest(found).reached}
-    text = sizing_table(found)
+    text = str(sizing_table(found))
     assert f"predicted: p95 TTFT {values['p95_ttft']:,.4g} ms of 1,000 ms, p50 TPOT" in text
     assert '"objective": "p95_ttft"' in to_json(found)
 
@@ -58,12 +58,12 @@ def test_each_row_says_its_error_and_whether_the_headroom_covers_it() -> None:
     assert error is not None
     assert 0.01 < error < 0.5
     assert best.covers_error is True
-    assert f"steps may take {100 * error:.0f} % longer than predicted" in sizing_table(found)
+    assert f"steps may take {100 * error:.0f} % longer than predicted" in str(sizing_table(found))
     edge = best.reached[0].value_ms
     assert edge is not None
     tight = size(TRACE, H100, parse_objectives(f"p99_ttft:{1.001 * edge}"), PLAIN)
     assert cheapest(tight).covers_error is False
-    assert "doubt: the headroom does not cover the error" in sizing_table(tight)
+    assert "doubt: the headroom does not cover the error" in str(sizing_table(tight))
 
 
 def test_servers_without_a_known_error_say_so() -> None:
@@ -98,6 +98,6 @@ def test_a_load_too_small_for_its_replicas_and_a_fleet_that_covers_its_error() -
 def test_dozens_of_replicas_at_several_times_the_price_have_no_row() -> None:
     kept = [fleet_of("h100-sxm", 8, 24.0), fleet_of("l40s", 30, 60.0), fleet_of("a100-sxm", 20, 90.0)]
     unable = filled(UnableFleet, kind=filled(KindNames, gpu="t4"), reason="too slow")
-    rows = _fleet_rows([*kept, fleet_of("rtx-6000-ada", 209, 200.0), unable])
+    rows = _fleet_rows([*kept, fleet_of("rtx-6000-ada", 209, 200.0), unable]).lines()
     assert [row.split()[0] for row in rows[1:5]] == ["h100-sxm", "l40s", "a100-sxm", "t4"]
     assert rows[-1] == ("not shown, over 3 times the price of the cheapest: 209 × 1 rtx-6000-ada; the JSON has them")

@@ -22,5 +22,5 @@ def test_a_models_layers_are_listed_by_their_kinds() -> None:
     own, reusing = value["architecture"]["layers"]
     assert (own["count"], own["attention"]["kind"], own["indexer"]["topk"]) == (21, "Mla", 2048)
     assert (reusing["count"], reusing["reuses_choice"]) == (57, True)
-    assert "\n  57 × Mla, num_heads 64, " in text
-    assert "\n  75 × Experts, num_experts 256, num_experts_per_tok 8, width 2048, " in text
+    assert "\n  57 × Mla, num_heads 64, " in str(text)
+    assert "\n  75 × Experts, num_experts 256, num_experts_per_tok 8, width 2048, " in str(text)

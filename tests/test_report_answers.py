@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from planner.commands.cli import app as cli
 from planner.errors import OutputError, PlannerError, UsageError
 from planner.planning.check_answer import CheckAnswer
-from planner.report.markdown import answer_markdown
-from planner.report.page import answer_html
+from planner.report.markdown import to_markdown
+from planner.report.page import to_html
 from planner.report.report_source import SavedAnswer, answer_of, load_sources
 from planner.report.written import write_report
 from planner.results.saved import SavedResult
@@ -39,8 +39,7 @@ ASKED = {  # file: command
               "grid.parquet"],
     "check": ["check", "targets.toml"],
 }
-FIGURES = {"comparison": {"latency", "phases"}, "capacity": {"attainment"},
-           "capacity in users": {"attainment"}, "fleet": {"fleets", "load"},
+FIGURES = {"comparison": {"latency", "phases"}, "capacity": {"attainment"}, "fleet": {"fleets", "load"},
            "sweep": {"front", "parallel"}, "check": {"margins"}}
 
 
@@ -68,12 +67,12 @@ def answer_in(path: Path) -> SavedAnswer:
 @pytest.fixture(params=ASKED)
 def answer(request: pytest.FixtureRequest, folder: Path) -> SavedAnswer:
     found = answer_in(folder / f"{request.param}.json")
-    assert found.kind == request.param
+    assert found.kind == request.param.removesuffix(" in users")
     return found
 
 
 def test_its_figures_have_their_places_and_nothing_is_loaded(answer: SavedAnswer) -> None:
-    page = Page(answer_html(answer))
+    page = Page(to_html(answer))
     figures = page.figures()["figures"]
     assert set(figures) == FIGURES[answer.kind]
     assert set(figures) == {attrs["id"] for tag, attrs in page.tags if tag == "div" and "id" in attrs}
@@ -93,12 +92,12 @@ def numbers_of(page: Page) -> set[str]:
 ])
 def test_its_numbers_are_the_commands(folder: Path, kind: str, values: Any) -> None:
     found = json.loads((folder / f"{kind}.json").read_text())
-    shown = numbers_of(Page(answer_html(answer_in(folder / f"{kind}.json"))))
+    shown = numbers_of(Page(to_html(answer_in(folder / f"{kind}.json"))))
     assert {repr(value) for value in values(found)} <= shown
 
 
 def test_the_verdicts_of_a_check_are_shown(folder: Path) -> None:
-    text = answer_markdown(answer_in(folder / "check.json"))
+    text = to_markdown(answer_in(folder / "check.json"))
     assert text.startswith("# Capacity targets: missed\n")
     assert re.search(r"\| a\\\|b \| p99_ttft_ms \| ≤ 1 \|.*\| missed \|", text)
     assert re.search(r"slo_attainment \| ≥ 0\.5 \|.*\| met \|", text)
@@ -107,8 +106,8 @@ def test_the_verdicts_of_a_check_are_shown(folder: Path) -> None:
 def test_both_files_are_written_and_stay_the_same(folder: Path, answer: SavedAnswer, tmp_path: Path) -> None:
     paths = write_report(answer, tmp_path / "out.html")
     assert [path.name for path in paths] == ["out.html", "out.md"]
-    assert paths[0].read_text(encoding="utf-8") == answer_html(answer)
-    assert paths[1].read_text(encoding="utf-8") == answer_markdown(answer)
+    assert paths[0].read_text(encoding="utf-8") == to_html(answer)
+    assert paths[1].read_text(encoding="utf-8") == to_markdown(answer)
 
 
 def poisoned(value: Any, key: str = "") -> Any:
@@ -117,20 +116,20 @@ def poisoned(value: Any, key: str = "") -> Any:
         return {name: poisoned(each, name) for name, each in value.items()}
     if isinstance(value, list):
         return [poisoned(each, key) for each in value]
-    ours = ("verdict", "kind", "pareto", "status")
+    ours = ("verdict", "kind", "pareto", "status", "of")
     return HOSTILE if isinstance(value, str) and key not in ours else value
 
 
 @pytest.mark.parametrize("kind", ASKED)
 def test_names_do_no_harm(folder: Path, kind: str) -> None:
     hostile = answer_of(poisoned(json.loads((folder / f"{kind}.json").read_text())), f"{kind}.json")
-    assert hostile.kind == kind
-    page = Page(answer_html(hostile))
+    assert hostile.kind == kind.removesuffix(" in users")
+    page = Page(to_html(hostile))
     assert [tag for tag, _ in page.tags].count("script") == 3
     assert not {"img", "a", "iframe", "object"} & {tag for tag, _ in page.tags}
     assert not any(name.startswith("on") for _, attrs in page.tags for name in attrs)
     assert "<script>alert" not in json.dumps(page.figures())
-    text = answer_markdown(hostile)
+    text = to_markdown(hostile)
     assert "<" not in text
     assert "\u202e" not in text
     assert not re.search(r"(?<!\\)(`|\]\()", text)
@@ -138,11 +137,11 @@ def test_names_do_no_harm(folder: Path, kind: str) -> None:
 
 def test_a_sweeps_table_is_a_report_too(folder: Path, tmp_path: Path) -> None:
     whole = answer_in(folder / "grid.parquet")
-    assert answer_html(whole).count("<tr>") == answer_html(answer_in(folder / "sweep.json")).count("<tr>")
+    assert to_html(whole).count("<tr>") == to_html(answer_in(folder / "sweep.json")).count("<tr>")
     alone = tmp_path / "sweep.json"
     alone.write_text((folder / "sweep.json").read_text().replace("grid.parquet", "gone.parquet"))
-    assert "the figures show only the front" in answer_markdown(answer_in(alone))
-    assert "the figures show only the front" not in answer_markdown(whole)
+    assert "the figures show only the front" in to_markdown(answer_in(alone))
+    assert "the figures show only the front" not in to_markdown(whole)
 
 
 def test_a_folder_of_a_comparison_stands_for_its_results(folder: Path) -> None:
@@ -162,7 +161,7 @@ def test_what_is_no_answer_is_said(tmp_path: Path, text: str, message: str) -> N
     path = tmp_path / "x.json"
     path.write_text(text)
     with pytest.raises(PlannerError, match=message):
-        answer_html(answer_in(path))
+        to_html(answer_in(path))
 
 
 def test_what_cannot_be_read_is_said(folder: Path, tmp_path: Path) -> None:
@@ -194,7 +193,7 @@ def test_the_command_writes_them(folder: Path, monkeypatch: pytest.MonkeyPatch, 
 def test_a_report_states_the_objectives_and_what_the_answer_rests_on(folder: Path) -> None:
     for kind, words in (("capacity", ("scaling of the rate", "thin", "By scaling")),
                         ("fleet", ("router", "random", "p99 TTFT", "USD", "By scaling"))):
-        text = answer_markdown(answer_in(folder / f"{kind}.json")).replace("\\", "")
+        text = to_markdown(answer_in(folder / f"{kind}.json")).replace("\\", "")
         for word in ("ttft:100 tpot:20", *words):
             assert word in text, (kind, word)
 
@@ -205,7 +204,7 @@ def test_objectives_that_nothing_keeps_have_a_report(folder: Path, tmp_path: Pat
     words = [command, str(folder / "trace.csv"), *SLO[:-1], "ttft:1 p99_tpot:50", "--json", str(path)]
     done = CliRunner().invoke(cli, [*words, *(["--tensor-parallel-size", "1"] if command == "size" else [])])
     assert done.exit_code == 1, done.output
-    text = answer_markdown(answer_in(path)).replace("\\", "")
+    text = to_markdown(answer_in(path)).replace("\\", "")
     assert "Objectives that are missed" in text
     assert "TTFT of 99 % of the requests is" in text
     assert "p99_tpot:50" in text

@@ -63,7 +63,7 @@ def test_each_pool_has_its_own_autoscaler(tmp_path: Path) -> None:
     assert summary["gpu_hours"] == pytest.approx(78 / 3600)
     assert summary["cost_usd"] == pytest.approx(sum(pool["cost_usd"] for pool in summary["pools"]))
     assert [pool["minimum"] for pool in summary["autoscale"]["pools"]] == [1, 1, 1]
-    assert "b: concurrency" in summary_table(summary)
+    assert "b: concurrency" in str(summary_table(summary))
 
 
 def test_the_command_lines_autoscaler_is_of_pools_that_say_nothing(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_from_zero_and_back(tmp_path: Path) -> None:
     assert found.summary["replicas_mean"] == pytest.approx((8 + 5) / 27)
     assert result.scaling is not None
     assert [(event.before, event.after) for event in result.scaling.events] == [(0, 1), (1, 0), (0, 1)]
-    assert "replicas_mean" in summary_table(found.summary)
+    assert "replicas_mean" in str(summary_table(found.summary))
 
 
 def test_a_schedule_may_ask_for_several_at_once(tmp_path: Path) -> None:

@@ -18,9 +18,10 @@ from planner.planning.sizing import size
 from planner.report.figures.sensitivity_figures import tornado
 from planner.report.findings import findings
 from planner.report.offer_tables import sensitivity_rows
-from planner.report.page import answer_html
+from planner.report.page import to_html
 from planner.report.plan_tables import sizing_table
 from planner.report.report_source import load_answer
+from planner.report.text import Text
 from planner.results.saved import to_json
 from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
@@ -153,10 +154,10 @@ def test_the_tornado_has_a_bar_for_each_end_and_marks_the_flips(found: Sensitivi
 
 def test_the_text_has_a_row_for_each_change() -> None:
     answer = size(nine_a_second(), SERVER, OBJECTIVES, CHOICES)
-    text = sizing_table(answer)
+    text = str(sizing_table(answer))
     assert answer.sensitivity is not None
     assert f"sensitivity: {answer.sensitivity.sentence}" in text
-    rows = sensitivity_rows(answer)
+    rows = Text(sensitivity_rows(answer)).lines()
     num_ends = sum((swing.low is not None) + (swing.high is not None) for swing in answer.sensitivity.swings)
     assert len(rows) == 1 + num_ends
     assert sum("(flips)" in row for row in rows) == 1
@@ -174,4 +175,4 @@ def test_the_report_has_the_tornado_the_options_and_the_months(tmp_path: Path) -
     assert len(listings["Options"].rows) == 2
     assert [row[0] for row in listings["Growth"].rows] == [0, 1, 2]
     assert any(word.startswith("sensitivity: the choice of 5 × h100-sxm") for word in found.words)
-    assert "Sensitivity of the cheapest fleet" in answer_html(saved)
+    assert "Sensitivity of the cheapest fleet" in to_html(saved)

@@ -21,6 +21,7 @@ from planner.planning.sizing import size
 from planner.planning.write_size import fleet_manifest
 from planner.report.offer_tables import offer_rows
 from planner.report.profile_tables import step_class_terms
+from planner.report.text import Text
 from planner.results.uncertainty import residuals_for
 from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
@@ -133,11 +134,11 @@ def test_the_price_of_power_decides_between_fleets() -> None:
 def test_the_text_has_the_options_that_are_asked_for() -> None:
     plain = filled(Offer, option="1 × h100-sxm on demand", term="on demand", power_usd_per_month=None)
     assert offer_rows(filled(SizeAnswer, options=(plain,))) == []
-    rows = offer_rows(filled(SizeAnswer, options=(plain,), sorted_by="num_gpus"))
+    rows = Text(offer_rows(filled(SizeAnswer, options=(plain,), sorted_by="num_gpus"))).lines()
     assert rows[0].split()[0] == "option"
     assert "power" not in rows[0]
     powered = replace(plain, power_usd_per_month=12.5, total_usd_per_month=1999.125, co2_kg_per_month=3.25)
-    text = "\n".join(offer_rows(filled(SizeAnswer, options=(powered,))))
+    text = str(Text(offer_rows(filled(SizeAnswer, options=(powered,)))))
     assert "12.50" in text
     assert "cheapest option: 1 × h100-sxm on demand (tp 1, x), 1,999.12 USD/month" in text
 

@@ -119,7 +119,7 @@ def test_a_headroom_without_an_end_is_none() -> None:
     found = size(trace, H100, parse_objectives("ttft:60000", 0.99), replace(PLAIN, scaling="compress"))
     assert cheapest(found).headroom is None
     assert json.loads(to_json(found))["headroom"] is None
-    assert "no end" in sizing_table(found)
+    assert "no end" in str(sizing_table(found))
 
 
 def test_spares_come_on_top(chat: Trace) -> None:
@@ -271,7 +271,7 @@ def test_a_fleet_is_sized_as_behind_a_kubernetes_service_and_says_so(chat: Trace
         assert f"{count} with {router}" in note
     assert "power-of-two" in note
     assert "power-of-two" in found.routers_not_tried
-    words = sizing_table(found)
+    words = str(sizing_table(found))
     assert f"GPUs by router: random {counts['random']}, round-robin {counts['round-robin']}" in words
     assert "the router is random, as in a Kubernetes Service" in words
 
@@ -291,7 +291,7 @@ def test_a_search_for_another_router_is_bounded() -> None:
     by_router = {row.router: row.size for row in found.routers}
     assert by_router["round-robin"].num_replicas == 5
     assert by_router["random"] == FleetSize(num_replicas=None, num_gpus=None, more_than_replicas=MOST_TIMES * 5)
-    assert f"random more than {MOST_TIMES * 5} replicas" in sizing_table(found)
+    assert f"random more than {MOST_TIMES * 5} replicas" in str(sizing_table(found))
 
 
 def test_one_replica_needs_no_router(chat: Trace) -> None:
@@ -375,7 +375,7 @@ def test_a_schedule_that_a_gpu_lacks_names_the_part_and_others_go_on() -> None:
     assert fleets["l40s"].schedule is None
     assert "the part from 200 to 400 s (21 requests)" in str(fleets["l40s"].schedule_reason)
     assert fleets["b200-sxm"].schedule is not None
-    assert "no schedule for 1 × l40s: the part from 200 to 400 s" in sizing_table(found)
+    assert "no schedule for 1 × l40s: the part from 200 to 400 s" in str(sizing_table(found))
 
 
 def test_the_answer_states_the_question_and_the_prediction(tmp_path: Path) -> None:

@@ -13,63 +13,65 @@ from pathlib import Path
 import pytest
 from command_line import H100, planner
 
-from planner.commands.terminal import fitted_to
+from planner.report.text import Grid, Text
 
-FLEETS = """\
+LAUNCH = ("launch: vllm serve meta-llama/Llama-3.1-70B --tensor-parallel-size 4 --max-num-seqs 256 --port 8000 "
+          "--host 0.0.0.0")
+FLEETS = Text([
+    "cheapest: 1 × 4 h200-sxm (bf16), 4 GPUs, 14.36 USD/h, 10,483 USD/month; fewest GPUs: 4 × h200-sxm (bf16)",
+    Grid(heads=("gpu", "tp", "weights", "replicas", "GPUs", "USD/h", "USD/Mtok", "kW", "headroom", "error", "covered",
+                "one less misses"), left=(0, 2, -1), rows=[
+        ("h200-sxm", "4", "bf16", "1", "4", "14.36", "4.053", "2.66", "8.2%", "10%", "no", "–"),
+        ("h200-sxm", "2", "bf16", "3", "6", "21.54", "6.079", "3.80", "35.4%", "10%", "yes", "tpot"),
+        ("l4", "1", "bf16", "–", "llama-3.1-70b does not fit one l4: weights 131.4 GiB, activations 0.7 GiB")]),
+    LAUNCH])
+WIDE = f"""\
 cheapest: 1 × 4 h200-sxm (bf16), 4 GPUs, 14.36 USD/h, 10,483 USD/month; fewest GPUs: 4 × h200-sxm (bf16)
-gpu            tp weights    replicas  GPUs     USD/h  USD/Mtok      kW  headroom   error  covered  one less misses
-h200-sxm        4 bf16              1     4     14.36     4.053    2.66      8.2%     10%       no  –
-h200-sxm        2 bf16              3     6     21.54     6.079    3.80     35.4%     10%      yes  tpot
-l4              1 bf16              –  llama-3.1-70b does not fit one l4: weights 131.4 GiB, activations 0.7 GiB
-launch: vllm serve meta-llama/Llama-3.1-70B --tensor-parallel-size 4 --max-num-seqs 256 --port 8000 --host 0.0.0.0"""
-FOLDED = """\
+gpu       tp  weights  replicas  GPUs  USD/h  USD/Mtok    kW  headroom  error  covered  one less misses
+h200-sxm   4  bf16            1     4  14.36     4.053  2.66      8.2%    10%       no  –
+h200-sxm   2  bf16            3     6  21.54     6.079  3.80     35.4%    10%      yes  tpot
+l4         1  bf16            –  llama-3.1-70b does not fit one l4: weights 131.4 GiB, activations 0.7 GiB
+{LAUNCH}"""
+FOLDED = f"""\
 cheapest: 1 × 4 h200-sxm (bf16), 4 GPUs, 14.36 USD/h, 10,483 USD/month; fewest
   GPUs: 4 × h200-sxm (bf16)
-gpu       tp weights  replicas  GPUs  USD/h  USD/Mtok    kW  headroom  error
-h200-sxm   4 bf16            1     4  14.36     4.053  2.66      8.2%    10%
-h200-sxm   2 bf16            3     6  21.54     6.079  3.80     35.4%    10%
+gpu       tp  weights  replicas  GPUs  USD/h  USD/Mtok    kW  headroom  error
+h200-sxm   4  bf16            1     4  14.36     4.053  2.66      8.2%    10%
+h200-sxm   2  bf16            3     6  21.54     6.079  3.80     35.4%    10%
 
-gpu       tp weights  covered  one less misses
-h200-sxm   4 bf16          no  –
-h200-sxm   2 bf16         yes  tpot
-l4  1 bf16  –  llama-3.1-70b does not fit one l4: weights 131.4 GiB, activations
-  0.7 GiB
-launch: vllm serve meta-llama/Llama-3.1-70B --tensor-parallel-size 4 --max-num-seqs 256 --port 8000 --host 0.0.0.0"""
-GRID = """\
-max_num_seqs  gpu_memory_utilization  p99_ttft_ms  front
-          64                   0.800        310.7  yes
-          64                   0.900        310.7  no: misses p99_ttft_ms
-"""
+gpu       tp  covered  one less misses
+h200-sxm   4       no  –
+h200-sxm   2      yes  tpot
+l4  1  bf16  –  llama-3.1-70b does not fit one l4: weights 131.4 GiB,
+  activations 0.7 GiB
+{LAUNCH}"""
+GRID = Grid(heads=("max_num_seqs", "gpu_memory_utilization", "p99_ttft_ms", "front"), left=(-1,), rows=[
+    ("64", "0.800", "310.7", "yes"), ("64", "0.900", "310.7", "no: misses p99_ttft_ms")])
 
 
 def test_a_wide_table_is_folded_and_sentences_are_broken_between_words() -> None:
-    assert fitted_to(FLEETS, 80) == FOLDED
-    assert fitted_to(FLEETS, 120) == FLEETS
+    assert "\n".join(FLEETS.lines(80)) == FOLDED
+    assert "\n".join(FLEETS.lines(120)) == str(FLEETS) == WIDE
 
 
 def test_rows_without_a_short_name_are_numbered() -> None:
-    assert fitted_to(GRID, 45) == """\
+    assert "\n".join(GRID.lines(45)) == """\
 #  max_num_seqs  gpu_memory_utilization
 1            64                   0.800
 2            64                   0.900
 
 #  p99_ttft_ms  front
 1        310.7  yes
-2        310.7  no: misses p99_ttft_ms
-"""
+2        310.7  no: misses p99_ttft_ms"""
 
 
 def test_titles_between_rows_are_repeated() -> None:
-    text = ("                      one          two\nTimes\n  mean                1.0          1.1\n"
-            "Cost\n  usd                 2.0          2.2\nend")
+    grid = Grid(heads=("", "one", "two"), indent=2, rows=[
+        "Times", ("mean", "1.0", "1.1"), "Cost", ("usd", "2.0", "2.2")])
     parts = (f"      {name}\nTimes\nmean  {time}\nCost\nusd   {cost}" for name, time, cost in (
         ("one", "1.0", "2.0"), ("two", "1.1", "2.2")))
-    assert fitted_to(text, 13) == "\n\n".join(parts) + "\nend"
-
-
-def test_space_between_columns_goes_first() -> None:
-    text = "name                        value\nduration                     89.2\n  of queues                 1,931"
-    assert fitted_to(text, 30) == "name         value\nduration      89.2\n  of queues  1,931"
+    assert "\n".join(grid.lines(13)) == "\n\n".join(parts)
+    assert grid.lines() == ["        one  two", "Times", "  mean  1.0  1.1", "Cost", "  usd   2.0  2.2"]
 
 
 def shown(folder: Path, *arguments: str, columns: int = 80) -> list[str]:

@@ -115,7 +115,7 @@ def test_the_answer_is_the_cheapest_of_all_fleets_and_thresholds(tmp_path: Path)
     assert found.cheapest == single.cheapest
     assert found.split.single_cost_usd_per_hour == single.cheapest.cost_usd_per_hour
     assert found.split.saving == pytest.approx(1 - best.cost_usd_per_hour / single.cheapest.cost_usd_per_hour)
-    text = sizing_table(found)
+    text = str(sizing_table(found))
     assert text.startswith(f"two pools: threshold {best.threshold_tokens:,} tokens, ")
     assert text.splitlines()[0].endswith("saves 14 % of the best single pool's 5.00 USD/h")
     values = json.loads(json.dumps(asdict(found)))
@@ -145,7 +145,7 @@ def test_no_threshold_may_meet_the_objectives(tmp_path: Path) -> None:
     assert found.split is not None
     assert found.split.fleet is None
     assert found.split.thresholds[0].reason is not None
-    assert "no threshold meets the objectives" in sizing_table(found)
+    assert "no threshold meets the objectives" in str(sizing_table(found))
 
 
 REFUSED: list[tuple[tuple[dict[str, Any], ...], str]] = [

@@ -22,15 +22,14 @@ from planner.progress import stage
 from planner.replays.result_tables import ReplayResult, check_table_path, write_table
 from planner.replays.scaling_record import events_table
 from planner.report.comparison_words import most_different, verdict_words
-from planner.report.gate_tables import gate_table
-from planner.report.measured_tables import accuracy_table, calibration_table
 from planner.report.summary_tables import comparison_table, explanation_table, summary_table
-from planner.report.sweep_tables import sweep_table
+from planner.report.text import Text
 from planner.report.verdict_line import first_words
 from planner.report.verdicts import missed_in, missed_lines
 from planner.results.saved import save_result, to_json
 from planner.results.timeline import check_timeline_path, write_timeline
 from planner.run import replay as run_scenario
+from planner.settings.format_spec import Reading
 from planner.settings.objectives import given_objectives, share_of_nothing
 from planner.settings.scenario import Scenario
 from planner.traces import Trace
@@ -49,10 +48,9 @@ UI_OPTIONS = ("--browser.gatherUsageStats=false", "--server.maxUploadSize=200", 
 OnBadRows = Literal["error", "drop"]
 
 
-def replay(source: str, scenario: Scenario, slo: str | None, attainment: float | None, format: str | None,
-           on_bad_rows: OnBadRows, json: Path | None, tables: Mapping[str, Path | None],
-           timeline: Path | None, save: Path | None, explain: bool, ignore_start_refusal: bool,
-           overwrite: bool = False) -> bool:
+def replay(source: str, scenario: Scenario, slo: str | None, attainment: float | None, reading: Reading,
+           json: Path | None, tables: Mapping[str, Path | None], timeline: Path | None, save: Path | None,
+           explain: bool, ignore_start_refusal: bool, overwrite: bool = False) -> bool:
     """Replay one scenario, print its summary and write its tables.
 
     False if an objective is missed, if no request is completed, or if the engine would not start and this is not
@@ -61,8 +59,9 @@ def replay(source: str, scenario: Scenario, slo: str | None, attainment: float |
     objectives = given_objectives(slo, attainment, may_be_own=True)
     check_outputs({"--json": json, "--timeline": timeline, **{f"--{name.replace('_', '-')}": path
                                                                for name, path in tables.items()}}, source, save)
-    study = Study(name="replay", trace=source, format=format, scenario=scenario, objectives=objectives)
-    command = command_line(study, options={"on_bad_rows": on_bad_rows} if on_bad_rows != "error" else {})
+    study = Study(name="replay", trace=source, format=reading.spec, scenario=scenario, objectives=objectives)
+    is_dropping = reading.on_bad_rows != "error"
+    command = command_line(study, options={"on_bad_rows": reading.on_bad_rows} if is_dropping else {})
     if save is not None and not overwrite:
         keep_other_result(save, command)
     if timeline is not None:
@@ -76,7 +75,7 @@ def replay(source: str, scenario: Scenario, slo: str | None, attainment: float |
         steps=tables["steps"] is not None or timeline is not None or save is not None or explain,
         schedule=tables["schedule"] is not None or tables["preemptions"] is not None,
     )
-    trace = _read(source, scenario, format, on_bad_rows)
+    trace = _read(source, scenario, reading.spec, reading.on_bad_rows)
     outcome = run_scenario(trace, scenario, slo=objectives, recording=recording)
     if attainment is not None and outcome.summary["slo_attainment"] is None:
         raise share_of_nothing(attainment)
@@ -92,10 +91,10 @@ def replay(source: str, scenario: Scenario, slo: str | None, attainment: float |
     if save is not None:
         note = save_result(outcome.result, outcome.summary, save)
         outcome.summary["notes"] += filter(None, [note])
-    text = summary_table(outcome.summary)
+    text = [*summary_table(outcome.summary).parts]
     if explain:
-        text += "\n" + explanation_table({"": outcome.summary["explanation"]})
-    publish(outcome.summary, text, json,
+        text += explanation_table({"": outcome.summary["explanation"]}).parts
+    publish(outcome.summary, Text(text), json,
             [note for note in outcome.summary["notes"] if note != refusal])  # the table begins with it
     starts = refusal is None or ignore_start_refusal
     return _keeps_objectives(outcome.summary) and starts and outcome.summary["completed"] > 0
@@ -110,7 +109,7 @@ def _keeps_objectives(summary: Mapping[str, Any]) -> bool:
 
 
 def compare(sources: Sequence[str], choices: Mapping[str, Sequence[Any]], launched: Mapping[str, Any],
-            axes: Sequence[str], slo: str | None, format: str | None, on_bad_rows: OnBadRows, explain: bool | None,
+            axes: Sequence[str], slo: str | None, reading: Reading, explain: bool | None,
             every: bool, json: Path | None, save: Path | None, overwrite: bool) -> bool:
     """Replay what-ifs from files, or every combination of the listed options, and print them side by side.
 
@@ -121,70 +120,68 @@ def compare(sources: Sequence[str], choices: Mapping[str, Sequence[Any]], launch
     check_outputs({"--json": json}, folder=save)
     are_files = all(source.endswith(".toml") for source in sources)
     if are_files:
-        if slo is not None or format is not None or on_bad_rows != "error" or choices or axes:
+        if slo is not None or reading.spec is not None or choices or axes:
             raise UsageError("options beside files: write them into the files, as in max_num_seqs = 256")
         studies = [read_study(Path(source)) for source in sources]
     elif len(sources) > 1:
         raise UsageError(f"{' '.join(sources)}: give one trace, or files that end in .toml alone")
     else:
         objectives = given_objectives(slo)
-        studies = [Study(name=name, trace=sources[0], format=format, scenario=what_if, objectives=objectives,
+        studies = [Study(name=name, trace=sources[0], format=reading.spec, scenario=what_if, objectives=objectives,
                          notes=tuple(notes)) for name, (what_if, notes) in what_ifs(choices, axes, launched).items()]
     if save is not None and not overwrite:
         for study in studies:
             keep_other_result(save / study.name, command_line(study))
     comparison = compare_studies(studies, lambda study: _read(study.trace, study.scenario, study.format,
-                                                                study.on_bad_rows if are_files else on_bad_rows),
+                                                              study.on_bad_rows if are_files else reading.on_bad_rows),
                                  explain=are_files if explain is None else explain, save=save)
     first = [f"{name}: {line}" for name, summary in comparison.items() for line in first_words(summary)]
     shown = None if every or len(comparison) < 2 else most_different(comparison)
     others = [] if shown is None else ["--all shows every figure, and the JSON has them"]
-    text = "\n".join([*first, *verdict_words(comparison), comparison_table(comparison, shown), *others,
-                      *missed_lines(comparison)])
+    text = [*first, *verdict_words(comparison), *comparison_table(comparison, shown).parts, *others,
+            *missed_lines(comparison)]
     explanations = {name: summary["explanation"] for name, summary in comparison.items() if "explanation" in summary}
     if explanations:
-        text += "\n" + explanation_table(explanations)
-    publish([{"name": name, **summary} for name, summary in comparison.items()], text, json,
+        text += explanation_table(explanations).parts
+    publish([{"name": name, **summary} for name, summary in comparison.items()], Text(text), json,
             [note for summary in comparison.values() for note in summary["notes"]])
     return any(summary["completed"] for summary in comparison.values())
 
 
-def capacity(source: str, scenario: Scenario, slo: str, attainment: float, search: Search, format: str | None,
-             on_bad_rows: OnBadRows, json: Path | None) -> bool:
+def capacity(source: str, scenario: Scenario, slo: str, attainment: float, search: Search, reading: Reading,
+             json: Path | None) -> bool:
     """Find the largest load within the objectives, print and write it; False if there is none."""
     from planner.planning.capacity import capacity as find_capacity
-    from planner.report.plan_tables import capacity_table
     from planner.settings.objectives import parse_objectives
 
     check_outputs({"--json": json})
     objectives = parse_objectives(slo, attainment)
-    trace = _read_searched(source, scenario, format, on_bad_rows)
+    trace = _read_searched(source, scenario, reading)
     answer = find_capacity(trace, scenario, objectives, replace(search, seed=scenario.seed or 0))
-    publish(answer, capacity_table(answer), json, answer.notes)
+    publish_answer(answer, json)
     return answer.feasible
 
 
 def probe(source: str, scenario: Scenario, slo: str, attainment: float, results: str, script: Path | None,
-          format: str | None, on_bad_rows: OnBadRows, json: Path | None) -> None:
+          reading: Reading, json: Path | None) -> None:
     """Print the benchmarks that test a capacity, with their expected numbers; write them as a script."""
     from planner.planning.probe import probe as find_benchmarks
-    from planner.report.probe_table import probe_script, probe_table
+    from planner.report.probe_table import probe_script
     from planner.settings.objectives import parse_objectives
 
     check_outputs({"--json": json, "--script": script})
     objectives = parse_objectives(slo, attainment)
-    answer = find_benchmarks(_read_searched(source, scenario, format, on_bad_rows), scenario, objectives, results)
+    answer = find_benchmarks(_read_searched(source, scenario, reading), scenario, objectives, results)
     if script is not None:
         write_text(script, probe_script(answer))
-    publish(answer, probe_table(answer), json, answer.notes)
+    publish_answer(answer, json)
 
 
-def size(source: str, scenario: Scenario, slo: str, attainment: float, choices: Choices, format: str | None,
-         on_bad_rows: OnBadRows, json: Path | None, write: str | None) -> bool:
+def size(source: str, scenario: Scenario, slo: str, attainment: float, choices: Choices, reading: Reading,
+         json: Path | None, write: str | None) -> bool:
     """Find the cheapest fleet for a load, print it beside the others and write it; False if there is none."""
     from planner.planning.sizing import size as find_fleet
     from planner.planning.write_size import fleet_manifest, write_target
-    from planner.report.plan_tables import sizing_table
     from planner.settings.objectives import parse_objectives
 
     kind, path = (None, None) if write is None else write_target(write)
@@ -201,22 +198,20 @@ def size(source: str, scenario: Scenario, slo: str, attainment: float, choices: 
     formats = [None] if scenario.quantization is None else scenario.quantization.split(",")
     choices = replace(choices, gpus=(scenario.gpu or "").split(","), quantizations=formats)
     objectives = parse_objectives(slo, attainment)
-    answer = find_fleet(_read_searched(source, scenario, format, on_bad_rows), scenario, objectives, choices)
-    publish(answer, sizing_table(answer), json, answer.notes)
+    answer = find_fleet(_read_searched(source, scenario, reading), scenario, objectives, choices)
+    publish_answer(answer, json)
     if kind is not None and path is not None and answer.cheapest is not None:
         write_text(path, fleet_manifest(kind, answer.cheapest, scenario.engine_version))
     return answer.feasible
 
 
-def share(cluster: Path, choices: Choices, minimize: str, format: str | None, on_bad_rows: OnBadRows,
-          json: Path | None) -> bool:
+def share(cluster: Path, choices: Choices, minimize: str, reading: Reading, json: Path | None) -> bool:
     """Find a fleet for each deployment of a cluster, print and write them; False if the GPUs do not suffice."""
     from planner.planning.cluster_share import share as find_share
-    from planner.report.share_table import share_table
 
     check_outputs({"--json": json})
-    answer = find_share(cluster, choices, minimize, format, on_bad_rows)
-    publish(answer, share_table(answer), json, answer.notes)
+    answer = find_share(cluster, choices, minimize, reading)
+    publish_answer(answer, json)
     return answer.feasible
 
 
@@ -235,7 +230,7 @@ def check(targets: Path, baseline: Path | None, update_baseline: bool, junit: Pa
             write_text(path, make(result))
     if summary:
         append_text(Path(summary), gate_markdown(result))
-    publish(result, gate_table(result), json, result.notes)
+    publish_answer(result, json)
     verdicts = [row.verdict for row in result.checks]
     if "no baseline" in verdicts and not {"missed", "regressed"} & set(verdicts):
         raise UsageError(f"--baseline {baseline}: lacks metrics that have max_regression; record them with "
@@ -247,17 +242,13 @@ def sweep(source: str, scenario: Scenario, options: Mapping[str, Any], output: P
           address: str | None, jobs: int, json: Path | None) -> bool:
     """Replay a grid, or look for its front, print and write its rows; False if no configuration keeps the limits."""
     from planner.commands.grids import sweep_plan
-    from planner.planning.optimize import optimize as find_best
-    from planner.planning.sweeping import describe as describe_sweep
-    from planner.planning.sweeping import sweep as replay_grid
+    from planner.planning.optimize import answer_sweep
 
     check_outputs({"--output": output, "--json": json})
     asked = sweep_plan(source, scenario, options)
-    how: dict[str, Any] = {"jobs": jobs, "backend": backend, "address": address}
-    table, found = find_best(asked, output, **how) if optimize else (replay_grid(asked, output, **how), None)
-    result = describe_sweep(asked, output, table, found)
-    publish(result, sweep_table(result), json, result.notes)
-    return found is None or found.best is not None
+    result = answer_sweep(asked, output, optimizes=optimize, jobs=jobs, backend=backend, address=address)
+    publish_answer(result, json)
+    return result.optimum is None or result.optimum.best is not None
 
 
 def report(results: Sequence[Path], output: Path, llmd: Path | None, overwrite: bool) -> None:
@@ -294,7 +285,7 @@ def ui(port: int, address: str) -> None:
 
 
 def validate(measured: Path, scenario: Scenario, max_error: str | None, predictions: Path | None, client: str | None,
-             format: str | None, jobs: int, json: Path | None) -> bool:
+             reading: Reading, jobs: int, json: Path | None) -> bool:
     """Predict what was measured, and print and write how far off that is; False where it is past `max_error`."""
     from planner.measured.accuracy import accuracy, parse_max_error, predict_file
     from planner.measured.validate import metrics_of, predictions_table
@@ -302,27 +293,27 @@ def validate(measured: Path, scenario: Scenario, max_error: str | None, predicti
     check_outputs({"--json": json, "--predictions": predictions}, measured)
     if predictions is not None:
         check_table_path(predictions)
-    predicted = predict_file(measured, scenario, client=client, jobs=jobs, format=format)
+    predicted = predict_file(measured, scenario, client=client, jobs=jobs, format=reading.spec)
     limits = parse_max_error(max_error, metrics_of(predicted.predictions)) if max_error is not None else {}
     result = accuracy(predicted, level=scenario.interval, limits=limits)
     if predictions is not None:
         write_table(predictions_table(predicted.predictions), predictions)
-    publish(result, accuracy_table(result), json, result.notes)
+    publish_answer(result, json)
     return result.met
 
 
 def calibrate(measured: Path, scenario: Scenario, output: Path | None, fit: str | None, folds: int, client: str | None,
-              format: str | None, jobs: int, json: Path | None) -> None:
+              reading: Reading, jobs: int, json: Path | None) -> None:
     """Fit an engine's constants to what was measured, and print and write them."""
     from planner.measured.calibration.calibrate import calibrate as fit_to
     from planner.measured.calibration.calibrate import write_calibration
 
     check_outputs({"--json": json, "--output": output}, measured)
     names = None if fit is None else fit.replace(",", " ").split()
-    result = fit_to(measured, scenario, names=names, folds=folds, jobs=jobs, client=client, format=format)
+    result = fit_to(measured, scenario, names=names, folds=folds, jobs=jobs, client=client, format=reading.spec)
     if output is not None:
         write_calibration(result, output)
-    publish(result, calibration_table(result), json, result.notes)
+    publish_answer(result, json)
 
 
 def _read(source: str, scenario: Scenario, format: str | None, on_bad_rows: OnBadRows) -> Trace:
@@ -332,15 +323,16 @@ def _read(source: str, scenario: Scenario, format: str | None, on_bad_rows: OnBa
     return trace
 
 
-def _read_searched(source: str, scenario: Scenario, format: str | None, on_bad_rows: OnBadRows) -> Trace:
+def _read_searched(source: str, scenario: Scenario, reading: Reading) -> Trace:
     """Read the trace of a search, whose draws of traffic have the seed, whatever the trace."""
-    return _read(source, scenario if source == NAME else replace(scenario, seed=None), format, on_bad_rows)
+    return _read(source, scenario if source == NAME else replace(scenario, seed=None), reading.spec,
+                 reading.on_bad_rows)
 
 
 def _print_notes(notes: Iterable[str]) -> None:
     """Print each note once to stderr."""
     for note in dict.fromkeys(notes):
-        print(fitted(f"note: {note}", sys.stderr), file=sys.stderr)
+        print(fitted(Text([f"note: {note}"]), sys.stderr), file=sys.stderr)
 
 
 def _table(result: ReplayResult, name: str) -> Any:
@@ -355,17 +347,24 @@ def _table(result: ReplayResult, name: str) -> Any:
     return makers[name]()
 
 
-def publish(value: Any, text: str, json: Path | None, notes: Iterable[str] = ()) -> None:
+def publish(value: Any, text: Text | str, json: Path | None, notes: Iterable[str] = ()) -> None:
     """Print the table, and write the JSON; with `--json -` the JSON alone goes to stdout. Notes follow on stderr."""
     is_alone = json is not None and str(json) == "-"
     if is_alone:
         sys.stdout.write(to_json(value))
     else:
-        print(fitted(text, sys.stdout))
+        print(fitted(Text([text]) if isinstance(text, str) else text, sys.stdout))
     sys.stdout.flush()
     _print_notes(notes)
     if json is not None and not is_alone:
         write_text(json, to_json(value))
+
+
+def publish_answer(answer: Any, json: Path | None) -> None:
+    """Print an answer, and write it as JSON; its notes follow on stderr."""
+    from planner.report.shown import text_of
+
+    publish(answer, text_of(answer), json, answer.notes)
 
 
 def db_list(json: Path | None) -> None:

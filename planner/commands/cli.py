@@ -11,20 +11,13 @@ from typing import Annotated, Any
 import typer
 
 from planner.commands.db_cli import db as db_app
-from planner.commands.options import keeps_answers, shows_progress, takes_scenario
+from planner.commands.options import keeps_answers, shows_progress, takes, takes_scenario
 from planner.commands.plan_cli import SloOption, TraceArgument, capacity, probe, share, size
 from planner.commands.termination import stops_on_sigterm
-from planner.commands.trace_cli import (
-    BadRowsOption,
-    ColumnOption,
-    FormatOption,
-    JsonOption,
-    OverwriteOption,
-    WhereOption,
-)
+from planner.commands.trace_cli import JsonOption, OverwriteOption
 from planner.commands.trace_cli import trace as trace_app
 from planner.errors import OutputError, PlannerError
-from planner.settings.format_spec import spec_of
+from planner.settings.format_spec import OF_TABLES, Reading
 from planner.settings.load_options import MEASURING, OF_SESSIONS, SEARCHED
 from planner.settings.scenario import Scenario, names_in
 
@@ -107,6 +100,7 @@ def every_command(version: Annotated[bool, typer.Option("--version", callback=_p
 @app.command()
 @shows_progress
 @takes_scenario()
+@takes(Reading)
 def replay(
     trace: TraceArgument,
     scenario: Scenario,
@@ -114,10 +108,8 @@ def replay(
     attainment: Annotated[
         float | None, typer.Option(help="Share of requests that must meet --slo. Exit code 1 if fewer do.")
     ] = None,
-    format: FormatOption = None,
-    column: ColumnOption = None,
-    where: WhereOption = None,
-    on_bad_rows: BadRowsOption = "error",
+    *,
+    reading: Reading,
     json: JsonOption = None,
     requests: Annotated[Path | None, typer.Option(help="Write one row per request (.parquet or .csv).")] = None,
     steps: Annotated[Path | None, typer.Option(help="Write one row per step (.parquet or .csv).")] = None,
@@ -145,14 +137,15 @@ def replay(
 
     tables = {"attempts": attempts, "requests": requests, "steps": steps, "schedule": schedule,
               "preemptions": preemptions, "scale_events": scale_events}
-    met = actions.replay(trace, scenario, slo, attainment, spec_of(format, column, where), on_bad_rows, json, tables,
-                          timeline, save, explain, ignore_start_refusal, overwrite)
+    met = actions.replay(trace, scenario, slo, attainment, reading, json, tables, timeline, save, explain,
+                         ignore_start_refusal, overwrite)
     raise typer.Exit(0 if met else 1)
 
 
 @app.command()
 @shows_progress
 @takes_scenario(lists=True)
+@takes(Reading)
 def compare(
     sources: Annotated[list[str], typer.Argument(metavar="TRACE | FILE.toml …", help="One trace, or one TOML file per "
                                                  "what-if. A file has a trace and may have slo, replicas, and any "
@@ -162,10 +155,8 @@ def compare(
     axis: Annotated[list[str] | None, typer.Option(help="Values of an option, as in 'async_scheduling=true,false'. "
                                                    "Repeatable.")] = None,
     slo: SloOption = None,
-    format: FormatOption = None,
-    column: ColumnOption = None,
-    where: WhereOption = None,
-    on_bad_rows: BadRowsOption = "error",
+    *,
+    reading: Reading,
     explain: Annotated[bool | None, typer.Option(help=r"Explain the differences between the results. \[on for TOML "
                                                  "files]")] = None,
     every: Annotated[bool, typer.Option("--all", help="Print all figures. Without it: the five that differ "
@@ -183,8 +174,8 @@ def compare(
     """
     from planner.commands import actions
 
-    is_served = actions.compare(sources, choices, launched, axis or [], slo, spec_of(format, column, where),
-                                on_bad_rows, explain, every, json, save, overwrite)
+    is_served = actions.compare(sources, choices, launched, axis or [], slo, reading, explain, every, json, save,
+                                overwrite)
     raise typer.Exit(0 if is_served else 1)
 
 
@@ -195,6 +186,7 @@ for question in (capacity, probe, size, share):
 @app.command()
 @shows_progress
 @takes_scenario()
+@takes(Reading, OF_TABLES)
 def sweep(
     source: Annotated[str, typer.Argument(metavar="SWEEP.toml | TRACE", help="TOML file with a trace, fixed options "
                                           "and axes; or a trace, with the options below.")],
@@ -206,9 +198,8 @@ def sweep(
                                                          "Repeatable.")] = None,
     slo: SloOption = None,
     attainment: Annotated[float | None, typer.Option(help="Share of requests that must meet --slo.")] = None,
-    format: FormatOption = None,
-    column: ColumnOption = None,
-    where: WhereOption = None,
+    *,
+    reading: Reading,
     output: Annotated[Path, typer.Option("--output", "-o", help="Parquet file for the results. Configurations that "
                                          "are already in the file are not replayed again.")] = Path("sweep.parquet"),
     optimize: Annotated[bool, typer.Option("--optimize", help="Find the Pareto front, and the best configuration in "
@@ -229,7 +220,7 @@ def sweep(
     from planner.commands import actions
 
     asked = {"axes": axis, "front": pareto, "constraints": constraint, "slo": slo, "attainment": attainment,
-             "format": spec_of(format, column, where)}
+             "format": reading.spec}
     met = actions.sweep(source, scenario, asked, output, optimize, backend, address, jobs, json)
     raise typer.Exit(0 if met else 1)
 
@@ -258,6 +249,7 @@ def check(
 @app.command()
 @shows_progress
 @takes_scenario(without=UNMEASURED)
+@takes(Reading, OF_TABLES)
 def validate(
     measured: MeasuredArgument,
     scenario: Scenario,
@@ -268,9 +260,8 @@ def validate(
     predictions: Annotated[Path | None, typer.Option(help="Write the predictions, one row per measurement (.parquet "
                                                      "or .csv).")] = None,
     client: ClientOption = None,
-    format: FormatOption = None,
-    column: ColumnOption = None,
-    where: WhereOption = None,
+    *,
+    reading: Reading,
     jobs: JobsOption = -1,
     json: JsonOption = None,
 ) -> None:
@@ -283,14 +274,14 @@ def validate(
     """
     from planner.commands import actions
 
-    met = actions.validate(measured, scenario, max_error, predictions, client, spec_of(format, column, where), jobs,
-                            json)
+    met = actions.validate(measured, scenario, max_error, predictions, client, reading, jobs, json)
     raise typer.Exit(0 if met else 1)
 
 
 @app.command()
 @shows_progress
 @takes_scenario(without=(*UNMEASURED, "interval"))
+@takes(Reading, OF_TABLES)
 def calibrate(
     measured: MeasuredArgument,
     scenario: Scenario,
@@ -302,9 +293,8 @@ def calibrate(
     ] = None,
     folds: Annotated[int, typer.Option(help="Folds of the cross-validation for the held-out error.")] = 5,
     client: ClientOption = None,
-    format: FormatOption = None,
-    column: ColumnOption = None,
-    where: WhereOption = None,
+    *,
+    reading: Reading,
     jobs: JobsOption = -1,
     json: JsonOption = None,
 ) -> None:
@@ -314,7 +304,7 @@ def calibrate(
     """
     from planner.commands import actions
 
-    actions.calibrate(measured, scenario, output, fit, folds, client, spec_of(format, column, where), jobs, json)
+    actions.calibrate(measured, scenario, output, fit, folds, client, reading, jobs, json)
 
 
 @app.command()

@@ -12,6 +12,7 @@ import typer
 from planner.commands.display import progress_shown
 from planner.commands.short_help import HELP_OPTIONS
 from planner.errors import UsageError
+from planner.settings.declared_options import chosen, options_of
 from planner.settings.option_text import option_values, takes_list
 from planner.settings.scenario import ALIASES, OPTION_DEFAULTS, OPTION_TYPES, Scenario, scenario_from
 
@@ -107,42 +108,32 @@ def takes_scenario(without: tuple[str, ...] = (),
     return decorate
 
 
-def takes(kind: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command an option for each field of a dataclass that declares one, in the place of its argument.
+def takes(kind: type[Any], only: tuple[str, ...] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options that a dataclass declares, in the place of its argument of this type.
 
-    The command receives the dataclass as its argument whose type that is. Other fields stay at their defaults.
+    The command receives the dataclass. With `only`, the other fields stay at their defaults.
     """
-    declared = [f for f in fields(kind) if f.metadata]
+    declared = options_of(kind, only)
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own = inspect.signature(command).parameters.values()
-        argument = next(p.name for p in own if p.annotation is kind)
+        parameters = inspect.signature(command).parameters.values()
+        argument = next(p.name for p in parameters if p.annotation is kind)
 
         @functools.wraps(command)
         def with_options(**values: Any) -> None:
-            given = {f.name: _read(f, values.pop(_own_name(f))) for f in declared}
-            chosen = kind(**{name: value for name, value in given.items() if value is not None})
-            command(**values, **{argument: chosen})
+            options = {f.name: values.pop(name) for name, f in declared.items()}
+            command(**values, **{argument: chosen(kind, options)})
 
-        parameters = [p for each in own for p in (map(_own_parameter, declared) if each.name == argument else [each])]
-        return _with_parameters(with_options, [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters])
+        options = [_declared_parameter(name, f) for name, f in declared.items()]
+        every = [q for p in parameters for q in (options if p.name == argument else [p])]
+        return _with_parameters(with_options, [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in every])
 
     return decorate
 
 
-def _own_name(f: Any) -> str:
-    return str(f.metadata["name"] or f.name)
-
-
-def _read(f: Any, value: Any) -> Any:
-    """Return the value of a field from that of its option."""
-    read = f.metadata["read"]
-    return value if read is None or value is None else read(value)
-
-
-def _own_parameter(f: Any) -> inspect.Parameter:
+def _declared_parameter(name: str, f: Any) -> inspect.Parameter:
     """Return the option of a field; where its text is read, it has no default of its own."""
-    name, kind, is_read = _own_name(f), f.metadata["kind"], f.metadata["read"] is not None
+    kind, is_read = f.metadata["kind"], f.metadata["read"] is not None
     flags = [f"--{name.replace('_', '-')}"] if f.metadata["is_switch"] else []
     option = typer.Option(*flags, help=f.metadata["help"].replace("[", r"\["))
     annotation: Any = Annotated[kind | None if is_read else f.type, option]

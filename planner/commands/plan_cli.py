@@ -6,11 +6,10 @@ from typing import Annotated
 import typer
 
 from planner.commands.options import keeps_answers, shows_progress, takes, takes_scenario
-from planner.commands.trace_cli import BadRowsOption, ColumnOption, FormatOption, JsonOption, WhereOption
-from planner.planning.search_options import DEFAULT_ATTAINMENT, Choices, Search, parse_prices
-from planner.settings.format_spec import spec_of
+from planner.commands.trace_cli import JsonOption
+from planner.planning.search_options import DEFAULT_ATTAINMENT, SHARED, Choices, Search
+from planner.settings.format_spec import Reading
 from planner.settings.load_options import CLOSED_LOOP, MEASURING, SEARCHED
-from planner.settings.rate_scaling import RECOMMENDED
 from planner.settings.scenario import Scenario
 
 TraceArgument = Annotated[str, typer.Argument(metavar="TRACE", help="Trace: a file, - (stdin), a bundled sample "
@@ -27,6 +26,7 @@ AttainmentOption = Annotated[float, typer.Option(help="Share of requests that mu
 @takes_scenario(without=("autoscale", "rate_scale", "request_rate", *SEARCHED, *CLOSED_LOOP, "num_prompts",
                          "num_warmups"))
 @takes(Search)
+@takes(Reading)
 def capacity(
     trace: TraceArgument,
     scenario: Scenario,
@@ -34,10 +34,7 @@ def capacity(
     attainment: AttainmentOption = DEFAULT_ATTAINMENT,
     *,
     search: Search,
-    format: FormatOption = None,
-    column: ColumnOption = None,
-    where: WhereOption = None,
-    on_bad_rows: BadRowsOption = "error",
+    reading: Reading,
     json: JsonOption = None,
 ) -> None:
     """How many requests per second, or users (--of), does one deployment serve within the SLO?
@@ -48,7 +45,7 @@ def capacity(
     """
     from planner.commands import actions
 
-    met = actions.capacity(trace, scenario, slo, attainment, search, spec_of(format, column, where), on_bad_rows, json)
+    met = actions.capacity(trace, scenario, slo, attainment, search, reading, json)
     raise typer.Exit(0 if met else 1)
 
 
@@ -56,6 +53,7 @@ def capacity(
 @keeps_answers
 @takes_scenario(without=("autoscale", "fleet", "rate_scale", "request_rate", *SEARCHED, *CLOSED_LOOP, "num_prompts",
                          "num_warmups"))
+@takes(Reading)
 def probe(
     trace: TraceArgument,
     scenario: Scenario,
@@ -64,10 +62,7 @@ def probe(
     *,
     results: Annotated[str, typer.Option(help="File that the benchmarks append their results to.")] = "probe.json",
     script: Annotated[Path | None, typer.Option(help="Write the benchmarks' commands to this shell script.")] = None,
-    format: FormatOption = None,
-    column: ColumnOption = None,
-    where: WhereOption = None,
-    on_bad_rows: BadRowsOption = "error",
+    reading: Reading,
     json: JsonOption = None,
 ) -> None:
     """Name three benchmarks that test this deployment's capacity, and the numbers that they should give.
@@ -78,25 +73,22 @@ def probe(
     """
     from planner.commands import actions
 
-    actions.probe(trace, scenario, slo, attainment, results, script, spec_of(format, column, where), on_bad_rows, json)
+    actions.probe(trace, scenario, slo, attainment, results, script, reading, json)
 
 
 @shows_progress
 @keeps_answers
+@takes(Choices, SHARED)
+@takes(Reading)
 def share(
     cluster: Annotated[Path, typer.Argument(metavar="CLUSTER.toml", help="TOML file with two parts: gpus has the "
                                             "number of each GPU, and deployment.NAME the trace, slo and model of each "
                                             "deployment.")],
     minimize: Annotated[str, typer.Option(help="gpus: the fewest GPUs, then the lowest cost. cost: the lowest cost, "
                                           "then the fewest GPUs.")] = "gpus",
-    price: Annotated[str | None, typer.Option(help=r"USD per GPU-hour: 'h100-sxm=2.5'. \[the catalog's]")] = None,
-    spare: Annotated[int, typer.Option(help="Number of spare replicas of each deployment.")] = 0,
-    scaling: Annotated[str, typer.Option(help="Method of changing a request rate, as of planner size.")] = RECOMMENDED,
-    jobs: Annotated[int, typer.Option(help="Number of processes. -1: one per core.")] = -1,
-    format: FormatOption = None,
-    column: ColumnOption = None,
-    where: WhereOption = None,
-    on_bad_rows: BadRowsOption = "error",
+    *,
+    choices: Choices,
+    reading: Reading,
     json: JsonOption = None,
 ) -> None:
     """How do deployments of several models share the GPUs of one cluster?
@@ -109,9 +101,7 @@ def share(
     """
     from planner.commands import actions
 
-    choices = Choices(prices={} if price is None else parse_prices(price), num_spare=spare, scaling=scaling, jobs=jobs)
-    spec = spec_of(format, column, where)
-    raise typer.Exit(0 if actions.share(cluster, choices, minimize, spec, on_bad_rows, json) else 1)
+    raise typer.Exit(0 if actions.share(cluster, choices, minimize, reading, json) else 1)
 
 
 @shows_progress
@@ -119,6 +109,7 @@ def share(
 @takes_scenario(without=("tensor_parallel_size", "autoscale", "prefill_replicas", "session_start_fraction",
                          *SEARCHED, *MEASURING, "num_prompts", "num_warmups"))
 @takes(Choices)
+@takes(Reading)
 def size(
     trace: TraceArgument,
     scenario: Scenario,
@@ -126,10 +117,7 @@ def size(
     attainment: AttainmentOption = DEFAULT_ATTAINMENT,
     *,
     choices: Choices,
-    format: FormatOption = None,
-    column: ColumnOption = None,
-    where: WhereOption = None,
-    on_bad_rows: BadRowsOption = "error",
+    reading: Reading,
     json: JsonOption = None,
     write: Annotated[str | None, typer.Option(
         help="Write the cheapest fleet as a deployment file: k8s, compose or dynamo, with a path if wanted "
@@ -146,6 +134,5 @@ def size(
     """
     from planner.commands import actions
 
-    met = actions.size(trace, scenario, slo, attainment, choices, spec_of(format, column, where), on_bad_rows, json,
-                       write)
+    met = actions.size(trace, scenario, slo, attainment, choices, reading, json, write)
     raise typer.Exit(0 if met else 1)

@@ -7,19 +7,21 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from planner.commands.actions import OnBadRows, publish
+from planner.commands.actions import publish
 from planner.commands.outputs import check_outputs
 from planner.errors import UsageError
 from planner.files.writing import STDOUT, write_text
 from planner.progress import counted, stage
+from planner.report.text import Grid, Text
 from planner.report.trace_tables import closeness_table, description_table, model_table
+from planner.settings.format_spec import Reading
 from planner.settings.scenario import Scenario
 from planner.traces import Trace, read_trace
 from planner.traces.synthesis import Model
 
 
-def describe(source: str, cache_tokens: float | None, html: Path | None, lengths: Path | None, format: str | None,
-             on_bad_rows: OnBadRows, json: Path | None) -> None:
+def describe(source: str, cache_tokens: float | None, html: Path | None, lengths: Path | None, reading: Reading,
+             json: Path | None) -> None:
     """Print what a trace is like, and write it as JSON and as a page with figures."""
     from planner.traces.shaping.description import describe as describe_trace
 
@@ -28,7 +30,7 @@ def describe(source: str, cache_tokens: float | None, html: Path | None, lengths
         from planner.report.trace_report import check_page_path, write_description
 
         check_page_path(html)
-    trace = _read(source, format, on_bad_rows, lengths)
+    trace = _read(source, reading, lengths)
     with stage(f"describing {source}"):
         description = describe_trace(trace, cache_tokens=cache_tokens)
     if html is not None:
@@ -38,12 +40,12 @@ def describe(source: str, cache_tokens: float | None, html: Path | None, lengths
 
 
 def convert(source: str, path: Path, to: str | None, anonymize: bool, salt: str | None, lossy: bool,
-            lengths: Path | None, format: str | None, on_bad_rows: OnBadRows, json: Path | None) -> None:
+            lengths: Path | None, reading: Reading, json: Path | None) -> None:
     """Write a trace in another format, and say what became of it."""
     from planner.traces.export import convert as convert_trace
 
     _check_outputs(source, path, to, json)
-    trace = _read(source, format, on_bad_rows, lengths)
+    trace = _read(source, reading, lengths)
     with stage(f"writing {path}"):
         account = convert_trace(trace, _place(path), to=to, anonymous=anonymize, salt=salt, lossy=lossy)
     _print_notes(account.warnings)
@@ -51,7 +53,7 @@ def convert(source: str, path: Path, to: str | None, anonymize: bool, salt: str 
 
 
 def synth(source: str, options: Mapping[str, Any], scenario: Scenario, changes: Mapping[str, Any],
-          slo: str | None, attainment: float, format: str | None, on_bad_rows: OnBadRows, json: Path | None) -> None:
+          slo: str | None, attainment: float, reading: Reading, json: Path | None) -> None:
     """Fit a model to a trace or read one, change it, draw a trace from it, and say how close that is."""
     from planner.traces.export import convert as convert_trace
     from planner.traces.fitting import fit_workload
@@ -62,7 +64,7 @@ def synth(source: str, options: Mapping[str, Any], scenario: Scenario, changes: 
     _check_outputs(source, output, options["to"], json, save)
     trace, fit = None, None
     if options["fit"]:
-        trace = _read(source, format, on_bad_rows)
+        trace = _read(source, reading)
         with stage(f"fitting a model to {source}"):
             fit = fit_workload(trace, process=options["arrivals"], seed=options["seed"] or 0)
         recorded, tried = fit
@@ -72,11 +74,11 @@ def synth(source: str, options: Mapping[str, Any], scenario: Scenario, changes: 
     if save is not None:
         write_text(save, to_toml(model))
     result = _describe_model(model, tried)
-    text = model_table(result)
+    text: list[str | Grid] = [model_table(result)]
     if trace is not None and model is recorded:
         draws = [generate(model, seed=model.seed + k) for k in counted("drawing traces", range(options["draws"]))]
         result["closeness"] = _closeness(trace, draws, scenario, slo, attainment)
-        text += "\n" + closeness_table(result["closeness"])
+        text += closeness_table(result["closeness"]).parts
     if output is not None:
         with stage(f"drawing {output}"):
             drawn = generate(model, seed=options["seed"])
@@ -84,7 +86,7 @@ def synth(source: str, options: Mapping[str, Any], scenario: Scenario, changes: 
         print(drawn.account, account, sep="\n", file=sys.stderr)
         _print_notes(account.warnings)
         result["drawn"] = str(drawn.account)
-    _publish_beside(output, result, text, json)
+    _publish_beside(output, result, Text(text), json)
 
 
 def _check_outputs(source: str, output: Path | None, to: str | None, json: Path | None,
@@ -103,16 +105,16 @@ def _place(path: Path) -> Path:
     return STDOUT if str(path) == "-" else path
 
 
-def _publish_beside(output: Path | None, value: Any, text: str, json: Path | None) -> None:
+def _publish_beside(output: Path | None, value: Any, text: Text | str, json: Path | None) -> None:
     """Print the table, to stderr where the trace is on stdout, and write the JSON."""
     with redirect_stdout(sys.stderr if str(output) == "-" else sys.stdout):
         publish(value, text, json)
 
 
-def _read(source: str, format: str | None, on_bad_rows: OnBadRows, lengths: Path | None = None) -> Trace:
+def _read(source: str, reading: Reading, lengths: Path | None = None) -> Trace:
     with stage(f"reading {source}"):
         if lengths is None:
-            trace = read_trace(source, format=format, on_bad_rows=on_bad_rows)
+            trace = read_trace(source, format=reading.spec, on_bad_rows=reading.on_bad_rows)
         else:
             from planner.measured.logged_arrivals import with_lengths
 

@@ -1,13 +1,13 @@
 """Commands for traces: describe, synth, convert."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from planner.commands.options import shows_progress, takes_scenario
+from planner.commands.options import shows_progress, takes, takes_scenario
 from planner.errors import UsageError
-from planner.settings.format_spec import spec_of
+from planner.settings.format_spec import Reading
 from planner.settings.load_options import CLOSED_LOOP, SEARCHED
 from planner.settings.scenario import Scenario
 
@@ -18,14 +18,6 @@ LOAD = ("start_at", "duration", "limit", "rate_scale", "request_rate", *SEARCHED
         "random_input_len", "random_output_len", "random_range_ratio", "seed")
 
 SourceArgument = Annotated[str, typer.Argument(metavar="TRACE", help="Trace file, - for stdin, or a bundled sample.")]
-FormatOption = Annotated[str | None, typer.Option("--format", help=r"Trace format; docs/formats.md lists them. "
-                                                  r"\[detected]")]
-ColumnOption = Annotated[list[str] | None, typer.Option(help="Column map, OURS=THEIRS or OURS=THEIRS:UNIT, as in "
-                                                        "'arrival_s=ts:ms' or 'input_tokens=usage.prompt'. "
-                                                        "Repeatable.")]
-WhereOption = Annotated[list[str] | None, typer.Option(help="Keep only rows with this value in a column of the file: "
-                                                       "'model=llama-70b'. Repeatable.")]
-BadRowsOption = Annotated[Literal["error", "drop"], typer.Option(help="Stop at a bad row, or drop and count it.")]
 JsonOption = Annotated[Path | None, typer.Option("--json", help="Write the result as JSON. -: stdout.")]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace the result of another command. Without it, "
                                                "only a result of the same command is replaced.")]
@@ -37,16 +29,15 @@ ToOption = Annotated[str | None, typer.Option(help="Format to write: csv, jsonl,
 
 @trace.command()
 @shows_progress
+@takes(Reading)
 def describe(
     source: SourceArgument,
     cache_tokens: Annotated[float | None, typer.Option(help="Size of a prefix cache in tokens. The output then "
                                                        "includes the hit rate of this cache.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write an HTML page with figures.")] = None,
     lengths: LengthsOption = None,
-    format: FormatOption = None,
-    column: ColumnOption = None,
-    where: WhereOption = None,
-    on_bad_rows: BadRowsOption = "error",
+    *,
+    reading: Reading,
     json: JsonOption = None,
 ) -> None:
     """What is in this trace: rates, burstiness, lengths, shape, prefix sharing, sessions, tenants, anomalies?
@@ -55,12 +46,13 @@ def describe(
     """
     from planner.commands import trace_actions
 
-    trace_actions.describe(source, cache_tokens, html, lengths, spec_of(format, column, where), on_bad_rows, json)
+    trace_actions.describe(source, cache_tokens, html, lengths, reading, json)
 
 
 @trace.command()
 @shows_progress
 @takes_scenario(without=LOAD)
+@takes(Reading)
 def synth(
     source: Annotated[str, typer.Argument(metavar="MODEL | TRACE", help="Workload model: a TOML file or bundled "
                                           "sample. With --fit: a trace.")],
@@ -96,10 +88,8 @@ def synth(
                                                     "Repeatable.")] = None,
     slo: Annotated[str | None, typer.Option(help="With --fit: objectives for goodput and capacity.")] = None,
     attainment: Annotated[float, typer.Option(help="Share of requests that must meet --slo.")] = 0.99,
-    format: FormatOption = None,
-    column: ColumnOption = None,
-    where: WhereOption = None,
-    on_bad_rows: BadRowsOption = "error",
+    *,
+    reading: Reading,
     json: JsonOption = None,
 ) -> None:
     """What would this traffic look like with more users, another mix or longer prompts?
@@ -113,12 +103,12 @@ def synth(
     options = {"fit": fit, "arrivals": arrivals, "save": save, "output": output, "to": to, "seed": seed, "draws": draws}
     changes = {"grow": grow, "request_rate": request_rate, "duration": duration, "mix": mix,
                "scale_input": scale_input, "scale_output": scale_output, "add_tenant": add_tenant, "flash": flash}
-    trace_actions.synth(source, options, scenario, changes, slo, attainment, spec_of(format, column, where),
-                         on_bad_rows, json)
+    trace_actions.synth(source, options, scenario, changes, slo, attainment, reading, json)
 
 
 @trace.command()
 @shows_progress
+@takes(Reading)
 def convert(
     source: SourceArgument,
     out: Annotated[Path | None, typer.Argument(metavar="[OUT]", help="File to write. -: stdout.")] = None,
@@ -132,10 +122,8 @@ def convert(
     lossy: Annotated[bool, typer.Option("--lossy", help="Write even if prefix ids or the order of turns are "
                                         "lost.")] = False,
     lengths: LengthsOption = None,
-    format: FormatOption = None,
-    column: ColumnOption = None,
-    where: WhereOption = None,
-    on_bad_rows: BadRowsOption = "error",
+    *,
+    reading: Reading,
     json: JsonOption = None,
 ) -> None:
     """How do I get this trace in another format, or without names and texts?
@@ -147,5 +135,4 @@ def convert(
     path = out or output
     if path is None or (out is not None and output is not None):
         raise UsageError("trace convert: give the file to write once, as OUT or with --output")
-    trace_actions.convert(source, path, to, anonymize, salt, lossy, lengths, spec_of(format, column, where),
-                          on_bad_rows, json)
+    trace_actions.convert(source, path, to, anonymize, salt, lossy, lengths, reading, json)

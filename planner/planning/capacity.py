@@ -18,21 +18,11 @@ from planner.planning.capacity_answer import (
     RouterCapacity,
     ScalingCapacity,
 )
-from planner.planning.capacity_search import (
-    Posed,
-    Settled,
-    Sought,
-    confidence_of,
-    judged,
-    largest_from,
-    search_notes,
-    settled,
-)
+from planner.planning.capacity_search import Settled, confidence_of, largest_from, search_notes, settled
 from planner.planning.missed import missed_objectives
-from planner.planning.rate_loads import pose_rates
 from planner.planning.replay_line import replay_line
 from planner.planning.search_options import Search
-from planner.planning.user_loads import pose_users
+from planner.planning.sought import Posed, Rates, Sought, behind, judged, longer, pose_rates, pose_users
 from planner.progress import in_parallel, later
 from planner.replays.fleet.replicas import serve
 from planner.replays.result_tables import ReplayResult
@@ -81,7 +71,7 @@ def capacity(trace: Trace, scenario: Scenario, objectives: Objectives, search: S
     except UnreachableLoadError as error:
         who = "one user" if sought.unknown.is_whole else str(error).partition(":")[0]
         return _infeasible(asked, sought, sought.served(error.lowest), who, error.lowest)
-    largest, longest = found.bracket.lower, sought.longer(found.times)
+    largest, longest = found.bracket.lower, longer(sought, found.times)
     scalings, routers = _compared(longest, largest)
     answer = replace(_feasible(posed, longest, asked, found), scalings=scalings, routers=routers,
                      confidence=confidence_of(sought, largest) if search.replicates else None)
@@ -195,13 +185,13 @@ def _compared(sought: Sought, largest: float) -> tuple[tuple[ScalingCapacity, ..
     """
     search, router, is_asked = sought.search, sought.deployment.scenario.router, sought.search.compare_assumptions
     routed = is_routed(sought.deployment)
-    scaled = sought.other_scalings(largest) if is_asked else {}
-    behind = {name: sought.behind(name) for name in COMPARED if is_asked and routed and name != router}
-    calls = [later(largest_from)(other, largest) for other in (*scaled.values(), *behind.values())]
+    scaled = sought.other_scalings(largest) if is_asked and isinstance(sought, Rates) else {}
+    routed_by = {name: behind(sought, name) for name in COMPARED if is_asked and routed and name != router}
+    calls = [later(largest_from)(other, largest) for other in (*scaled.values(), *routed_by.values())]
     loads = [None if load is None else _number(sought.unknown, load)
              for load in (largest, *in_parallel("other scalings and routers", calls, len(calls), search.jobs))]
     ways = zip((search.scaling, *scaled), loads, strict=False)
-    routers = zip((str(router), *behind), (loads[0], *loads[1 + len(scaled):]), strict=True)
+    routers = zip((str(router), *routed_by), (loads[0], *loads[1 + len(scaled):]), strict=True)
     return (() if sought.unknown.is_whole else tuple(ScalingCapacity(scaling=name, capacity=load)
                                                      for name, load in ways),
             tuple(RouterCapacity(router=name, capacity=load) for name, load in routers if routed))

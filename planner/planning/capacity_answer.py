@@ -8,6 +8,7 @@ from planner.files.keys import Key
 from planner.planning.bracket import RATE, UNKNOWNS, Unknown
 from planner.planning.missed import Missed
 from planner.planning.size_answer import Lowered
+from planner.results.answers import Answer
 from planner.settings.objectives import Required
 
 UNIT = "requests/s, users or sessions"  # the unit of `of`
@@ -87,8 +88,8 @@ class SearchedTraffic:
     seed: Annotated[int, Key("1", "Seed of the draws")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CapacityAnswer:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CapacityAnswer(Answer):
     """What `planner capacity --json` writes."""
 
     of: Annotated[str, Key("", "Unit of the load: requests (a second), concurrency (users: requests in flight) or "
@@ -143,8 +144,8 @@ class CapacityAnswer:
 
     @property
     def unknown(self) -> Unknown:
-        """What was looked for; users, if a saved answer has another word for it."""
-        return UNKNOWNS.get(self.of, UNKNOWNS["concurrency"])
+        """What was looked for."""
+        return UNKNOWNS[self.of]
 
     @property
     def is_rate(self) -> bool:

@@ -1,145 +1,25 @@
 """The search for the largest load that a deployment serves: over lengths of the load, and over draws of its errors."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Protocol, Self
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
-from planner.deployment.deploy import Deployment
-from planner.errors import UsageError
 from planner.planning.bracket import STEP, TOLERANCE, Bracket, Unknown, UnlimitedError, find_bracket
-from planner.planning.capacity_answer import Confidence, SearchedTraffic
+from planner.planning.capacity_answer import Confidence
 from planner.planning.missed import UnreachableError
-from planner.planning.search_options import Search
+from planner.planning.sought import Sought, longer, quick_verdict, verdict
 from planner.progress import in_parallel, later, stage
-from planner.replays.hope import LostError
-from planner.replays.result_tables import ReplayResult
 from planner.results.resolved import fitted_deployments
 from planner.results.uncertainty import step_factors
-from planner.settings.objectives import Objectives, Verdict, judge
-from planner.settings.scenario import Scenario
-from planner.settings.statistic import statistics_ms
-from planner.traces import Trace
 from planner.traces.shaping.rescaling import MOST_REQUESTS
-from planner.traces.shaping.tenants import tenant_names
 
 NEXT = 1.06  # first step of a search from a load that is near the answer
 SETTLED = 0.02  # change of the capacity from one horizon to twice it that counts as none
 NEAR = 0.02  # tolerance of a replicate's bracket
-NUM_WINDOWS = 32  # of a trace, for its bootstrap
-LOST = Verdict(is_met=False, attainment=0.0, limiting_metric="none")  # of a replay that was not run to its end
 MANY_BLOCKS = 5_000_000  # of prompts: a replay with more of them takes seconds
-
-
-class Sought(Protocol):
-    """A deployment under a traffic whose amount is the unknown."""
-
-    @property
-    def deployment(self) -> Deployment:
-        """What serves it."""
-
-    @property
-    def trace(self) -> Trace:
-        """Its traffic."""
-
-    @property
-    def objectives(self) -> Objectives:
-        """What the load must keep."""
-
-    @property
-    def search(self) -> Search:
-        """How to look."""
-
-    @property
-    def unknown(self) -> Unknown:
-        """What is looked for."""
-
-    @property
-    def limits(self) -> tuple[float, float]:
-        """The lowest and the highest load that can be tried."""
-
-    def served(self, load: float, objectives: Objectives | None = None) -> ReplayResult:
-        """Replay a load; raise LostError once `objectives` are lost."""
-
-    def verdict(self, load: float) -> Verdict:
-        """Replay a load and judge it."""
-
-    def behind(self, router: str) -> Self:
-        """Return the traffic on the same replicas behind another router."""
-
-    def other_scalings(self, load: float) -> Mapping[str, Self]:
-        """Return the traffic by other ways of scaling, with about as many requests at a load."""
-
-    def replayed(self, scenario: Scenario, load: float, times: int) -> Scenario:
-        """Return a scenario that replays a load, of a trace that goes on with itself so many times."""
-
-    def longer(self, times: int) -> Self:
-        """Return the traffic, so many times as long."""
-
-    def num_requests_at(self, load: float) -> int:
-        """Return about how many requests a load has."""
-
-    def drawn(self, factor: float, seed: int | None) -> Self:
-        """Return resampled traffic at a deployment whose steps take `factor` times as long; without a seed its own."""
-
-    def at_pace(self, load: float, factor: float) -> float:
-        """Return what a load of `drawn` is, by the clock of a deployment whose steps take `factor` times as long."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Posed:
-    """The question for a capacity: what is sought, and what its answer says beside the load.
-
-    Parameters
-    ----------
-    start : load that is tried first.
-    alone : requests apart in time. If they miss the objectives, every rate does. None for users.
-    shaped : the trace after the load options.
-    scenario : as it was given, with a context limit with which the engine starts.
-    lowered : a sentence on a context limit that is lower than the engine's default.
-    assumptions : a sentence each.
-    workload, think_time_s : as of `CapacityAnswer`.
-    """
-
-    sought: Sought
-    start: float
-    alone: Trace | None
-    shaped: Trace
-    scenario: Scenario
-    lowered: str | None
-    assumptions: tuple[str, ...]
-    workload: SearchedTraffic
-    think_time_s: float | None = None
-
-
-def judged(sought: Sought, result: ReplayResult) -> Verdict:
-    """Judge a replay by what is sought."""
-    tenants = tenants_of(result.trace) if sought.search.by_tenant else None
-    return replace(judge(sought.objectives, result.times_s, tenants), statistics_ms=statistics_ms(result.times_s))
-
-
-def verdict_alone(sought: Sought) -> Callable[[float], Verdict]:
-    """Return a function that judges a load if only the verdict counts: the replay ends once the objectives are lost."""
-    if sought.search.by_tenant:
-        return sought.verdict
-
-    def evaluate(load: float) -> Verdict:
-        try:
-            return judge(sought.objectives, sought.served(load, sought.objectives).times_s)
-        except LostError:
-            return LOST
-
-    return evaluate
-
-
-def tenants_of(trace: Trace) -> NDArray[np.int64]:
-    """Return the number of each request's tenant, shape [num_requests]."""
-    if "tenant" not in trace.requests.columns:
-        raise UsageError(f"--by-tenant: {trace.source} has no column tenant")
-    return tenant_names(trace).rank("dense").to_numpy().astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,14 +73,14 @@ def _settled(sought: Sought, start: float) -> Settled:
             if not (sought.unknown.is_whole and _can_last(sought, 2 * times, start)):
                 raise
             times *= 2
-            longest = sought.longer(times)
+            longest = longer(sought, times)
     is_settled = sought.search.horizon == "trace"
     while not is_settled and _can_last(sought, 2 * found[-1][0], found[-1][1]):
         times = 2 * found[-1][0]
-        longest = sought.longer(times)
+        longest = longer(sought, times)
         found.append((times, _edge(longest, found[-1][1], NEXT)))
         is_settled = abs(found[-1][1] / found[-2][1] - 1) <= SETTLED
-    bracket = find_bracket(longest.verdict, found[-1][1], unknown=sought.unknown, step=1 + TOLERANCE,
+    bracket = find_bracket(partial(verdict, longest), found[-1][1], unknown=sought.unknown, step=1 + TOLERANCE,
                            limits=longest.limits)
     found[-1] = times, bracket.lower
     lengths = tuple((each * sought.num_requests_at(load), load) for each, load in found)
@@ -210,7 +90,7 @@ def _settled(sought: Sought, start: float) -> Settled:
 
 def _edge(sought: Sought, start: float, step: float) -> float:
     """Return the largest load, without checks around it."""
-    return find_bracket(verdict_alone(sought), start, unknown=sought.unknown, checks=(), step=step,
+    return find_bracket(partial(quick_verdict, sought), start, unknown=sought.unknown, checks=(), step=step,
                         limits=sought.limits).lower
 
 
@@ -222,7 +102,7 @@ def _can_last(sought: Sought, times: int, load: float) -> bool:
 def largest_from(sought: Sought, start: float) -> float | None:
     """Return the largest load from one that is near it, without checks around it; None where there is none."""
     try:
-        return find_bracket(verdict_alone(sought), start, unknown=sought.unknown, tolerance=NEAR, checks=(),
+        return find_bracket(partial(quick_verdict, sought), start, unknown=sought.unknown, tolerance=NEAR, checks=(),
                             step=NEXT, limits=sought.limits).lower
     except (UnreachableError, UnlimitedError):
         return None
@@ -240,8 +120,7 @@ def confidence_of(sought: Sought, capacity: float) -> Confidence:
     factors = max(spreads, key=lambda spread: float(np.ptp(spread)))  # of pools, the one that is known the least
     calls = [later(_replicate)(sought, capacity, factor, search.seed + 1 + k)
              for k, factor in enumerate(factors.tolist())]
-    with _said(sought):
-        loads = np.array(in_parallel("drawing windows and errors for the confidence", calls, len(calls), search.jobs))
+    loads = np.array(in_parallel("drawing windows and errors for the confidence", calls, len(calls), search.jobs))
     loads = np.asarray(loads * capacity / _replicate(sought, capacity, 1.0, None))
     return Confidence(**{f"p{share}": float(np.quantile(loads, share / 100)) for share in (10, 50, 90)})
 
@@ -250,8 +129,8 @@ def _replicate(sought: Sought, start: float, factor: float, seed: int | None) ->
     """Return the capacity of one draw, 0 where it has none, and the largest tried where it has no end."""
     drawn = sought.drawn(factor, seed)
     try:
-        found = find_bracket(verdict_alone(drawn), start, unknown=drawn.unknown, tolerance=NEAR, checks=(), step=NEXT,
-                             limits=drawn.limits).lower
+        found = find_bracket(partial(quick_verdict, drawn), start, unknown=drawn.unknown, tolerance=NEAR, checks=(),
+                             step=NEXT, limits=drawn.limits).lower
     except UnreachableError:
         return 0.0
     except UnlimitedError:

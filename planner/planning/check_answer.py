@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from planner.files.keys import Key
+from planner.results.answers import Answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +32,8 @@ class ScenarioMetrics:
     metrics: Annotated[Mapping[str, float | None], Key("of the metric", "Values by metric. Null if there is none")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckAnswer:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CheckAnswer(Answer):
     """What `planner check --json` writes."""
 
     targets: Annotated[str, Key("", "Targets file")]

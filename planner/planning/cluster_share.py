@@ -18,12 +18,12 @@ from planner.planning.size_answer import Fleet, SizeAnswer
 from planner.planning.sizing import size
 from planner.planning.study import Study, times_rate
 from planner.progress import counted
-from planner.settings.format_spec import over
+from planner.settings.format_spec import Reading, over
 from planner.traces import Trace
-from planner.traces.gather import BadRows
 from planner.traces.shaping.client_load import read_load
 
 MINIMIZED = ("gpus", "cost")
+ANY = Reading()
 TOLERANCE = 0.02  # of the share of the loads
 
 
@@ -55,8 +55,7 @@ class Choice:
     lacking: Mapping[str, int]
 
 
-def share(path: Path, choices: Choices, minimize: str = "gpus", format: str | None = None,
-          on_bad_rows: BadRows = "error") -> ShareAnswer:
+def share(path: Path, choices: Choices, minimize: str = "gpus", reading: Reading = ANY) -> ShareAnswer:
     """Find a fleet for each deployment of a cluster file within the GPUs of the cluster.
 
     Each deployment has replicas of one kind, as in `size`. Where the GPUs do not suffice, the loads are lowered by the
@@ -66,7 +65,7 @@ def share(path: Path, choices: Choices, minimize: str = "gpus", format: str | No
     ----------
     choices : prices, spares and the method of changing the rate; its GPUs and sizes are the file's.
     minimize : "gpus", ties by cost, or "cost", ties by GPUs.
-    format, on_bad_rows : of all traces, beside what a deployment's table says.
+    reading : how all traces are read, beside what a deployment's table says.
 
     Raises
     ------
@@ -77,7 +76,7 @@ def share(path: Path, choices: Choices, minimize: str = "gpus", format: str | No
         raise UsageError(f"--minimize {minimize}: must be {' or '.join(MINIMIZED)}")
     choices = replace(choices, compare_assumptions=False)
     cluster = read_cluster(path, RANKS)
-    loads = [_read(path, candidate.study, format, on_bad_rows) for candidate in cluster.candidates]
+    loads = [_read(path, candidate.study, reading) for candidate in cluster.candidates]
 
     def sized(load_share: float) -> list[Sized]:
         what = "sizing deployments"
@@ -168,10 +167,10 @@ def choose(sized: Sequence[Sized], gpus: Mapping[str, int], minimize: str, *,
                   used=used, lacking={name: max(used[name] - gpus[name], 0) for name in names})
 
 
-def _read(path: Path, study: Study, format: str | None, on_bad_rows: BadRows) -> Trace:
+def _read(path: Path, study: Study, reading: Reading) -> Trace:
     try:
-        return read_load(study.trace, study.scenario, over(study.format, format),
-                         "drop" if "drop" in (study.on_bad_rows, on_bad_rows) else "error")
+        return read_load(study.trace, study.scenario, over(study.format, reading.spec),
+                         "drop" if "drop" in (study.on_bad_rows, reading.on_bad_rows) else "error")
     except PlannerError as error:
         raise ClusterError(f"{path}: deployment.{study.name}: {error}") from error
 

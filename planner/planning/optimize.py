@@ -13,8 +13,8 @@ from planner.launch import describe_launch
 from planner.planning.cluster_tasks import on_backend
 from planner.planning.grid import Sweep
 from planner.planning.pareto import is_less_better, pareto_front
-from planner.planning.sweep_answer import Optimum
-from planner.planning.sweeping import Grid, shortfall
+from planner.planning.sweep_answer import Optimum, SweepAnswer
+from planner.planning.sweeping import Grid, describe, shortfall, sweep
 from planner.progress import stage
 
 Floats = NDArray[np.float64]
@@ -26,6 +26,20 @@ NOTHING = (np.inf, np.inf)
 DIVISIONS = {2: 8, 3: 4, 4: 3}  # of the lattice of weights, by the number of metrics: 9, 15 and 20 of them
 AUGMENTATION = 0.05  # weight of the sum of all costs beside the largest, as in ParEGO
 LEAST_WEIGHT = 1e-3  # so that no metric is left out altogether
+
+
+def answer_sweep(plan: Sweep, output: Path, *, optimizes: bool = False, jobs: int = -1, backend: str = "processes",
+                 address: str | None = None) -> SweepAnswer:
+    """Replay a plan's grid, or look for its front by few replays, and return the answer.
+
+    Parameters
+    ----------
+    plan, output, jobs, backend, address : as for `sweeping.sweep`.
+    optimizes : whether the front is looked for.
+    """
+    if not optimizes:
+        return describe(plan, output, sweep(plan, output, jobs=jobs, backend=backend, address=address))
+    return describe(plan, output, *optimize(plan, output, jobs=jobs, backend=backend, address=address))
 
 
 def optimize(plan: Sweep, output: Path, *, jobs: int = -1, backend: str = "processes", address: str | None = None,

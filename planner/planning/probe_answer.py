@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from planner.files.keys import Key
+from planner.results.answers import Answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +26,8 @@ class Benchmark:
         "is none")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeAnswer:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ProbeAnswer(Answer):
     """What `planner probe --json` writes."""
 
     capacity_rps: Annotated[float, Key("requests/s", "Capacity that the benchmarks test")]

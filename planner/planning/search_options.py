@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import UsageError
 from planner.files.finite import number_in
+from planner.settings.declared_options import declare
 from planner.settings.load_options import SCALING
 from planner.settings.rate_scaling import RECOMMENDED
 
@@ -15,35 +16,21 @@ if TYPE_CHECKING:  # the command line makes its options of this file, and loads 
     from planner.traces.shaping.rate_series import RateSeries
 
 DEFAULT_ATTAINMENT = 0.99  # share of requests that a search asks for where none is given [1]
+SHARED = ("prices", "num_spare", "scaling", "jobs")  # choices of `share`; its file has the others
 RANKS = (1, 2, 4, 8)  # tensor-parallel sizes that are tried where none are given
 
 
-def _option(default: Any, meaning: str, *, name: str = "", kind: Any = None, read: Callable[[Any], Any] | None = None,
-            is_switch: bool = False) -> Any:
-    """Declare a choice that is an option of its command.
-
-    Parameters
-    ----------
-    default : a function that makes one is called for each.
-    name, kind : of the option, where they are not the field's.
-    read : returns the choice from what was given; without a value given it stays at its default.
-    is_switch : whether there is no --no-… for it.
-    """
-    kept = {"default_factory": default} if callable(default) else {"default": default}
-    return field(**kept, metadata={"help": meaning, "name": name, "kind": kind, "read": read, "is_switch": is_switch})
-
-
 def _scaling() -> Any:
-    return _option(RECOMMENDED, SCALING)
+    return declare(RECOMMENDED, SCALING)
 
 
 def _compare_assumptions() -> Any:
-    return _option(True, "Also give the answer for the other --scaling methods and for other routers, without "
+    return declare(True, "Also give the answer for the other --scaling methods and for other routers, without "
                          "confidence values.")
 
 
 def _jobs() -> Any:
-    return _option(-1, "Number of processes. -1: one per core.")
+    return declare(-1, "Number of processes. -1: one per core.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,16 +42,16 @@ class Search:
     seed : of every draw.
     """
 
-    of: str = _option("requests", "What the answer counts. requests: the highest request rate. concurrency: the most "
+    of: str = declare("requests", "What the answer counts. requests: the highest request rate. concurrency: the most "
                                   "users, as planner replay --max-concurrency: each has a request in flight. sessions: "
                                   "the most open sessions, as planner replay --max-sessions.")
-    think_time: float | None = _option(None, "With --of concurrency or sessions: pause of a user between an answer and "
+    think_time: float | None = declare(None, "With --of concurrency or sessions: pause of a user between an answer and "
                                              "the next request [s]. [the trace's]")
     scaling: str = _scaling()
-    horizon: str = _option("double", "Length of the replayed traffic. double: repeat the trace and double its length "
+    horizon: str = declare("double", "Length of the replayed traffic. double: repeat the trace and double its length "
                                      "until the capacity changes by at most 2 %. trace: use the trace once.")
-    by_tenant: bool = _option(False, "Each tenant must meet the objectives by itself.")
-    replicates: int = _option(20, "Bootstrap replicates for the confidence. 0: none.")
+    by_tenant: bool = declare(False, "Each tenant must meet the objectives by itself.")
+    replicates: int = declare(20, "Bootstrap replicates for the confidence. 0: none.")
     compare_assumptions: bool = _compare_assumptions()
     jobs: int = _jobs()
     seed: int = 0
@@ -173,62 +160,62 @@ class Choices:
 
     gpus: Sequence[str] = ()
     quantizations: Sequence[str | None] = (None,)
-    ranks: Sequence[int] = _option(RANKS, "Tensor-parallel sizes to try: 1,2. [1,2,4,8 up to the GPUs of a node]",
+    ranks: Sequence[int] = declare(RANKS, "Tensor-parallel sizes to try: 1,2. [1,2,4,8 up to the GPUs of a node]",
                                    name="tensor_parallel_size", kind=str, read=parse_ranks)
-    prune_layouts: bool = _option(False, "Do not size a layout that cannot cost less than the fleet of the same GPU's "
+    prune_layouts: bool = declare(False, "Do not size a layout that cannot cost less than the fleet of the same GPU's "
                                          "smallest layout.", is_switch=True)
-    prices: Mapping[str, float] = _option(dict, "USD per GPU-hour: 'h100-sxm=2.5'. [the catalog's]", name="price",
+    prices: Mapping[str, float] = declare(dict, "USD per GPU-hour: 'h100-sxm=2.5'. [the catalog's]", name="price",
                                           kind=str, read=parse_prices)
-    reserved_prices: Mapping[str, float] = _option(
+    reserved_prices: Mapping[str, float] = declare(
         dict, "USD per GPU-hour with a reservation: 'h100-sxm=1.9'.", name="reserved_price", kind=str,
         read=_prices_of("--reserved-price"))
-    spot_prices: Mapping[str, float] = _option(
+    spot_prices: Mapping[str, float] = declare(
         dict, "USD per GPU-hour of spot GPUs, which may be taken away: 'h100-sxm=1.2'.", name="spot_price", kind=str,
         read=_prices_of("--spot-price"))
-    price_file: Mapping[str, Mapping[str, float]] = _option(
+    price_file: Mapping[str, Mapping[str, float]] = declare(
         dict, "TOML file of prices: a table for each GPU with on_demand, reserved and spot in USD per GPU-hour. "
               "--price, --reserved-price and --spot-price override it.", name="prices", kind=Path, read=_price_file)
-    power_price: float | None = _option(None, "Price of the GPUs' power [USD/kWh].")
-    co2_per_kwh: float | None = _option(None, "CO₂ emissions of the GPUs' power [g/kWh].")
-    sort: str | None = _option(None, "Column that sorts the table of options, as in total_usd_per_month, num_gpus, "
+    power_price: float | None = declare(None, "Price of the GPUs' power [USD/kWh].")
+    co2_per_kwh: float | None = declare(None, "CO₂ emissions of the GPUs' power [g/kWh].")
+    sort: str | None = declare(None, "Column that sorts the table of options, as in total_usd_per_month, num_gpus, "
                                      "headroom or co2_kg_per_month.")
-    sensitivity: bool = _option(False, "Also size the cheapest fleets with changed output lengths, rate, prefix hits, "
+    sensitivity: bool = declare(False, "Also size the cheapest fleets with changed output lengths, rate, prefix hits, "
                                        "step times and price, and say which change flips the choice.", is_switch=True)
-    growth: str | None = _option(None, "Growth of the rate, as in '10%/month' or '2x/year': also give the cheapest "
+    growth: str | None = declare(None, "Growth of the rate, as in '10%/month' or '2x/year': also give the cheapest "
                                        "path over the months, on which a fleet grows or changes its kind.")
-    months: int = _option(12, "Number of months of --growth.")
-    change_cost: float = _option(0.0, "With --growth: cost of a change to another kind of replica [USD].")
-    num_spare: int = _option(0, "Number of spare replicas, in addition to the replicas that the "
+    months: int = declare(12, "Number of months of --growth.")
+    change_cost: float = declare(0.0, "With --growth: cost of a change to another kind of replica [USD].")
+    num_spare: int = declare(0, "Number of spare replicas, in addition to the replicas that the "
                                 "load needs.", name="spare")
-    period_s: float | None = _option(None, "Plan a number of replicas for each period of this length [s].",
+    period_s: float | None = declare(None, "Plan a number of replicas for each period of this length [s].",
                                      name="period")
-    disaggregate: bool = _option(False, "Also try separate prefill and decode replicas.", is_switch=True)
-    decode_gpus: Sequence[str] | None = _option(
+    disaggregate: bool = declare(False, "Also try separate prefill and decode replicas.", is_switch=True)
+    decode_gpus: Sequence[str] | None = declare(
         None, "GPUs to try for decode replicas, separated by commas. [same as the "
               "prefill replicas]", name="decode_gpu", kind=str,
         read=_gpus)
-    decode_ranks: Sequence[int] | None = _option(
+    decode_ranks: Sequence[int] | None = declare(
         None, "Tensor-parallel sizes to try for decode replicas: 1,2. [same as the prefill replicas]",
         name="decode_tensor_parallel_size", kind=str, read=parse_ranks)
-    thresholds: Sequence[int] = _option(
+    thresholds: Sequence[int] = declare(
         (), "With --fleet: thresholds of the prompt length to try [tokens]. [quantiles of the prompt lengths]",
         name="thresholds", kind=str, read=parse_thresholds)
-    series: "RateSeries | None" = _option(
+    series: "RateSeries | None" = declare(
         None, "File of request rates over time: CSV (columns start_s, rate_rps, or as Grafana exports it) or the JSON "
               "of Prometheus's query_range. FILE#COLUMN or FILE#LABEL=VALUE chooses a series, with /min for rates a "
               "minute. A last row without a rate ends the series. The trace's traffic is scaled to these "
               "rates.",
         name="rate_series", kind=Path, read=_series)
-    num_strata: int | None = _option(
+    num_strata: int | None = declare(
         None, "With --rate-series: size the fleet for all of its time, not for its highest rate. The traffic is "
               "replayed at this number of rates, from low to high, each for an equal share of the requests.",
         name="strata")
-    think_time: float | None = _option(None, "With --max-concurrency or --max-sessions: pause of a user between an "
+    think_time: float | None = declare(None, "With --max-concurrency or --max-sessions: pause of a user between an "
                                              "answer and the next request [s]. [the trace's]")
-    forecast_s: float | None = _option(None, "Forecast the rate series for so long, and size the fleet for the "
+    forecast_s: float | None = declare(None, "Forecast the rate series for so long, and size the fleet for the "
                                              "forecast [s].", name="forecast")
-    season_s: float = _option(86400.0, "Season of --forecast, as a day or a week [s].", name="season")
-    forecast_quantile: float = _option(0.9, "Quantile of --forecast: the share of the past seasons whose rate at "
+    season_s: float = declare(86400.0, "Season of --forecast, as a day or a week [s].", name="season")
+    forecast_quantile: float = declare(0.9, "Quantile of --forecast: the share of the past seasons whose rate at "
                                             "that time it covers.")
     scaling: str = _scaling()
     compare_assumptions: bool = _compare_assumptions()

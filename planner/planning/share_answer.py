@@ -5,6 +5,7 @@ from typing import Annotated
 
 from planner.files.keys import Key
 from planner.planning.size_answer import Fleet, UnableFleet
+from planner.results.answers import Answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +32,8 @@ class GpuShare:
                                 "be added instead")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShareAnswer:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ShareAnswer(Answer):
     """What `planner share --json` writes."""
 
     feasible: Annotated[bool, Key("", "Whether the cluster serves all loads within their SLOs")]

@@ -7,6 +7,7 @@ from planner.files.keys import Key, Spread
 from planner.planning.growth_answer import Growth
 from planner.planning.missed import Missed, Reached
 from planner.planning.sensitivity_answer import Sensitivity
+from planner.results.answers import Answer
 from planner.settings.objectives import Required
 
 PerMonth = Annotated[float, Key("USD", "Price of the GPUs over 730 hours")]
@@ -262,8 +263,8 @@ class ThresholdAnswer:
     thresholds: Annotated[tuple[Threshold, ...], Key("", "Thresholds that were tried, in order")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SizeAnswer:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SizeAnswer(Answer):
     """What `planner size --json` writes."""
 
     cheapest: Annotated[Fleet | None, Spread("The cheapest fleet of equal replicas. Null if none "

@@ -11,7 +11,6 @@ from planner.launch import launch_command
 from planner.planning.alternatives import Compared, Sized, spread, traded
 from planner.planning.answers_on_disk import keeps_answers
 from planner.planning.bracket import UNKNOWNS, UnlimitedError, UnreachableLoadError, find_bracket
-from planner.planning.capacity_search import LOST
 from planner.planning.fewest import fewest_replicas, together_or_lost
 from planner.planning.fleet_schedule import check_schedule, schedule_of, with_forecast
 from planner.planning.fleets import (
@@ -35,6 +34,7 @@ from planner.planning.replay_line import fleet_line
 from planner.planning.search_options import RANKS, Choices
 from planner.planning.sensitivity import sensitivity
 from planner.planning.size_answer import ClosestKind, Fleet, Schedule, SizeAnswer, SizedTraffic, UnableFleet
+from planner.planning.sought import LOST
 from planner.planning.strata_error import check_strata, strata_notes
 from planner.planning.thresholds import cheapest_threshold, read_open_fleet
 from planner.planning.user_loads import beginning, limited

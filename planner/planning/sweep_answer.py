@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from planner.files.keys import Key, Spread
+from planner.results.answers import Answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +31,8 @@ class Optimum:
     num_descents: Annotated[int, Key("1", "Descents of the search")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweepAnswer:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SweepAnswer(Answer):
     """What `planner sweep --json` writes."""
 
     output: Annotated[str, Key("", "Parquet file with all results")]

@@ -1,4 +1,4 @@
-"""The report of an answer: of a comparison, a capacity, a fleet, a sweep, or a check of targets."""
+"""The content of every report: of replays, a comparison, a capacity, a fleet, a sweep, or a check of targets."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,9 +14,9 @@ from planner.planning.missed import Missed
 from planner.planning.size_answer import Fleet, SizeAnswer, SizedTraffic, UnableFleet
 from planner.planning.sweep_answer import SweepAnswer
 from planner.report import content
-from planner.report import plan_tables as plans
 from planner.report.capacity_sentence import limit_words
 from planner.report.content import Listing, Row, Table
+from planner.report.figures import all_figures
 from planner.report.figures.answer_figures import fleet_costs, target_margins
 from planner.report.figures.fleet_figures import fleet_load
 from planner.report.figures.limit_figures import capacity_figure
@@ -24,9 +24,10 @@ from planner.report.figures.sensitivity_figures import tornado
 from planner.report.figures.style import clean, labels
 from planner.report.figures.summary_figures import latency_levels, mean_phases
 from planner.report.figures.sweep_figures import front_scatter, parallel_axes
-from planner.report.gate_tables import gate_headline, gate_row
-from planner.report.report_source import SavedAnswer, damaged
-from planner.report.sweep_tables import sweep_headline
+from planner.report.gate_tables import gate_row
+from planner.report.report_source import SavedAnswer, Source, damaged
+from planner.report.scaling_tables import scale_listings
+from planner.report.shown import text_of
 from planner.results.saved import SavedResult
 
 MOST_ROWS = 200  # of a list; the answer has the others
@@ -44,40 +45,56 @@ OFFER_COLUMNS = ("option", "tensor_parallel_size", "quantization", "cost_usd_per
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What a report says of an answer, in the order of reading; no text is escaped.
+    """The content of a report, in the order of reading; no text is escaped.
 
     Parameters
     ----------
-    title, lead : what it is of.
-    names : of the columns of its tables, one for each scenario.
+    title : heading.
+    leads : what was replayed or asked, a sentence for each name.
+    names : of the columns of its tables, one for each scenario; one empty name for an answer.
     headline : the numbers that one looks at first.
     words : what they mean, a sentence each.
+    compared : scenarios side by side.
     figures : by name.
     listings : what is behind it, a row each.
-    tables : scenarios side by side, and their settings.
+    tables : settings by heading.
+    summary : every number of the summaries; None without summaries.
     """
 
     title: str
-    lead: str
+    leads: Sequence[str]
     names: Sequence[str]
     headline: Table
     words: Sequence[str]
     figures: Mapping[str, Any]
+    compared: Sequence[Table] = ()
     listings: Sequence[Listing] = ()
     tables: Mapping[str, Sequence[Table]] = field(default_factory=dict)
+    summary: Table | None = None
 
 
-def findings(saved: SavedAnswer) -> Findings:
-    """Return what a report says of an answer.
+def findings(source: Source) -> Findings:
+    """Return the content of the report of saved replays, or of an answer.
 
     Raises
     ------
     PlannerError : the answer lacks something, or has it in another form than its command writes.
     """
+    if not isinstance(source, SavedAnswer):
+        return _replays(source, content.report_title(source), content.reasons(source), all_figures(source))
     try:
-        return _findings(saved)
+        return _findings(source)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, pl.exceptions.PolarsError) as error:
-        raise damaged(saved.name, saved.kind, repr(error)) from error
+        raise damaged(source.name, source.kind, repr(error)) from error
+
+
+def _replays(results: Sequence[SavedResult], title: str, words: Sequence[str],
+             figures: Mapping[str, Any]) -> Findings:
+    return Findings(
+        title=title, leads=[content.describe(result) for result in results], names=labels(results),
+        headline=content.headline(results), words=words, compared=content.comparison(results), figures=figures,
+        listings=scale_listings(results), tables={"What was replayed": content.settings(results)},
+        summary=content.full_summary(results))
 
 
 def _findings(saved: SavedAnswer) -> Findings:
@@ -101,11 +118,7 @@ def _comparison(summaries: Sequence[dict[str, Any]], name: str) -> Findings:
     if explained:
         figures["phases"] = mean_phases([each for _, each in explained], [name for name, _ in explained])
     title = f"{len(results)} scenarios compared" if len(results) > 1 else content.report_title(results)
-    return Findings(
-        title=title, lead="; ".join(content.describe(result) for result in results[:1]), names=names,
-        headline=content.headline(results), words=_reasons(explained, len(results)), figures=figures,
-        tables={"Compared with the first": content.comparison(results),
-                "What was replayed": content.settings(results)})
+    return _replays(results, title, _reasons(explained, len(results)), figures)
 
 
 def _reasons(explained: Sequence[tuple[str, Mapping[str, Any]]], num_results: int) -> list[str]:
@@ -123,7 +136,7 @@ def _capacity(found: CapacityAnswer) -> Findings:
     rows = [("capacity", found.capacity, unit),
             ("capacity of a GPU", found.capacity_per_gpu, unit),
             ("times the trace's rate", found.rate_scale or None, ""),
-            ("missed at", found.bracket.upper, unit),
+            (f"missed {'with' if found.unknown.is_whole else 'at'}", found.bracket.upper, unit),
             ("requests at capacity", found.request_throughput, "/s"),
             ("median think time", found.think_time_s, "s"),
             ("limited by", found.limiting_metric, ""),
@@ -138,12 +151,12 @@ def _capacity(found: CapacityAnswer) -> Findings:
     return Findings(
         title=f"Capacity of {deployment.get('num_gpus')} × {deployment.get('gpu') or 'GPU'}"
               f"{'' if found.is_rate else f', in {unit}'}",
-        lead=f"{count_text(load.num_requests, 'request')} of {load.source} on "
-             f"{deployment.get('model') or 'an unnamed model'}, "
-             f"{f'at rates by {load.scaling}' if found.is_rate else 'in a closed loop'}",
+        leads=[f"{count_text(load.num_requests, 'request')} of {load.source} on "
+               f"{deployment.get('model') or 'an unnamed model'}, "
+               f"{f'at rates by {load.scaling}' if found.is_rate else 'in a closed loop'}"],
         names=("",), headline=_numbers("Capacity", rows),
         figures={"attainment": capacity_figure(found)} if found.probes else {},
-        words=[*plans.capacity_words(found), *found.notes],
+        words=[*text_of(found).words, *found.notes],
         listings=[*_missed(found.missed),
                   *_rests_on("capacity_rps" if found.is_rate else "users", values["routers"],
                              values.get("scalings", ())),
@@ -168,9 +181,9 @@ def _fleet(found: SizeAnswer) -> Findings:
                    fleet.kind.decode_gpu is not None for fleet in found.alternatives)]
     return Findings(
         title="The cheapest fleet" if found.feasible else "No fleet meets the objectives", names=("",),
-        headline=_numbers("Fleet", _fleet_numbers(found)), words=[*plans.sizing_words(found), *found.notes],
-        lead=f"{count_text(found.workload.num_requests, 'request')} of {found.workload.source} "
-             f"{_amount(found.workload)}",
+        headline=_numbers("Fleet", _fleet_numbers(found)), words=[*text_of(found).words, *found.notes],
+        leads=[f"{count_text(found.workload.num_requests, 'request')} of {found.workload.source} "
+               f"{_amount(found.workload)}"],
         figures=figures,
         listings=[*_missed(found.missed), *_rests_on("num_gpus", found.routers, found.scalings),
                   _listing("Fleets", columns, [asdict(fleet) | _times(fleet) for fleet in found.alternatives]),
@@ -240,8 +253,8 @@ def _sweep(found: SweepAnswer, table: pl.DataFrame | None) -> Findings:
     rows = [("configurations", found.num_configurations, ""), ("on the front", len(found.front), ""),
             *((f"not replayed: {status}", count, "") for status, count in found.status.items() if status != "done")]
     return Findings(
-        title="A grid of what-ifs", lead=f"{', '.join(axes)} varied; the front is over {', '.join(metrics)}",
-        names=("",), headline=_numbers("Sweep", rows), words=[sweep_headline(found), *note],
+        title="A grid of what-ifs", leads=[f"{', '.join(axes)} varied; the front is over {', '.join(metrics)}"],
+        names=("",), headline=_numbers("Sweep", rows), words=[*text_of(found).words, *note],
         figures={"front": front_scatter(shown, axes, metrics), "parallel": parallel_axes(shown, axes, metrics)},
         listings=[_listing("The front", [*axes, *metrics, "bottleneck"], found.front)],
         tables={"Axes": [Table(title="Values", rows=tuple(Row(label=axis, values=(", ".join(map(str, values)),))
@@ -258,8 +271,8 @@ def _check(found: CheckAnswer) -> Findings:
     verdicts = [row.verdict for row in found.checks]
     rows = [(verdict, verdicts.count(verdict), "") for verdict in dict.fromkeys(verdicts)]
     return Findings(
-        title=f"Capacity targets: {'met' if found.met else 'missed'}", lead=found.targets, names=("",),
-        headline=_numbers("Targets", rows), words=[gate_headline(found), *found.notes],
+        title=f"Capacity targets: {'met' if found.met else 'missed'}", leads=[found.targets], names=("",),
+        headline=_numbers("Targets", rows), words=[*text_of(found).words, *found.notes],
         figures={"margins": target_margins(found.checks)},
         listings=[Listing(title="Verdicts", columns=("scenario", "metric", "target", "predicted", "margin", "verdict"),
                           rows=[gate_row(row) for row in found.checks])])

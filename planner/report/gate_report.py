@@ -5,12 +5,11 @@ from xml.etree import ElementTree
 from planner.planning.check_answer import CheckAnswer
 from planner.report.escaping import escape, escape_cell
 from planner.report.figures.style import clean
-from planner.report.gate_tables import gate_headline, gate_row
+from planner.report.gate_tables import HEADS, gate_headline, gate_row
 from planner.report.markdown import table_line
 
 OUTCOMES = {"missed": "failure", "regressed": "failure", "no baseline": "error", "not compared": "skipped",
             "recorded": "skipped"}
-HEADER = ("scenario", "metric", "target", "predicted", "margin", "verdict")
 
 
 def gate_markdown(result: CheckAnswer) -> str:
@@ -18,7 +17,7 @@ def gate_markdown(result: CheckAnswer) -> str:
     title = f"Capacity targets: {'met' if result.met else 'missed'}"
     rows = [table_line([escape_cell(cell) for cell in gate_row(row)]) for row in result.checks]
     lines = [f"## {title}", "", f"{escape(result.targets)}, {escape(gate_headline(result))}", "",
-             table_line(HEADER), table_line(["---"] * len(HEADER)), *rows]
+             table_line(HEADS), table_line(["---"] * len(HEADS)), *rows]
     return "\n".join(lines) + "\n"
 
 

@@ -2,15 +2,15 @@
 
 from planner.planning.check_answer import CheckAnswer, TargetVerdict
 from planner.report.cells import cell_text, number_text
+from planner.report.text import Grid, Text
+
+HEADS = ("scenario", "metric", "target", "predicted", "margin", "verdict")
 
 
-def gate_table(result: CheckAnswer) -> str:
-    """Return the gate's verdicts, one a line, then how many there are of each."""
-    rows = [("scenario", "metric", "target", "predicted", "margin", "verdict"), *map(gate_row, result.checks)]
-    widths = [max(len(row[place]) for row in rows) for place in range(5)]
-    lines = ["  ".join([*(f"{cell:<{width}}" for cell, width in zip(row[:5], widths, strict=True)), row[5]])
-             for row in rows]
-    return "\n".join([*lines, gate_headline(result)])
+def gate_table(result: CheckAnswer) -> Text:
+    """Return the gate's verdicts, a row each, then how many there are of each."""
+    return Text([Grid(heads=HEADS, rows=[gate_row(row) for row in result.checks], left=range(len(HEADS))),
+                 gate_headline(result)])
 
 
 def gate_headline(result: CheckAnswer) -> str:

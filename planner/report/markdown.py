@@ -2,53 +2,29 @@
 
 from collections.abc import Sequence
 
-from planner.report.content import (
-    Listing,
-    Row,
-    Table,
-    comparison,
-    describe,
-    difference_text,
-    full_summary,
-    headline,
-    reasons,
-    report_title,
-    settings,
-    value_text,
-)
+from planner.report.content import Listing, Row, Table, difference_text, value_text
 from planner.report.escaping import escape, escape_cell
-from planner.report.figures.style import labels
 from planner.report.findings import findings
-from planner.report.report_source import SavedAnswer
-from planner.report.scaling_tables import scale_listings
-from planner.results.saved import SavedResult
+from planner.report.report_source import Source
 
 
-def to_markdown(results: Sequence[SavedResult]) -> str:
-    """Return the report as Markdown: headline numbers, reasons, comparison, settings and the full summary."""
-    names = labels(results)
-    lines = [f"# {escape(report_title(results))}", ""]
-    lines += [f"- {escape(name)}: {escape(describe(result))}" for name, result in zip(names, results, strict=True)]
-    lines += [*_table(headline(results), names), "", "## Why", "", *(f"- {escape(text)}" for text in reasons(results))]
-    lines += [line for listing in scale_listings(results) for line in _listing(listing)]
-    found = [*comparison(results), *settings(results), full_summary(results)]
-    return "\n".join([*lines, *(line for table in found for line in _table(table, names))]) + "\n"
-
-
-def answer_markdown(answer: SavedAnswer) -> str:
-    """Return the report of an answer as Markdown: its numbers, what they mean, what is behind them, and settings.
+def to_markdown(source: Source) -> str:
+    """Return a report as Markdown: headline numbers, reasons, comparison, what is behind them, settings, summary.
 
     Raises
     ------
-    PlannerError : the answer is not as its command writes it.
+    PlannerError : an answer is not as its command writes it.
     """
-    parts = findings(answer)
-    names = [name or "value" for name in parts.names]
-    lines = [f"# {escape(parts.title)}", "", escape(parts.lead), *_table(parts.headline, names), ""]
-    lines += ["## Why", "", *(f"- {escape(text)}" for text in parts.words)] if parts.words else []
-    lines += [line for listing in parts.listings for line in _listing(listing)]
-    lines += [line for group in parts.tables.values() for table in group for line in _table(table, names)]
-    return "\n".join(lines) + "\n"
+    found = findings(source)
+    names = [name or "value" for name in found.names]
+    leads = [f"- {escape(name)}: {escape(text)}" if name else escape(text)
+             for name, text in zip(found.names, found.leads, strict=True)]
+    lines = [f"# {escape(found.title)}", "", *leads, *_table(found.headline, names)]
+    lines += ["", "## Why", "", *(f"- {escape(text)}" for text in found.words)] if found.words else []
+    lines += [line for table in found.compared for line in _table(table, names)]
+    lines += [line for listing in found.listings for line in _listing(listing)]
+    tables = [*(table for group in found.tables.values() for table in group), *filter(None, [found.summary])]
+    return "\n".join([*lines, *(line for table in tables for line in _table(table, names))]) + "\n"
 
 
 def _table(table: Table, names: Sequence[str]) -> list[str]:

@@ -1,37 +1,36 @@
 """The answers of `validate` and `calibrate` as text: errors by group, limits on them, and fitted constants."""
 
+import itertools
 from collections.abc import Sequence
 
 from planner.files.counts import count_text, share_text
 from planner.files.keys import asdict
 from planner.measured.calibration.calibrate_answer import CalibrateAnswer
-from planner.measured.validate_answer import Errors, ErrorSummary, MeasuredRow, ValidateAnswer
+from planner.measured.validate_answer import Errors, MeasuredRow, ValidateAnswer
 from planner.report.cells import number_text
+from planner.report.text import Grid, Text
 from planner.results.notes import fitted_to
 
 SHOWN_GROUPS = ("gpu", "engine", "model", "client")  # of errors; the JSON has all
-LABEL = 44  # characters of a name
 SHOWN_ROWS = 10  # without a prediction
 
 
-def accuracy_table(result: ValidateAnswer) -> str:
-    """Return errors by group as aligned text, then the rows without a prediction, and the limits."""
+def accuracy_table(result: ValidateAnswer) -> Text:
+    """Return errors by group, then the rows without a prediction, and the limits."""
     metrics = [name for name, errors in result.overall.by_metric.items() if errors is not None]
-    lines = [f"{'':<44}{'metric':<16}{'n':>7}{'mape':>9}{'median':>9}{'bias':>9}{'predicted':>11}",
-             *_error_lines("all", result.overall, metrics)]
+    rows = _error_rows("all", result.overall, metrics)
     shown = [row for row in result.groups if row.group in SHOWN_GROUPS]
     for row in shown:
         if row.value == "" or sum(other.group == row.group for other in shown) > 1:
             name = "" if row.group == "client" else f"{row.group} "  # a kind of step stands in for it
-            lines += _error_lines(f"{name}{row.value}".strip(), row.errors, metrics)
-    for each in result.rows or ():
-        head = f"    {result.interval.level:.0%} interval" if result.interval is not None else ""
-        is_long = len(each.id) > LABEL - 2
-        lines += [each.id] * is_long
-        lines += [f"{'' if is_long else each.id:<{LABEL}}{'metric':<16}{'measured':>14}{'predicted':>14}{head}"]
-        lines += [f"{'':<44}{name:<16}{number_text(value):>14}{number_text(each.predicted.get(name, '–')):>14}"
-                  f"{_interval(each, name)}" for name, value in each.measured.items()]
-    return "\n".join([*lines, *_unpredicted_lines(result), *_limit_lines(result)])
+            rows += _error_rows(f"{name}{row.value}".strip(), row.errors, metrics)
+    heads = ["metric", "measured", "predicted"]
+    heads += [] if result.interval is None else [f"{result.interval.level:.0%} interval"]
+    measured = [part for each in result.rows or () for part in (each.id, Grid(heads=heads, indent=2, left=(0, 3), rows=[
+        (name, number_text(value), number_text(each.predicted.get(name, "–")), *[_interval(each, name)] * (
+            len(heads) - 3)) for name, value in each.measured.items()]))]
+    return Text([Grid(heads=("", "metric", "n", "mape", "median", "bias", "predicted"), rows=rows, left=(0, 1)),
+                 *measured, *_unpredicted_lines(result), *_limit_lines(result)])
 
 
 def _interval(row: MeasuredRow, metric: str) -> str:
@@ -39,7 +38,7 @@ def _interval(row: MeasuredRow, metric: str) -> str:
     if metric not in row.intervals:
         return ""
     low, high = map(number_text, row.intervals[metric])
-    return f"    {low} to {high}{': measured outside' if metric in row.outside else ''}"
+    return f"{low} to {high}{': measured outside' if metric in row.outside else ''}"
 
 
 def _unpredicted_lines(result: ValidateAnswer) -> list[str]:
@@ -71,38 +70,32 @@ def _limit_lines(result: ValidateAnswer) -> list[str]:
     return lines
 
 
-def _error_lines(name: str, row: Errors, metrics: Sequence[str]) -> list[str]:
-    lines: list[str] = []
-    for metric in metrics:
-        found = row.by_metric.get(metric)
-        if found is None:
-            continue
-        label = name if not lines else ""
-        lines.append(f"{label:<44}{metric:<16}{found.n:>7,} {found.mape:>8.1%} {found.median_ape:>8.1%} "
-                     f"{found.bias:>+8.1%}{share_text(row.coverage):>11}")
-    return lines or [f"{name:<44}{'none':<16}{0:>7}{'':>27}{share_text(row.coverage):>11}"]
+def _error_rows(name: str, row: Errors, metrics: Sequence[str]) -> list[tuple[str, ...]]:
+    known = {metric: errors for metric in metrics if (errors := row.by_metric.get(metric)) is not None}
+    names = itertools.chain([name], itertools.repeat(""))
+    return [(next(names), metric, f"{errors.n:,}", f"{errors.mape:.1%}", f"{errors.median_ape:.1%}",
+             f"{errors.bias:+.1%}", share_text(row.coverage)) for metric, errors in known.items()] or [
+        (name, "none", "0", "", "", "", share_text(row.coverage))]
 
 
-def calibration_table(result: CalibrateAnswer) -> str:
+def calibration_table(result: CalibrateAnswer) -> Text:
     """Return fitted constants with their intervals, why others were left, and the errors before and after."""
-    fitted = f"{count_text(len(result.fitted), 'constant')} fitted to {count_text(result.num_values, 'value')}"
-    source = result.source
-    lines = [f"{result.engine}: {fitted} of {fitted_to(asdict(source))}, {source.num_left_out:,} left out",
-             *(f"  {count:,} {reason}" for reason, count in result.left_out.items()),
-             f"{'constant':<30}{'start':>12}{'fitted':>12}    80 % interval"]
-    lines += [f"{name:<30}{each.start:>12.4g}{each.value:>12.4g}    {each.low:.4g} to {each.high:.4g}"
-              for name, each in result.fitted.items()]
-    if result.left:
-        lines.append("kept at their start values:")
-        lines += [f"  {name:<31}{reason}" for name, reason in result.left.items()]
-    lines.append(f"{'error':<30}{'n':>7}{'mape':>9}{'median':>9}{'bias':>9}")
-    for title, by_metric in (("before", result.before), ("after, in sample", result.after),
-                             (f"after, {result.folds} folds left out", result.held_out)):
-        lines += [_stage_line(f"{title} {metric}", found) for metric, found in by_metric.items() if found is not None]
-    if not any(result.held_out.values()):
-        lines.append("  no part could be left out: too few measurements for the constants")
-    return "\n".join(lines)
-
-
-def _stage_line(name: str, found: ErrorSummary) -> str:
-    return f"  {name:<28}{found.n:>7,}{found.mape:>9.1%}{found.median_ape:>9.1%}{found.bias:>+9.1%}"
+    constants = [(name, f"{each.start:.4g}", f"{each.value:.4g}", f"{each.low:.4g} to {each.high:.4g}")
+                 for name, each in result.fitted.items()]
+    stages = (("before", result.before), ("after, in sample", result.after),
+              (f"after, {result.folds} folds left out", result.held_out))
+    errors = [(f"{title} {metric}", f"{found.n:,}", f"{found.mape:.1%}", f"{found.median_ape:.1%}",
+               f"{found.bias:+.1%}")
+              for title, by_metric in stages for metric, found in by_metric.items() if found is not None]
+    kept: list[str | Grid] = ["kept at their start values:", Grid(
+        heads=("", ""), rows=list(result.left.items()), left=(0, 1), indent=2)]
+    return Text([
+        f"{result.engine}: {count_text(len(result.fitted), 'constant')} fitted to "
+        f"{count_text(result.num_values, 'value')} of {fitted_to(asdict(result.source))}, "
+        f"{result.source.num_left_out:,} left out",
+        *(f"  {count:,} {reason}" for reason, count in result.left_out.items()),
+        Grid(heads=("constant", "start", "fitted", "80 % interval"), rows=constants, left=(0, -1)),
+        *(kept if result.left else []),
+        Grid(heads=("error", "n", "mape", "median", "bias"), rows=errors),
+        *([] if any(result.held_out.values()) else [
+            "  no part could be left out: too few measurements for the constants"])])

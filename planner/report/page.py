@@ -14,64 +14,36 @@ from typing import Any
 from plotly.offline import get_plotlyjs
 
 from planner.catalog.catalog_files import data_dir
-from planner.report.content import (
-    Listing,
-    Row,
-    Table,
-    comparison,
-    describe,
-    difference_text,
-    full_summary,
-    headline,
-    reasons,
-    report_title,
-    settings,
-    value_text,
-)
-from planner.report.figures import all_figures, template
-from planner.report.figures.style import PAPER, clean, labels
+from planner.report.content import Listing, Row, Table, difference_text, value_text
+from planner.report.figures import template
+from planner.report.figures.style import PAPER, clean
 from planner.report.findings import findings
-from planner.report.report_source import SavedAnswer
-from planner.report.scaling_tables import scale_listings
-from planner.results.saved import SavedResult
+from planner.report.report_source import Source
 
 
-def to_html(results: Sequence[SavedResult]) -> str:
-    """Return the report as one page that holds all it needs; text from traces and file names is escaped."""
-    names = labels(results)
-    figures = {name: json.loads(figure.to_json()) for name, figure in all_figures(results).items()}
-    untitled = replace(full_summary(results), title="")
-    parts = [
-        _numbers_first(headline(results), names),
-        f"<h2>Why</h2>{''.join(f'<p>{escape(text)}</p>' for text in reasons(results))}",
-        _section("Compared with the first", comparison(results), names),
-        f'<h2>Figures</h2><div class="figures">{"".join(place(*item) for item in figures.items())}</div>',
-        *(f"<h2>{escape(listing.title)}</h2>{rows_under_names(listing)}" for listing in scale_listings(results)),
-        _section("What was replayed", settings(results), names),
-        f"<details><summary>Full summary</summary>{_table([untitled], names)}</details>",
-    ]
-    leads = [f"<p>{_lead(name, result, len(results))}</p>" for name, result in zip(names, results, strict=True)]
-    return document(escape(report_title(results)), lead="".join(leads), body="\n".join(parts), figures=figures)
-
-
-def answer_html(answer: SavedAnswer) -> str:
-    """Return the report of an answer as one page that holds all it needs; text of the answer is escaped.
+def to_html(source: Source) -> str:
+    """Return a report as one page that holds all it needs; text from traces, answers and file names is escaped.
 
     Raises
     ------
-    PlannerError : the answer is not as its command writes it.
+    PlannerError : an answer is not as its command writes it.
     """
-    found = findings(answer)
+    found = findings(source)
     figures = {name: json.loads(figure.to_json()) for name, figure in found.figures.items()}
     parts = [
         _numbers_first(found.headline, found.names),
         f"<h2>Why</h2>{''.join(f'<p>{escape(clean(text))}</p>' for text in found.words)}" if found.words else "",
+        _section("Compared with the first", found.compared, found.names),
         f'<h2>Figures</h2><div class="figures">{"".join(place(*item) for item in figures.items())}</div>',
         *(f"<h2>{escape(listing.title)}</h2>{rows_under_names(listing)}" for listing in found.listings),
         *(_section(title, group, found.names) for title, group in found.tables.items()),
+        "" if found.summary is None else f"<details><summary>{escape(found.summary.title)}</summary>"
+                                         f"{_table([replace(found.summary, title='')], found.names)}</details>",
     ]
-    return document(escape(clean(found.title)), lead=f"<p>{escape(clean(found.lead))}</p>",
-                    body="\n".join(part for part in parts if part), figures=figures)
+    leads = (f"<p>{f'<b>{escape(name)}</b>: ' if len(found.names) > 1 else ''}{escape(clean(text))}</p>"
+             for name, text in zip(found.names, found.leads, strict=True))
+    return document(escape(clean(found.title)), lead="".join(leads), body="\n".join(filter(None, parts)),
+                    figures=figures)
 
 
 def document(title: str, *, lead: str, body: str, figures: Mapping[str, Any]) -> str:
@@ -107,11 +79,6 @@ def _plotly() -> tuple[str, str]:
 def _template(name: str) -> str:
     """Return a part of the page, as it is in reports/template."""
     return (data_dir("reports") / "template" / name).read_text(encoding="utf-8")
-
-
-def _lead(name: str, result: SavedResult, num_results: int) -> str:
-    named = f"<b>{escape(name)}</b>: " if num_results > 1 else ""
-    return named + escape(describe(result))
 
 
 def _numbers_first(table: Table, names: Sequence[str]) -> str:

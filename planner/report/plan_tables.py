@@ -12,23 +12,25 @@ from planner.report.capacity_sentence import limit_words
 from planner.report.cells import headroom_text, launch_line, replay_lines
 from planner.report.offer_tables import growth_rows, offer_rows, sensitivity_rows
 from planner.report.split_tables import ms_text, predicted_words, split_rows, split_words
+from planner.report.text import Grid, Text
 from planner.settings.objectives import Required
 
 ROWS_BELOW, ROWS_ABOVE = 5, 4  # of the loads that were tried, next to the capacity
 ALIKE = 0.01  # relative difference of two prices, below which both are one
 FAR_REPLICAS, FAR_TIMES = 24, 3  # of a fleet that nobody would take, and its price over that of the cheapest
+FLEET_HEADS = ("gpu", "tp", "weights", "replicas", "GPUs", "USD/h", "USD/Mtok", "kW", "headroom", "error", "covered",
+               "one less misses")
 SAME = 0.02  # share by which the median of the draws may differ from the capacity without a word
 UNMEASURED = "* kernels not measured on the GPU"  # by a star beside an error
 COVERED = {True: "yes", False: "no", None: "–"}
 
 
-def capacity_table(result: CapacityAnswer) -> str:
-    """Return a capacity with what it rests on, then the loads that were tried, as aligned text."""
-    return "\n".join([*capacity_words(result), *_probe_rows(result)])
+def capacity_table(result: CapacityAnswer) -> Text:
+    """Return a capacity with its bracket, its confidence and what it rests on, then the loads that were tried."""
+    return Text([*_capacity_words(result), *([_probes(result)] if result.probes else [])])
 
 
-def capacity_words(result: CapacityAnswer) -> list[str]:
-    """Return a capacity with its bracket, its confidence and what it rests on, a line each."""
+def _capacity_words(result: CapacityAnswer) -> list[str]:
     unknown, assumed = result.unknown, f"assumed: {'; '.join(result.assumptions)}"
     if not result.feasible:
         return [f"capacity 0 {unknown.unit}: no {'number' if unknown.is_whole else 'rate'} meets "
@@ -83,21 +85,16 @@ def _limits_requests(slo: Required) -> bool:
     return any("_" not in limit for limit in slo.text.split())
 
 
-def _probe_rows(result: CapacityAnswer) -> list[str]:
+def _probes(result: CapacityAnswer) -> Grid:
     """Return the loads that were tried around the capacity as rows, and how many there are besides."""
-    tried, unit = result.probes, result.unknown.unit
-    if not tried:
-        return []
-    width, shown = max(len(unit) + 2, 12), _around_the_edge([probe.is_met for probe in tried])
+    shown = _around_the_edge([probe.is_met for probe in result.probes])
     has_share, required = _limits_requests(result.slo), result.slo.attainment or 0.0
-    share = f"{'attainment':>12}" if has_share else ""
-    lines = [f"{unit:>{width}}{share}  limited by, met"]
-    for probe in (tried[k] for k in shown):
-        share = f"{share_text(probe.attainment, required):>12}" if has_share else ""
-        lines.append(f"{result.unknown.text(probe.load):>{width}}{share}  {_limit(probe)}, "
-                     f"{_met(probe, required if has_share else 0.0)}")
-    others = len(tried) - len(shown)
-    return [*lines, *([f"{others} more loads were tried; the JSON has all of them"] if others else [])]
+    rows = [(result.unknown.text(probe.load), *[share_text(probe.attainment, required)] * has_share,
+             f"{_limit(probe)}, {_met(probe, required if has_share else 0.0)}")
+            for probe in (result.probes[k] for k in shown)]
+    others = len(result.probes) - len(shown)
+    return Grid(heads=(result.unknown.unit, *["attainment"] * has_share, "limited by, met"), rows=rows, left=(-1,),
+                notes=[f"{others} more loads were tried; the JSON has all of them"] if others else ())
 
 
 def _around_the_edge(are_met: Sequence[bool]) -> list[int]:
@@ -123,17 +120,11 @@ def _met(probe: Probe, required: float) -> str:
     return f"no: below {share_text(required)}" if probe.attainment < required else "no"
 
 
-def sizing_table(result: SizeAnswer) -> str:
+def sizing_table(result: SizeAnswer) -> Text:
     """Return the cheapest fleet and what it rests on, the others as rows, then its launch and the schedule's gain."""
-    return "\n".join([*split_words(result), *_fleet_words(result), *_fleet_rows(result.alternatives),
-                      *split_rows(result), *offer_rows(result),
-                      *sensitivity_rows(result), *growth_rows(result),
-                      *_closing_words(result)])
-
-
-def sizing_words(result: SizeAnswer) -> list[str]:
-    """Return a sizing's answer without the rows of its fleets, a line each."""
-    return [*split_words(result), *_fleet_words(result), *_closing_words(result)]
+    return Text([*split_words(result), *_fleet_words(result), _fleet_rows(result.alternatives),
+                 *split_rows(result), *offer_rows(result), *sensitivity_rows(result), *growth_rows(result),
+                 *_closing_words(result)])
 
 
 def _fleet_words(result: SizeAnswer) -> list[str]:
@@ -197,26 +188,24 @@ def _folded(fleets: Sequence[Fleet | UnableFleet]) -> list[str]:
     return [f"not shown, over {FAR_TIMES} times the price of the cheapest: {names}; the JSON has them"]
 
 
-def _fleet_rows(every: Sequence[Fleet | UnableFleet]) -> list[str]:
+def _fleet_rows(every: Sequence[Fleet | UnableFleet]) -> Grid:
     """Return the fleets as rows, those that cannot serve the load with their reason."""
     fleets = [fleet for fleet in every if not _is_far(fleet, every[0])]
-    kinds = [_named(fleet.kind) for fleet in fleets]
-    wide, size = max(14, *(len(gpu) + 1 for _, gpu in kinds)), max(3, *(len(ranks) + 1 for ranks, _ in kinds))
-    lines = [f"{'gpu':<{wide}}{'tp':>{size}} {'weights':<10}{'replicas':>9}{'GPUs':>6}{'USD/h':>10}{'USD/Mtok':>10}"
-             f"{'kW':>8}{'headroom':>10}{'error':>8}{'covered':>9}  one less misses"]
-    for fleet, (ranks, gpu) in zip(fleets, kinds, strict=True):
-        name = f"{gpu:<{wide}}{ranks:>{size}} {fleet.kind.quantization:<10}"
+    rows: list[tuple[str, ...]] = []
+    for fleet in fleets:
+        ranks, gpu = _named(fleet.kind)
+        name = (gpu, ranks, fleet.kind.quantization)
         if isinstance(fleet, UnableFleet):
-            lines.append(f"{name}{'–':>9}  {fleet.reason}")
+            rows.append((*name, "–", fleet.reason))
         else:
-            lines.append(f"{name}{fleet.replicas:>9}{fleet.num_gpus:>6,}{fleet.cost_usd_per_hour:>10.2f}"
-                         f"{fleet.cost_usd_per_million_output_tokens:>10.3f}{fleet.power_kw:>8.2f}"
-                         f"{headroom_text(fleet.headroom):>10}{error_text(fleet):>8}{COVERED[fleet.covers_error]:>9}  "
+            rows.append((*name, fleet.replicas, f"{fleet.num_gpus:,}", f"{fleet.cost_usd_per_hour:.2f}",
+                         f"{fleet.cost_usd_per_million_output_tokens:.3f}", f"{fleet.power_kw:.2f}",
+                         headroom_text(fleet.headroom), error_text(fleet), COVERED[fleet.covers_error],
                          f"{'–' if fleet.limiting_metric == 'none' else fleet.limiting_metric}"
-                         f"{'; max_model_len is lowered' if fleet.lowered else ''}")
+                         f"{'; max_model_len is lowered' if fleet.lowered else ''}"))
     unmeasured = [fleet for fleet in fleets if isinstance(fleet, Fleet) and fleet.priors]
-    return [*lines, *([UNMEASURED] if unmeasured else []),
-            *_folded([fleet for fleet in every if _is_far(fleet, every[0])])]
+    far = _folded([fleet for fleet in every if _is_far(fleet, every[0])])
+    return Grid(heads=FLEET_HEADS, rows=rows, left=(0, 2, -1), notes=[*([UNMEASURED] if unmeasured else []), *far])
 
 
 def error_text(fleet: Fleet) -> str:

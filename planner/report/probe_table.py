@@ -2,20 +2,23 @@
 
 from planner.files.counts import count_text
 from planner.planning.probe_answer import Benchmark, ProbeAnswer
+from planner.report.text import Grid, Text
 
 UNITS = {"mean_ttft_ms": "ms", "mean_tpot_ms": "ms", "mean_e2el_ms": "ms", "request_throughput": "requests/s",
          "output_throughput": "tokens/s"}
 
 
-def probe_table(answer: ProbeAnswer) -> str:
-    """Return the benchmarks with their expected values and intervals, then the commands, as text."""
-    lines = [f"capacity {answer.capacity_rps:.4g} requests/s, {answer.in_flight:.0f} requests in flight on average"]
+def probe_table(answer: ProbeAnswer) -> Text:
+    """Return the benchmarks with their expected values and intervals, then the commands."""
+    lines: list[str | Grid] = [f"capacity {answer.capacity_rps:.4g} requests/s, {answer.in_flight:.0f} requests in "
+                               f"flight on average"]
     for each in answer.benchmarks:
         lines += ["", f"{each.name}: {_load(each)}", f"  tests {each.tests}"]
-        lines += [f"  {name:20} {value:>12,.4g} {UNITS[name]:11}{_between(each, name, answer.level)}".rstrip()
-                  for name, value in each.expected.items()]
-    return "\n".join([*lines, "", f"launch: {answer.launch}", *(each.command for each in answer.benchmarks),
-                      f"verdict: {answer.verdict}"])
+        rows = [(name, f"{value:,.4g}", UNITS[name], _between(each, name, answer.level))
+                for name, value in each.expected.items()]
+        lines.append(Grid(heads=("", "", "", ""), rows=rows, left=(0, 2, 3), indent=2))
+    return Text([*lines, "", f"launch: {answer.launch}", *(each.command for each in answer.benchmarks),
+                 f"verdict: {answer.verdict}"])
 
 
 def probe_script(answer: ProbeAnswer) -> str:

@@ -13,6 +13,7 @@ from planner.errors import UnknownNameError
 from planner.loop.rows import STEP_ROW
 from planner.loop.state import engine_state as st
 from planner.model.precision import kv_bytes_per_element
+from planner.report.text import Grid, Text
 from planner.results.memory_notes import graph_memory
 from planner.settings.scenario import Scenario
 from planner.steptime.by_term import step_terms
@@ -30,7 +31,7 @@ STEP_CLASSES = (
 )
 
 
-def show_profile(name: str, scenario: Scenario) -> tuple[dict[str, Any], str]:
+def show_profile(name: str, scenario: Scenario) -> tuple[dict[str, Any], Text]:
     """Return a profile as values and as text; of a model with a GPU also what it needs and how long its steps take.
 
     Raises
@@ -50,19 +51,19 @@ def show_profile(name: str, scenario: Scenario) -> tuple[dict[str, Any], str]:
     return _show_model(name, scenario)
 
 
-def _show_gpu(gpu: Gpu) -> tuple[dict[str, Any], str]:
+def _show_gpu(gpu: Gpu) -> tuple[dict[str, Any], Text]:
     values = {field: {"value": q.value, "unit": q.unit, "source": q.source, "date": q.date, "dense": q.dense,
                       "note": q.note} for field, q in gpu.provenance.items()}
     borrowed = f"; kernels of {gpu.kernels_of}" if gpu.kernels_of != gpu.name else ""
-    lines = [f"{gpu.name} ({gpu.vendor}); also {', '.join(gpu.aliases)}; scale-up link {gpu.scale_up_link}{borrowed}"]
-    for field, q in gpu.provenance.items():
-        dense = " dense" if q.dense else ""
-        lines.append(f"  {field:<34}{q.value:>14.5g} {q.unit + dense:<14} {q.source}, {q.date}")
+    rows = [(field, f"{q.value:.5g}", q.unit + " dense" * q.dense, f"{q.source}, {q.date}")
+            for field, q in gpu.provenance.items()]
     return {"name": gpu.name, "kernels_of": gpu.kernels_of, "collectives_of": gpu.collectives_of,
-            "values": values}, "\n".join(lines)
+            "values": values}, Text([
+        f"{gpu.name} ({gpu.vendor}); also {', '.join(gpu.aliases)}; scale-up link {gpu.scale_up_link}{borrowed}",
+        Grid(heads=("", "", "", ""), rows=rows, left=(0, 2, 3), indent=2)])
 
 
-def _show_model(name: str, scenario: Scenario) -> tuple[dict[str, Any], str]:
+def _show_model(name: str, scenario: Scenario) -> tuple[dict[str, Any], Text]:
     arch = load_model(name)
     value: dict[str, Any] = {
         "name": arch.name,
@@ -75,7 +76,7 @@ def _show_model(name: str, scenario: Scenario) -> tuple[dict[str, Any], str]:
     own = arch.kv_cache_dtype
     in_own = "" if own is None else (
         f", {kv_bytes_per_token(arch, kv_bytes_per_element(own, None, scenario.engine)):,.0f} in {own}")
-    lines = [f"{arch.name}: {value['num_parameters'] / 1e9:.2f}e9 parameters, "
+    lines: list[str | Grid] = [f"{arch.name}: {value['num_parameters'] / 1e9:.2f}e9 parameters, "
              f"{value['num_active_parameters'] / 1e9:.2f}e9 active, {value['kv_bytes_per_token_bf16']:,.0f} B of KV a "
              f"token in bf16{in_own}; weights in {_stored(arch)}"]
     lines += [f"  {field:<32}{setting}" for field, setting in value["architecture"].items()
@@ -88,8 +89,8 @@ def _show_model(name: str, scenario: Scenario) -> tuple[dict[str, Any], str]:
         value["memory"] = None if memory is None else asdict(memory)
         value["step_terms_s"] = terms
         lines += [f"on {deployment.layout.num_gpus} × {scenario.gpu}", str(memory),
-                  *(f"note: {note}" for note in graph_memory(deployment)), _terms_text(terms)]
-    return value, "\n".join(lines)
+                  *(f"note: {note}" for note in graph_memory(deployment)), _terms(terms)]
+    return value, Text(lines)
 
 
 def _stored(arch: Architecture) -> str:
@@ -137,8 +138,7 @@ def step_class_terms(deployment: Deployment) -> dict[str, dict[str, float]]:
     }
 
 
-def _terms_text(terms: dict[str, dict[str, float]]) -> str:
+def _terms(terms: dict[str, dict[str, float]]) -> Grid:
     names = [name for name in next(iter(terms.values())) if any(row[name] > 0 for row in terms.values())]
-    lines = [f"{'step time by term [ms]':<30}" + "".join(f"{name.removesuffix('_s'):>18}" for name in names)]
-    lines += [f"  {step:<28}" + "".join(f"{1e3 * row[name]:>18.3f}" for name in names) for step, row in terms.items()]
-    return "\n".join(lines)
+    rows = [(step, *(f"{1e3 * row[name]:.3f}" for name in names)) for step, row in terms.items()]
+    return Grid(heads=("step time by term [ms]", *(name.removesuffix("_s") for name in names)), rows=rows, indent=2)

@@ -60,6 +60,9 @@ class SavedAnswer:
                     "comparison")
 
 
+Source = Sequence[SavedResult] | SavedAnswer  # saved replays, or one answer
+
+
 def load_sources(paths: Sequence[Path]) -> list[SavedResult] | SavedAnswer:
     """Read what a report is to be of: any number of saved replays, or one answer.
 

@@ -1,7 +1,6 @@
 """The answer of `planner share` as text: the fleets, the GPUs in use, and the GPUs to add."""
 
 import math
-from collections.abc import Sequence
 
 from planner.files.counts import share_text
 from planner.planning.share_answer import ShareAnswer
@@ -9,30 +8,31 @@ from planner.planning.size_answer import Fleet
 from planner.report.cells import headroom_text, replay_lines
 from planner.report.plan_tables import COVERED, UNMEASURED, error_text
 from planner.report.split_tables import predicted_words
+from planner.report.text import Grid, Text
+
+HEADS = ("deployment", "load/s", "replicas", "tp", "gpu", "weights", "GPUs", "USD/month", "headroom", "error",
+         "covered")
 
 
-def share_table(answer: ShareAnswer) -> str:
+def share_table(answer: ShareAnswer) -> Text:
     """Return the verdict, a row for each deployment, a row for each GPU, and the commands."""
-    rows = [("deployment", "load/s", "replicas", "tp", "gpu", "weights", "GPUs", "USD/month", "headroom", "error",
-             "covered")]
+    rows: list[tuple[str, ...]] = []
     for each in answer.deployments:
         fleet, kind = each.fleet, each.fleet.kind
         rows.append((each.deployment, f"{each.rate_rps:.4g}", f"{fleet.num_replicas:,}",
                      str(kind.tensor_parallel_size), kind.gpu, kind.quantization, f"{fleet.num_gpus:,}",
                      f"{fleet.cost_usd_per_month:,.0f}",
                      headroom_text(fleet.headroom), error_text(fleet), COVERED[fleet.covers_error]))
-    gpus: list[tuple[str, ...]] = [("gpu", "cluster", "used")]
-    gpus += [(each.gpu, f"{each.available:,}", f"{each.used:,}") for each in answer.gpus]
-    if any(each.lacking for each in answer.gpus):  # none if the cluster suffices
-        gpus = [(*row, added) for row, added in zip(gpus, (
-            "to add", *(f"{each.lacking:,}" if each.lacking else "" for each in answer.gpus)), strict=True)]
+    lacks = any(each.lacking for each in answer.gpus)  # none if the cluster suffices
+    gpus = [(each.gpu, f"{each.available:,}", f"{each.used:,}", *[f"{each.lacking:,}" if each.lacking else ""] * lacks)
+            for each in answer.gpus]
     predicted = [f"{each.deployment}: predicted {_share(each.fleet)}{predicted_words(each.fleet)}"
                  for each in answer.deployments]
     commands = [f"{each.deployment}: {line}" for each in answer.deployments for line in (
         each.fleet.command, *filter(None, [each.fleet.lowered]), *replay_lines(each.fleet.replay_command))]
-    unmeasured = [UNMEASURED] if any(each.fleet.priors for each in answer.deployments) else []
-    return "\n".join([_verdict(answer), *(aligned(rows) if answer.deployments else []), *unmeasured, *aligned(gpus),
-                      *predicted, *commands])
+    unmeasured = [UNMEASURED] if any(each.fleet.priors for each in answer.deployments) else ()
+    return Text([_verdict(answer), *([Grid(heads=HEADS, rows=rows, notes=unmeasured)] if rows else []),
+                 Grid(heads=("gpu", "cluster", "used", *["to add"] * lacks), rows=gpus), *predicted, *commands])
 
 
 def _share(fleet: Fleet) -> str:
@@ -51,14 +51,3 @@ def _verdict(answer: ShareAnswer) -> str:
     if not answer.deployments:
         return f"the cluster does not serve the deployments within their SLOs{more}"
     return f"the cluster serves {math.floor(100 * answer.load_share)} % of each load within the SLOs ({cost}){more}"
-
-
-def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Return rows as lines: the first column to the left, all others to the right, two spaces apart.
-
-    >>> aligned([("gpu", "used"), ("h100-sxm", "2")])
-    ['gpu       used', 'h100-sxm     2']
-    """
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(
-        row[1:], widths[1:], strict=True))]).rstrip() for row in rows]

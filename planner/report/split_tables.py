@@ -3,6 +3,7 @@
 from planner.files.counts import share_text
 from planner.planning.size_answer import Fleet, SizeAnswer, SplitFleet
 from planner.report.capacity_sentence import limit_words
+from planner.report.text import Grid
 
 
 def split_words(result: SizeAnswer) -> list[str]:
@@ -34,16 +35,14 @@ def _against_one(fleet: SplitFleet, single: float | None) -> str:
     return f"no saving: the best single pool costs as much, {single:.2f} USD/h"
 
 
-def split_rows(result: SizeAnswer) -> list[str]:
+def split_rows(result: SizeAnswer) -> list[Grid]:
     """Return the thresholds that were tried as rows; [] without two pools."""
     if result.split is None:
         return []
-    lines = [f"{'threshold':>10}{'replicas':>10}{'GPUs':>6}{'USD/h':>10}"]
-    for row in result.split.thresholds:
-        name = f"{row.threshold_tokens:>10,}{row.replicas or '–':>10}"
-        lines.append(f"{name}  {row.reason}" if row.cost_usd_per_hour is None else
-                     f"{name}{row.num_gpus:>6,}{row.cost_usd_per_hour:>10.2f}")
-    return lines
+    rows = [(f"{row.threshold_tokens:,}", row.replicas or "–", *(
+        [row.reason or ""] if row.cost_usd_per_hour is None else [f"{row.num_gpus:,}", f"{row.cost_usd_per_hour:.2f}"]))
+        for row in result.split.thresholds]
+    return [Grid(heads=("threshold", "replicas", "GPUs", "USD/h"), rows=rows, left=())]
 
 
 def predicted_words(fleet: Fleet | SplitFleet) -> str:

@@ -7,6 +7,7 @@ from planner.files.counts import count_text, share_text
 from planner.replays.attempts import COUNTED
 from planner.report.cells import cell_text, launch_line, number_text
 from planner.report.tenant_tables import tenant_lines
+from planner.report.text import Grid, Text
 from planner.report.verdict_line import first_words
 from planner.report.verdicts import objective_lines
 from planner.results.limits import QUEUE_LIMITS, STEP_BOUNDS
@@ -53,29 +54,27 @@ UNITS = {
 }
 
 
-def summary_table(summary: Mapping[str, Any]) -> str:
-    """Return one summary as aligned text; what does not exist for the input is left out."""
+def summary_table(summary: Mapping[str, Any]) -> Text:
+    """Return one summary; what does not exist for the input is left out."""
     verdict = saturation_sentence(summary)
-    lines = [_headline(summary), *first_words(summary), *_memory_line(summary), *([verdict] if verdict else [])]
+    rows: list[tuple[str, ...] | str] = []
     for title, keys in ROWS:
         shown = [(key, summary[key]) for key in keys if summary.get(key) is not None and key not in IN_A_LINE]
         if title == "Requests":
             shown[3:3] = [(f"  {name}", count) for name, count in summary.get("rejected_by_reason", {}).items()]
-        if shown:
-            rows = (f"  {key:<36}{number_text(value, key):>16} {UNITS.get(key, '')}{_bounds(summary, key)}".rstrip()
-                    for key, value in shown)
-            lines += [title, *rows]
-    lines += _pool_lines(summary.get("pools", ()))
-    lines += _scale_lines(summary)
-    lines += tenant_lines(summary.get("tenants", {}))
-    lines += objective_lines(summary)
+        rows += [title] if shown else []
+        rows += [(key, number_text(value, key), f"{UNITS.get(key, ''):<12}{_bounds(summary, key)}".rstrip())
+                 for key, value in shown]
     speed = summary["simulated_requests_per_s"]
-    lines.append(f"replayed {count_text(summary['workload']['num_requests'], 'request')} at {speed:,.0f} requests/s of "
-                 f"loop time, {summary['wall_s']:.2f} s in all")
-    return "\n".join(lines)
+    return Text([
+        _headline(summary), *first_words(summary), *_memory_line(summary), *([verdict] if verdict else []),
+        Grid(heads=("", "", ""), rows=rows, left=(0, -1), indent=2), *_pool_lines(summary.get("pools", ())),
+        *_scale_lines(summary), *tenant_lines(summary.get("tenants", {})), *objective_lines(summary),
+        f"replayed {count_text(summary['workload']['num_requests'], 'request')} at {speed:,.0f} requests/s of "
+        f"loop time, {summary['wall_s']:.2f} s in all"])
 
 
-def _pool_lines(pools: Sequence[Mapping[str, Any]]) -> list[str]:
+def _pool_lines(pools: Sequence[Mapping[str, Any]]) -> list[Grid]:
     """Return the numbers of a fleet's pools side by side."""
     if not pools:
         return []
@@ -85,7 +84,7 @@ def _pool_lines(pools: Sequence[Mapping[str, Any]]) -> list[str]:
     return _columns([pool["name"] for pool in pools], {"Pools": {"gpus": gpus, **rows}})
 
 
-def comparison_table(summaries: Mapping[str, Mapping[str, Any]], shown: Sequence[str] | None = None) -> str:
+def comparison_table(summaries: Mapping[str, Mapping[str, Any]], shown: Sequence[str] | None = None) -> Text:
     """Return summaries side by side; each number after the first with its difference to the first in per cent.
 
     Parameters
@@ -100,18 +99,16 @@ def comparison_table(summaries: Mapping[str, Mapping[str, Any]], shown: Sequence
         firsts = {key: summaries[names[0]].get(key) for key in rows}
         found[title] = {key: [_cell(key, summaries[name].get(key), firsts[key] if name != names[0] else None)
                               for name in names] for key in rows}
-    return "\n".join(_columns(names, found))
+    return Text(_columns(names, found))
 
 
-def _columns(names: Sequence[str], tables: Mapping[str, Mapping[str, Sequence[str]]]) -> list[str]:
-    """Return the lines of tables with a column for each name, by title and label; a table without rows is left out."""
-    cells = [cell for rows in tables.values() for row in rows.values() for cell in row]
-    width = 2 + max(map(len, [" " * 18, *names, *cells]))
-    lines = [" " * 38 + "".join(f"{name:>{width}}" for name in names)] if any(names) else []
-    for title, rows in tables.items():
-        lines += [title] if rows else []
-        lines += [f"  {label:<36}" + "".join(f"{cell:>{width}}" for cell in row) for label, row in rows.items()]
-    return lines
+def _columns(names: Sequence[str], tables: Mapping[str, Mapping[str, Sequence[str]]]) -> list[Grid]:
+    """Return a grid with a column for each name, by title and label; a table without rows is left out."""
+    rows: list[Sequence[str] | str] = []
+    for title, cells in tables.items():
+        rows += [title] if cells else []
+        rows += [(label, *row) for label, row in cells.items()]
+    return [Grid(heads=("", *names), rows=rows, indent=2)]
 
 
 def scale_cells(event: Mapping[str, Any]) -> list[Any]:
@@ -123,15 +120,13 @@ def scale_cells(event: Mapping[str, Any]) -> list[Any]:
             event["limited_by"] or "–"]
 
 
-def _scale_lines(summary: Mapping[str, Any]) -> list[str]:
-    """Return the first scale events as aligned text."""
+def _scale_lines(summary: Mapping[str, Any]) -> list[str | Grid]:
+    """Return the first scale events as rows."""
     events = (summary.get("autoscale") or {}).get("events") or []
-    rows = [list(SCALE_COLUMNS), *([f"{cell:,}" if isinstance(cell, int | float) else cell
-                                    for cell in scale_cells(event)] for event in events[:SHOWN_EVENTS])]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(SCALE_COLUMNS))]
-    lines = ["  " + "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
+    rows = [[f"{cell:,}" if isinstance(cell, int | float) else cell for cell in scale_cells(event)]
+            for event in events[:SHOWN_EVENTS]]
     more = [f"  … {len(events) - SHOWN_EVENTS:,} more; --scale-events writes all"] if len(events) > SHOWN_EVENTS else []
-    return ["Scale events", *lines, *more] if events else []
+    return ["Scale events", Grid(heads=SCALE_COLUMNS, rows=rows, left=(), indent=2), *more] if events else []
 
 
 def _headline(summary: Mapping[str, Any]) -> str:
@@ -173,10 +168,10 @@ def _cell(key: str, value: Any, first: Any) -> str:
     return f"{text} ({100 * (value / first - 1):+.0f} %)"
 
 
-def explanation_table(explanations: Mapping[str, Mapping[str, Any]]) -> str:
+def explanation_table(explanations: Mapping[str, Mapping[str, Any]]) -> Text:
     """Return where time goes and what binds, side by side, then each explanation in words."""
     names = [name for name, found in explanations.items() if found["phases"] is not None]
-    lines = _columns(names, _explanation_rows([explanations[name] for name in names]))
+    lines: list[str | Grid] = [*_columns(names, _explanation_rows([explanations[name] for name in names]))]
     for name, found in explanations.items():
         prefix = f"{name}: " if name else ""
         lines += [prefix + found["sentence"], *([prefix + found["advice"]["sentence"]] if found["phases"] else [])]
@@ -185,7 +180,7 @@ def explanation_table(explanations: Mapping[str, Mapping[str, Any]]) -> str:
             lines.append(prefix + launch_line(first["command"], first["command_lacks"]))
         if found.get("difference"):
             lines.append(f"{name} against {next(iter(explanations))}: {found['difference']['sentence']}")
-    return "\n".join(lines)
+    return Text(lines)
 
 
 def _explanation_rows(explanations: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[str]]]:

@@ -1,28 +1,27 @@
 """The result of a sweep, as text: its configurations, those on the front first, and the best."""
 
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 
 from planner.planning.sweep_answer import Configuration, Optimum, SweepAnswer
 from planner.report.cells import cell_text, launch_line, number_text, replay_lines
+from planner.report.text import Grid, Text
 
 SHOWN_ROWS = 60  # configurations; the output has all
 SHOWN = 5  # reasons why configurations have no result
 
 
-def sweep_table(result: SweepAnswer) -> str:
+def sweep_table(result: SweepAnswer) -> Text:
     """Return a configuration a line, those on the front first, and what became of those that could not be replayed."""
     done = [row for row in result.rows if row.status == "done"]
-    lines = _aligned(done[:SHOWN_ROWS], result.axes)
-    if len(done) > SHOWN_ROWS:
-        lines.append(f"… {len(done) - SHOWN_ROWS:,} more configurations; all are in {result.output}, and in --json")
+    lines: list[str | Grid] = [_rows(done, result)] if done else []
     failed = {status: count for status, count in result.status.items() if status != "done"}
     lines += [f"{count:,} of {result.num_configurations:,}: {status}" for status, count in failed.items()][:SHOWN]
     lines += [f"… and {len(failed) - SHOWN:,} other reasons; the output has all"] if len(failed) > SHOWN else []
     if result.optimum is not None:
         lines.append(_best_line(result, result.optimum))
     first = result.front[0].get("replay_command") if result.front else None
-    return "\n".join([*lines, *replay_lines(first, "to check the first"), sweep_headline(result)])
+    return Text([*lines, *replay_lines(first, "to check the first"), sweep_headline(result)])
 
 
 def sweep_headline(result: SweepAnswer) -> str:
@@ -31,16 +30,14 @@ def sweep_headline(result: SweepAnswer) -> str:
             f"{result.output}")
 
 
-def _aligned(shown: Sequence[Configuration], axes: Container[str]) -> list[str]:
-    """Return configurations as aligned lines under the names of their columns; a value that is left out is none."""
-    if not shown:
-        return []
-    rows = [[*shown[0].values, "bottleneck", "front"],
-            *([*("none" if value is None and key in axes else cell_text(value, key)
-                 for key, value in row.values.items()), cell_text(row.bottleneck), _standing(row)] for row in shown)]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
-    return ["  ".join([*(f"{cell:>{width}}" for cell, width in zip(row[:-1], widths, strict=False)), row[-1]])
-            for row in rows]
+def _rows(done: Sequence[Configuration], result: SweepAnswer) -> Grid:
+    """Return the first configurations as rows under the names of their columns; a left out value is none."""
+    rows = [[*("none" if value is None and key in result.axes else cell_text(value, key)
+               for key, value in row.values.items()), cell_text(row.bottleneck), _standing(row)]
+            for row in done[:SHOWN_ROWS]]
+    others = len(done) - len(rows)
+    return Grid(heads=[*done[0].values, "bottleneck", "front"], rows=rows, left=(-1,), notes=[
+        f"… {others:,} more configurations; all are in {result.output}, and in --json"] if others else ())
 
 
 def _standing(row: Configuration) -> str:

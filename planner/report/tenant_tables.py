@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.report.cells import cell_text
+from planner.report.text import Grid
 from planner.report.verdicts import NO_TENANT
 
 SHOWN_TENANTS = 12  # those with the most requests; the JSON has all
@@ -12,16 +13,13 @@ COLUMNS = {"num_requests": "requests", "completed": "completed", "rejected": "re
            "p99_tpot_ms": "TPOT p99", "output_throughput": "tokens/s"}
 
 
-def tenant_lines(tenants: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def tenant_lines(tenants: Mapping[str, Mapping[str, Any]]) -> list[str | Grid]:
     """Return a row for each of the tenants with the most requests; times are in milliseconds."""
     if not tenants:
         return []
     keys = [key for key in COLUMNS if any(figures[key] is not None for figures in tenants.values())]
     shown = list(tenants.items())[:SHOWN_TENANTS]
-    rows = [["", *(COLUMNS[key] for key in keys)],
-            *([name or NO_TENANT, *(cell_text(figures[key], key) for key in keys)] for name, figures in shown)]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(keys) + 1)]
-    lines = ["  " + "  ".join([f"{row[0]:<{widths[0]}}", *(f"{cell:>{width}}" for cell, width in
-                                                         zip(row[1:], widths[1:], strict=True))]) for row in rows]
+    rows = [[name or NO_TENANT, *(cell_text(figures[key], key) for key in keys)] for name, figures in shown]
     others = len(tenants) - len(shown)
-    return ["Tenants [ms]", *lines, *([f"  … {others:,} more tenants; --json has all"] if others else [])]
+    grid = Grid(heads=("", *(COLUMNS[key] for key in keys)), rows=rows, indent=2)
+    return ["Tenants [ms]", grid, *([f"  … {others:,} more tenants; --json has all"] if others else [])]

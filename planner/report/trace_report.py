@@ -39,6 +39,6 @@ def description_page(trace: Trace, description: Mapping[str, Any]) -> str:
                   for each in description["anomalies"])
     body = [f"<h2>Anomalies</h2><ul>{odd}</ul>" if odd else "",
             f'<div class="figures">{"".join(place(*item) for item in figures.items())}</div>',
-            f'<h2>In numbers</h2><div class="scroll"><pre>{escape(description_table(description))}</pre></div>']
+            f'<h2>In numbers</h2><div class="scroll"><pre>{escape(str(description_table(description)))}</pre></div>']
     title = f"Workload: {trace.source}"
     return document(escape(title), lead=f"<p>{escape(str(trace.account))}</p>", body="\n".join(body), figures=figures)

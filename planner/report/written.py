@@ -1,15 +1,14 @@
 """A report as files: the HTML page, and the Markdown beside it."""
 
 import re
-from collections.abc import Sequence
 from html import escape, unescape
 from pathlib import Path
 
 from planner.errors import PlannerError, UsageError
 from planner.files.writing import write_text
-from planner.report.markdown import answer_markdown, to_markdown
-from planner.report.page import answer_html, to_html
-from planner.report.report_source import SavedAnswer
+from planner.report.markdown import to_markdown
+from planner.report.page import to_html
+from planner.report.report_source import SavedAnswer, Source
 from planner.results.saved import SavedResult
 from planner.steptime.by_term import TERMS
 
@@ -24,7 +23,7 @@ HEAD_CHARS = 100_000  # of a page, in which the command of a report is
 COMMAND = re.compile(r'<meta name="planner-command" content="([^"]*)">')
 
 
-def write_report(source: Sequence[SavedResult] | SavedAnswer, output: Path, command: str | None = None) -> list[Path]:
+def write_report(source: Source, output: Path, command: str | None = None) -> list[Path]:
     """Write the report of one replay, of several side by side, or of an answer, and return the files written.
 
     Parameters
@@ -40,14 +39,12 @@ def write_report(source: Sequence[SavedResult] | SavedAnswer, output: Path, comm
     OutputError : a file cannot be written.
     """
     check_report_path(output)
-    if isinstance(source, SavedAnswer):
-        page, text = answer_html(source), answer_markdown(source)
-    else:
+    if not isinstance(source, SavedAnswer):
         if not source:
             raise UsageError("a report needs at least one result; write one with planner replay --save")
         for result in source:
             _check_columns(result)
-        page, text = to_html(source), to_markdown(source)
+    page, text = to_html(source), to_markdown(source)
     if command is not None:
         page = page.replace("</title>", f'</title>\n<meta name="planner-command" content="{escape(command)}">', 1)
     write_text(output, page)

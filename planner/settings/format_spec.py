@@ -1,9 +1,12 @@
 """A format's spec: its name, the file's names and units of columns, and which rows count, in one text."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from planner.errors import UnknownNameError, UsageError
 from planner.schema import TRACE_COLUMNS
+from planner.settings.declared_options import declare
 
 NAME = "columns"
 INSTANTS = ("sent_at_s", "first_token_at_s", "ended_at_s")  # from which measured times follow
@@ -25,6 +28,23 @@ def spec_of(format: str | None, columns: Sequence[str] | None, where: Sequence[s
     return ",".join([format or NAME, *items]) if items else format
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How a file of requests is read: its format, columns and rows."""
+
+    format: str | None = declare(None, "Trace format; docs/formats.md lists them. [detected]")
+    column: list[str] | None = declare(None, "Column map, OURS=THEIRS or OURS=THEIRS:UNIT, as in 'arrival_s=ts:ms' or "
+                                             "'input_tokens=usage.prompt'. Repeatable.")
+    where: list[str] | None = declare(None, "Keep only rows with this value in a column of the file: "
+                                            "'model=llama-70b'. Repeatable.")
+    on_bad_rows: Literal["error", "drop"] = declare("error", "Stop at a bad row, or drop and count it.")
+
+    @property
+    def spec(self) -> str | None:
+        """The format, the map of columns and the conditions in one text."""
+        return spec_of(self.format, self.column, self.where)
+
+
 def over(spec: str | None, default: str | None) -> str | None:
     """Return a spec with what only a default spec has: its format, columns and conditions.
 
@@ -37,6 +57,9 @@ def over(spec: str | None, default: str | None) -> str | None:
     items = [f"{ours}={theirs}" for ours, theirs in {**more_columns, **columns}.items()]
     return ",".join([other if name == NAME else name, *items,
                      *(f"where {path}={value}" for path, value in {**more_where, **where}.items())])
+
+
+OF_TABLES = ("format", "column", "where")  # options of files whose bad rows are errors
 
 
 def parse_format(spec: str) -> tuple[str, Mapping[str, str], Mapping[str, str]]:

@@ -17,7 +17,7 @@ from planner.planning.study import Study, command_line, without_rate
 from planner.report.capacity_sentence import capacity_sentence, confidence_sentence
 from planner.report.figures.limit_figures import capacity_figure
 from planner.report.figures.rate_figures import arrivals
-from planner.report.plan_tables import capacity_words
+from planner.report.shown import text_of
 from planner.settings.objectives import objectives_text
 from planner.settings.rate_scaling import MEANINGS, RECOMMENDED
 from planner.traces import Trace
@@ -124,7 +124,7 @@ def objectives_of(study: Study) -> dict[str, Any]:
 def _draw(answer: Answer, trace: Trace, study: Study, *, is_current: bool) -> None:
     """Draw an answer: its sentence, how sure it is, its figure, other targets, and the rest folded away."""
     capacity: CapacityAnswer = answer.value
-    words = capacity_words(capacity)
+    words = text_of(capacity).words
     if capacity.feasible:
         st.subheader(plain(capacity_sentence(capacity)), anchor=False)
         st.caption(plain(confidence_sentence(capacity)))

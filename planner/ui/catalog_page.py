@@ -27,7 +27,7 @@ def page(trace: Trace | None, study: Study) -> None:
         value, text = show_profile(str(profile_of(kind, name)), study.scenario)
         _sources(kind, value)
         with st.expander(f"All of {gpu_label(name)}"):
-            st.code(text, language=None)
+            st.code(str(text), language=None)
     st.subheader("Add your own", anchor=False)
     st.caption("A profile is checked and stays with this session: nothing is written on the server. Choose it in the "
                "sidebar; planner db add-gpu and add-model keep the file for good.")

@@ -7,7 +7,7 @@ from planner.planning.capacity_answer import CapacityAnswer
 from planner.planning.size_answer import SizeAnswer
 from planner.planning.sweep_answer import SweepAnswer
 from planner.report.cells import replay_lines
-from planner.report.page import answer_html
+from planner.report.page import to_html
 from planner.report.report_source import SavedAnswer
 from planner.results.saved import to_json
 
@@ -49,5 +49,5 @@ def answer_downloads(name: str, answer: CapacityAnswer | SizeAnswer | SweepAnswe
     left, right = st.columns(2)
     left.download_button("Answer, JSON", to_json(answer), f"{name}.json", "application/json", width="stretch",
                          on_click="ignore")
-    right.download_button("Report, HTML", lambda: answer_html(SavedAnswer(name=name, answer=answer, table=table)),
+    right.download_button("Report, HTML", lambda: to_html(SavedAnswer(name=name, answer=answer, table=table)),
                           f"{name}.html", "text/html", width="stretch", on_click="ignore")

@@ -13,7 +13,7 @@ from planner.errors import PlannerError
 from planner.planning.missed import Reached
 from planner.planning.size_answer import Fleet, KindNames, SizeAnswer, UnableFleet
 from planner.report.cells import MOST_TIMES
-from planner.report.page import answer_html
+from planner.report.page import to_html
 from planner.report.report_source import SavedAnswer
 from planner.report.target_cards import Card
 from planner.results.uncertainty import residuals_for
@@ -56,7 +56,7 @@ def card(found: SizeAnswer, best: Fleet, headroom: float, error: tuple[str, str]
                 st.caption(plain(f"The command lacks {', '.join(best.command_lacks)}."))
             with st.container(horizontal=True, gap="small"):
                 copy_link(log)
-                st.download_button("Report", lambda: answer_html(SavedAnswer(name="fleet", answer=found, table=None)),
+                st.download_button("Report", lambda: to_html(SavedAnswer(name="fleet", answer=found, table=None)),
                                    "fleet.html", "text/html", on_click="ignore", icon=":material/download:",
                                    key="card_report")
                 st.download_button("Picture", lambda: _picture(found, best, headroom), "fleet.png", "image/png",

@@ -18,7 +18,7 @@ from planner.report.figures.answer_figures import fleet_costs
 from planner.report.figures.fleet_figures import fleet_load
 from planner.report.figures.sensitivity_figures import tornado
 from planner.report.findings import OFFER_COLUMNS
-from planner.report.plan_tables import sizing_words
+from planner.report.shown import text_of
 from planner.report.split_tables import split_words
 from planner.settings.rate_scaling import MEANINGS
 from planner.traces import Trace
@@ -133,7 +133,7 @@ def _search(trace: Trace, study: Study, form: dict[str, Any], series: RateSeries
 def _draw(answer: Answer) -> None:
     found: SizeAnswer = answer.value
     best = found.cheapest
-    first, *words = sizing_words(found)[len(split_words(found)):]
+    first, *words = text_of(found).words[len(split_words(found)):]
     if best is not None:
         card(found, best, 0.0, published_error(answer.about["trace"], answer.about["scenario"], best),
              answer.about["trace"].source)

@@ -45,7 +45,7 @@ def page(trace: Trace, study: Study) -> None:
                            label_visibility="collapsed")
     show(found.figures[chosen], key=chosen)
     with st.expander("In numbers: rates, lengths, sharing, sessions, tenants"):
-        st.code(description_table(found.description), language=None)
+        st.code(str(description_table(found.description)), language=None)
     st.subheader("First requests", anchor=False)
     st.dataframe(harmless(found.head), hide_index=True, alt="first requests", column_config=worded(found.head.columns))
 

@@ -19,7 +19,7 @@ from planner.errors import PlannerError, UsageError
 from planner.planning.search_options import RANKS, Choices
 from planner.planning.sizing import size
 from planner.planning.study import Study
-from planner.report.page import answer_html
+from planner.report.page import to_html
 from planner.report.report_source import SavedAnswer
 from planner.results.saved import to_json
 from planner.run import replay
@@ -252,7 +252,7 @@ def test_a_fleet_states_its_objectives() -> None:
     assert "p99_ttft:1000 p99_tpot:50" in page.code[-1].value
     found = page.session_state["found_sizing"].value
     assert "p99_ttft:1000" in to_json(found)
-    assert "p99_ttft:1000" in answer_html(SavedAnswer(name="fleet", answer=found))
+    assert "p99_ttft:1000" in to_html(SavedAnswer(name="fleet", answer=found))
     page.multiselect(key="ranks").set_value([1, 2]).run()
     assert "GPUs per replica 1 (now 1, 2)" in page.warning[0].value.replace("\\", "")
 

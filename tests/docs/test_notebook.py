@@ -42,7 +42,7 @@ def test_a_replay_is_shown_as_a_table() -> None:
 def test_answers_are_mappings_that_print_and_show_themselves(tmp_path: Path) -> None:
     """Each of them: keys of the command's JSON, the command's text, and HTML with its table."""
     two = {"one": LLAMA, "two": replace(LLAMA, max_num_seqs=4)}
-    answers = {
+    answers: dict[str, tuple[Any, str]] = {
         "explain": (planner.explain("chat", LLAMA, slo="ttft:500"), "sentence"),
         "compare": (planner.compare("chat", two, slo="ttft:500"), "two"),
         "capacity": (planner.capacity("chat", LLAMA, "ttft:500", replicates=0, horizon="trace"), "capacity_rps"),
@@ -59,10 +59,41 @@ def test_answers_are_mappings_that_print_and_show_themselves(tmp_path: Path) -> 
         assert list(answer) == list(answer.keys()) == list(dict(**answer))
         html = answer._repr_html_()
         assert "<table" in html, name
-        assert str(answer) == repr(answer) == answer.text
-        assert answer.headline or name == "compare"
+        assert str(answer) == repr(answer)
+        assert answer.to_polars().height, name
     assert list(answers["compare"][0]) == ["one", "two"]
     assert answers["best"][0]["best"]["max_num_seqs"] in (4, 64)
+    assert answers["capacity"][0].capacity == answers["capacity"][0]["capacity_rps"]
+    assert repr(answers["capacity"][0]).startswith("capacity ")
+
+
+def test_the_other_questions_are_answered_too(tmp_path: Path) -> None:
+    (tmp_path / "cluster.toml").write_text('[gpus]\nh100-sxm = 4\n[deployment.chat]\ntrace = "chat"\n'
+                                           'model = "llama-3.1-8b"\nslo = "ttft:500"\nlimit = 100\n')
+    (tmp_path / "targets.toml").write_text('[scenario.chat]\ntrace = "chat"\nmodel = "llama-3.1-8b"\n'
+                                           'gpu = "h100-sxm"\nlimit = 100\n[[scenario.chat.target]]\n'
+                                           'metric = "p99_ttft_ms"\nmax = 500\n')
+    fleets = planner.share(tmp_path / "cluster.toml", minimize="cost", price="h100-sxm=2", jobs=1)
+    verdicts = planner.check(tmp_path / "targets.toml")
+    probe = planner.probe("chat", replace(LLAMA, limit=100), "ttft:500")
+    for answer, key in ((fleets, "deployments"), (verdicts, "checks"), (probe, "benchmarks")):
+        assert answer.to_polars().height == len(answer[key])
+        assert "<table" in answer._repr_html_()
+    assert fleets.deployments[0].fleet.price_usd_per_gpu_hour == 2.0
+    assert verdicts.met
+
+
+def test_an_option_is_named_as_its_field_or_as_on_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "prices.toml").write_text("[h100-sxm]\non_demand = 7.0\n")
+    small = replace(LLAMA, limit=50)
+    one, two = (planner.size("chat", small, "ttft:500", jobs=1, compare_assumptions=False, **options) for options in (
+        {"tensor_parallel_size": "1", "price_file": tmp_path / "prices.toml", "spare": 1},
+        {"ranks": (1,), "prices": {"h100-sxm": 7.0}, "num_spare": 1}))
+    assert one == two
+    assert one.cheapest is not None
+    assert one.cheapest.price_usd_per_gpu_hour == 7.0
+    with pytest.raises(TypeError, match="unexpected keyword argument 'tensor_parallel'"):
+        planner.size("chat", small, "ttft:500", tensor_parallel=1)
 
 
 def test_a_capacity_of_several_replicas_is_more() -> None:

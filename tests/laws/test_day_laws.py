@@ -8,7 +8,7 @@ from helpers import number, trace_of
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from planner.planning import capacity_search, loads, rate_loads
+from planner.planning import capacity_search, loads, sought
 from planner.planning.capacity import capacity
 from planner.planning.search_options import Choices, Search
 from planner.planning.sizing import size
@@ -29,7 +29,7 @@ FEW = 3_000  # requests that a replay may have here, in place of MOST_REQUESTS
 @pytest.fixture(autouse=True, scope="module")
 def _short() -> "object":
     with pytest.MonkeyPatch.context() as patch:
-        for module in (rescaling, capacity_search, rate_loads, loads):
+        for module in (rescaling, capacity_search, sought, loads):
             patch.setattr(module, "MOST_REQUESTS", FEW)
         yield
 

@@ -18,7 +18,7 @@ from planner.planning.capacity import capacity
 from planner.planning.capacity_answer import CapacityAnswer
 from planner.planning.search_options import Choices, Search
 from planner.planning.sizing import size
-from planner.planning.user_loads import Users
+from planner.planning.sought import Users
 from planner.replays.fleet.replicas import serve
 from planner.run import replay
 from planner.settings.objectives import Verdict, judge, parse_objectives
