@@ -113,8 +113,7 @@ class _Looks:
 
     def __init__(self, trace: Trace, engine: Any, hope: Hope | None) -> None:
         self._engine, self._hope = engine, hope
-        is_looked_at = hope is not None and hope.is_worth_a_look
-        self._at_s = iter(looks_s(trace.requests["arrival_s"].to_numpy()) if is_looked_at else ())
+        self._at_s = iter(() if hope is None else looks_s(trace.requests["arrival_s"].to_numpy()))
         engine.until_s = next(self._at_s, math.inf)
         self._num_ended = 0  # requests of the trace's beginning that have ended
         self._used = np.zeros(1)  # by them

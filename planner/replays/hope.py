@@ -18,9 +18,9 @@ from planner.traces import Trace
 
 Floats = NDArray[np.float64]
 
-LOOKS = 16  # at a replay while requests arrive
+LOOKS = 16  # at a replay while requests arrive, at most
 LOOKS_AFTER = 4  # and within as long a time after the last arrival
-FEWEST = 200  # requests of a replay that is worth a look
+BETWEEN = 1_000  # requests from one look to the next at least: a look takes as long as the replay of some hundred
 
 
 class LostError(Exception):
@@ -66,7 +66,6 @@ class Hope:
     """
 
     def __init__(self, objectives: Objectives, num_requests: int) -> None:
-        self.is_worth_a_look = num_requests >= FEWEST
         self._rules = _rules(objectives, num_requests)
         self._spent = np.zeros(len(self._rules))
 
@@ -81,9 +80,10 @@ class Hope:
         times_s = least_times_s(requests, now_s)
         return np.array([rule.used(times_s) for rule in self._rules])
 
-    def spend(self, used: Floats) -> None:
-        """Count what requests that have ended have used, of an engine that is through."""
-        self._spent = self._spent + used
+    def spend(self, requests: Any) -> None:
+        """Count what the requests of an engine that is through have used; raise LostError if it is too much."""
+        self._spent = self._spent + self.used(requests, math.inf)
+        self.check(np.zeros(1))
 
     def check(self, used: Floats) -> None:
         """Raise LostError if requests have used more, with the ones counted before, than is allowed."""
@@ -149,6 +149,9 @@ def least_times_s(requests: Any, now_s: float) -> dict[str, Floats]:
 
 def looks_s(arrival_s: Floats) -> Floats:
     """Return when a replay is looked at: as requests arrive, and for as long after the last arrival [s]."""
-    while_arriving = arrival_s[np.linspace(0, len(arrival_s) - 1, LOOKS + 1).astype(np.int64)[1:]]
+    looks = min(LOOKS, len(arrival_s) // BETWEEN)
+    if looks == 0:
+        return np.empty(0)
+    while_arriving = arrival_s[np.linspace(0, len(arrival_s) - 1, looks + 1).astype(np.int64)[1:]]
     span_s = float(arrival_s[-1] - arrival_s[0])
     return np.unique([*while_arriving, *(arrival_s[-1] + span_s * np.arange(1, LOOKS_AFTER + 1) / LOOKS_AFTER)])

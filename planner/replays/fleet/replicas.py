@@ -1,7 +1,6 @@
 """A fleet of replicas behind a router: one replay each, or all on one clock, pooled into one result."""
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -234,7 +233,7 @@ def _dealt(trace: Trace, deployment: Deployment, fleet: Fleet, recording: Record
                 continue
             part = _run(by_replica.part(int(starts[k]), len(rows)), engine, recording, hope)
             if hope is not None:
-                hope.spend(hope.used(part.requests, math.inf))
+                hope.spend(part.requests)
             requests.put(rows, part.requests)
             if recording.steps:
                 phases[rows] = part.phases
