@@ -137,14 +137,14 @@ def _checkpoint(deployment: Deployment) -> list[str]:
 
 def _kv_cache(deployment: Deployment) -> list[str]:
     """Say that the checkpoint decides the format of the KV cache, or the stand-in for a packed format."""
-    arch, scenario = deployment.architecture, deployment.scenario
-    if deployment.stack is not None and scenario.kv_cache_dtype.lower() not in KV_BYTES_PER_ELEMENT:
-        return [_packed_kv(scenario.kv_cache_dtype.lower(), deployment.stack.kv_bytes_per_element)]
+    arch, kv_cache_dtype = deployment.architecture, deployment.resolved.kv_cache_dtype
+    if deployment.stack is not None and kv_cache_dtype.lower() not in KV_BYTES_PER_ELEMENT:
+        return [_packed_kv(kv_cache_dtype.lower(), deployment.stack.kv_bytes_per_element)]
     if arch is None or "kv_cache_dtype" in deployment.given or arch.model_type in COMPRESSED or (
             arch.kv_cache_dtype is None):
         return []
-    engine = ENGINES[scenario.engine].title
-    if scenario.kv_cache_dtype == arch.kv_cache_dtype:
+    engine = ENGINES[deployment.scenario.engine].title
+    if kv_cache_dtype == arch.kv_cache_dtype:
         return [f"the KV cache is in {arch.kv_cache_dtype}: the checkpoint states this format, and {engine} follows it "
                 f"unless --kv-cache-dtype is given"]
     return [f"the checkpoint states a KV cache in {arch.kv_cache_dtype}, but {engine} keeps it in 16 bit on this GPU "
