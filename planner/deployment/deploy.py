@@ -27,8 +27,10 @@ from planner.loop.state.engine_settings import EngineSettings
 from planner.loop.state.terms import StepTime
 from planner.model.drafting import Draft
 from planner.model.layout import Layout
+from planner.policies.by_name import load_router
 from planner.policies.policy import Policy
-from planner.settings.default_router import routed
+from planner.policies.router import Router
+from planner.settings.default_router import routed, router_of
 from planner.settings.deployment_options import given_length
 from planner.settings.scenario import OPTION_DEFAULTS, Scenario, given_options
 from planner.settings.tier_options import has_tiers
@@ -55,6 +57,9 @@ class Deployment:
     step_time: StepTime
     policy: Policy
     draft: Draft | None  # how tokens are drafted
+    router: Router  # of its requests, if it is a fleet
+    autoscale: Autoscale | None  # by which its replicas come and go if all are equal; None if they stay
+    slowdown: Slowdown | None  # of steps on a replica that only prefills; None if the step time is a line
     given: frozenset[str] = frozenset()  # options that the user set to other values than their defaults
     pools: tuple["Pool", ...] = ()  # of a fleet with different replicas; other fields are then the first's
 
@@ -128,14 +133,14 @@ def in_role(deployment: Deployment, role: Role) -> Deployment:
 
     A step time that the user has measured stays as it is.
     """
-    scenario = deployment.scenario
-    if role != "prefill" or deployment.stack is None:
+    if role != "prefill" or deployment.slowdown is None:
         return deployment
-    ratio, token_us = scenario.prefill_worker_ratio, scenario.prefill_worker_token_time
-    bundled = slowdown_of(scenario.engine)
-    return replace(deployment, step_time=slowed(deployment.step_time, Slowdown(
-        ratio=bundled.ratio if ratio is None else ratio,
-        s_per_token=bundled.s_per_token if token_us is None else token_us * 1e-6)))
+    return replace(deployment, step_time=slowed(deployment.step_time, deployment.slowdown))
+
+
+def with_router(deployment: Deployment, router: str) -> Deployment:
+    """Return a deployment behind another router."""
+    return replace(deployment, scenario=replace(deployment.scenario, router=router), router=load_router(router))
 
 
 def resolve(scenario: Scenario, trace: Trace) -> Deployment:
@@ -145,7 +150,7 @@ def resolve(scenario: Scenario, trace: Trace) -> Deployment:
     ------
     UsageError : options are missing or contradict each other.
     FleetError : the fleet's file cannot be read, or something in it is wrong.
-    UnknownNameError, CatalogError, CapacityError, PolicyError : as their makers say.
+    UnknownNameError, CatalogError, CapacityError, PolicyError, AutoscaleError : as their makers say.
     """
     scenario = routed(scenario)
     if scenario.fleet is None:
@@ -171,7 +176,7 @@ def resolve_pools(scenario: Scenario, specs: Sequence[PoolSpec], trace: Trace, w
         of_pool = spec.scenario
         try:
             deployment = in_role(_resolve(of_pool, trace), spec.role)
-            autoscale = None if of_pool.autoscale is None else read_autoscale(Path(of_pool.autoscale))
+            autoscale = deployment.autoscale
         except PlannerError as error:
             raise FleetError(f"{where}: pool {spec.name!r}: {error}") from error
         pools.append(Pool(name=spec.name, role=spec.role, weight=spec.weight, deployment=deployment,
@@ -179,7 +184,8 @@ def resolve_pools(scenario: Scenario, specs: Sequence[PoolSpec], trace: Trace, w
                           autoscale=autoscale, notes=spec.notes, accepts=spec.accepts))
     pools = _with_one_context(pools)
     _check_pools(where, pools, trace)
-    return replace(pools[0].deployment, scenario=scenario, pools=tuple(pools))
+    return replace(pools[0].deployment, scenario=scenario, router=load_router(router_of(scenario)), autoscale=None,
+                   pools=tuple(pools))
 
 
 def _with_one_context(pools: Sequence[Pool]) -> list[Pool]:
@@ -245,7 +251,17 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
                          enable_prefix_caching=enable_prefix_caching)
     return Deployment(scenario=scenario, resolved=resolved, architecture=parts.architecture, gpu=parts.gpu,
                       layout=parts.layout, memory=memory, stack=stack, step_time=step_time, policy=parts.policy,
-                      settings=settings, draft=parts.draft, given=_asked(scenario))
+                      settings=settings, draft=parts.draft, router=load_router(router_of(scenario)),
+                      autoscale=None if scenario.autoscale is None else read_autoscale(Path(scenario.autoscale)),
+                      slowdown=None if stack is None else _slowdown(scenario), given=_asked(scenario))
+
+
+def _slowdown(scenario: Scenario) -> Slowdown:
+    """Return how much longer a step takes on a replica that only prefills: the engine's values, or the user's."""
+    ratio, token_us = scenario.prefill_worker_ratio, scenario.prefill_worker_token_time
+    bundled = slowdown_of(scenario.engine)
+    return Slowdown(ratio=bundled.ratio if ratio is None else ratio,
+                    s_per_token=bundled.s_per_token if token_us is None else token_us * 1e-6)
 
 
 def _asked(scenario: Scenario) -> frozenset[str]:

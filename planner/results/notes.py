@@ -19,7 +19,7 @@ from planner.settings.default_router import SERVICE_ROUTER
 from planner.settings.deployment_options import FITTED_LENGTH
 from planner.settings.scenario import Scenario, given_options
 from planner.steptime.engine_constants import read_table
-from planner.steptime.prefill_workers import has_runs, slowdown_of
+from planner.steptime.prefill_workers import has_runs
 from planner.steptime.roofline import priors
 from planner.traces import Trace
 
@@ -118,10 +118,10 @@ def _engines(deployment: Deployment, trace: Trace) -> list[str]:
 def _prefill_worker(pool: Pool) -> list[str]:
     """Say that it was not measured how much longer this engine's steps take on a replica that only prefills."""
     scenario = pool.deployment.scenario
-    if pool.role != "prefill" or pool.deployment.stack is None or scenario.prefill_worker_ratio is not None or (
+    if pool.role != "prefill" or pool.deployment.slowdown is None or scenario.prefill_worker_ratio is not None or (
             has_runs(scenario.engine)):
         return []
-    return [f"a step takes {slowdown_of(scenario.engine).ratio:g} times its kernels on a replica that only prefills: "
+    return [f"a step takes {pool.deployment.slowdown.ratio:g} times its kernels on a replica that only prefills: "
             f"the mean of the other engines, since no published run shows {ENGINES[scenario.engine].title}'s; "
             f"--prefill-worker-ratio sets the number"]
 
