@@ -15,6 +15,7 @@ from hypothesis import strategies as some
 
 from planner.commands import actions
 from planner.deployment.autoscale import read_autoscale
+from planner.deployment.deploy import resolve
 from planner.errors import AutoscaleError, PolicyError, UsageError
 from planner.loop.state import engine_state as st
 from planner.planning.capacity import capacity
@@ -24,6 +25,7 @@ from planner.planning.sizing import size
 from planner.policies.autoscaler import Autoscaler
 from planner.policies.builtin_autoscalers import AUTOSCALERS
 from planner.policies.builtin_routers import ROUTERS
+from planner.replays.fleet.replicas import serve
 from planner.replays.result_tables import ReplayResult
 from planner.report.figures.bins import bin_steps, time_bins
 from planner.report.figures.scaling_figures import replicas
@@ -471,3 +473,19 @@ def test_capacity_and_size_refuse_it(tmp_path: Path) -> None:
         capacity(trace, scenario, objectives, Search())
     with pytest.raises(UsageError, match="sizing needs a fixed number"):
         size(trace, scenario, objectives, Choices(gpus=["l4"], quantizations=[None], ranks=(1,), prices={}))
+
+
+def test_a_replay_reads_neither_the_autoscalers_file_nor_the_routers(tmp_path: Path) -> None:
+    """Both are read when the scenario is resolved; a search serves one deployment hundreds of times."""
+    router = tmp_path / "mine.py"
+    router.write_text("from planner.router import Router\n\nmine = Router(name='mine', "
+                      "score=lambda load: load.outstanding_requests * 1.0)\n")
+    requests = trace_of([(0.0, 10, 10), (0.0, 10, 10), (6.0, 10, 10)])
+    scenario = scenario_of(**SECONDS, max_num_seqs=2, autoscale=write(tmp_path), router=f"{router}:mine")
+    deployment = resolve(scenario, requests)
+    before = serve(requests, deployment)
+    for path in (router, tmp_path / "autoscale.toml"):
+        path.unlink()
+    after = serve(requests, deployment)
+    assert spans(after) == spans(before)
+    assert after.records.requests.finished_s.tolist() == before.records.requests.finished_s.tolist()

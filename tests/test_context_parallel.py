@@ -67,3 +67,14 @@ def test_sglangs_command_says_it() -> None:
     launch = read_launch("python -m sglang.launch_server --model-path m/m --tp 8 --dcp-size 4")
     assert (launch.options["decode_context_parallel_size"], launch.unmodelled) == (4, ())
     assert launch_command(Scenario(**launch.options))[0].endswith("--decode-context-parallel-size 4")
+
+
+def test_a_deployment_keeps_the_users_scenario_beside_the_options_in_force() -> None:
+    """A scenario that is deployed again, as a search does, must not have its blocks multiplied twice."""
+    scenario = Scenario(**R1 | {"decode_context_parallel_size": 4})
+    deployed = deploy(scenario)
+    assert deployed.scenario == scenario
+    assert (scenario.block_size, deployed.resolved.block_size) == (16, 64)
+    assert scenario.max_num_seqs is None
+    assert deployed.resolved.limits.max_num_seqs == deployed.settings.max_num_seqs == deployed.options()["max_num_seqs"]
+    assert deploy(deployed.scenario).settings == deployed.settings

@@ -56,7 +56,7 @@ def test_one_number_is_conditional_and_several_are_cumulative(given: str, tokens
     ({"speculative_acceptance": "0.8,,0.4"}, "'' is no number"),
     ({"speculative_acceptance": "high"}, "'high' is no number"),
     ({"speculative_acceptance": "0.8,0.6", "num_speculative_tokens": 3}, "has 2 positions"),
-    ({"num_speculative_tokens": -1}, "must not be negative"),
+    ({"num_speculative_tokens": -1}, "must be at least 0"),
 ])
 def test_options_out_of_range_are_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError) as caught:

@@ -295,14 +295,14 @@ def test_clients_see_groups_of_tokens(recording: Recording, depth: int) -> None:
 @pytest.mark.parametrize("name", ["scheduler_recv_interval", "stream_interval"])
 def test_intervals_are_at_least_one(name: str) -> None:
     options: dict[str, Any] = {name: 0}
-    with pytest.raises(UsageError, match=rf"{name} = 0; must be at least 1"):
+    with pytest.raises(UsageError, match=rf"{name} = 0: must be at least 1"):
         play([(0.0, 4, 1)], **options)
 
 
 @pytest.mark.parametrize("name", ["schedule_conservativeness", "batch_wait_max_tokens_ratio", "max_prefill_tokens"])
 def test_shares_and_limits_are_not_negative(name: str) -> None:
     options: dict[str, Any] = {name: -1}
-    with pytest.raises(UsageError, match=rf"{name} = -1; must not be negative"):
+    with pytest.raises(UsageError, match=rf"{name} = -1: must be at least 0"):
         play([(0.0, 4, 1)], **options)
 
 

@@ -192,7 +192,7 @@ def test_options_that_cannot_be() -> None:
     with pytest.raises(UnknownNameError, match="unknown router 'least-outstanding'; did you mean 'least-outstanding-"):
         play([(0.0, 10, 1)], router="least-outstanding", data_parallel_size=2)
     for name, value, said in (("data_parallel_size", 0, "must be at least 1"),
-                              ("router_report_interval", -1.0, "must not be negative")):
+                              ("router_report_interval", -1.0, "must be at least 0")):
         with pytest.raises(UsageError, match=said):
             parse_scenario({name: value})
     with pytest.raises(UsageError, match="is data_parallel_size, which is there already"):

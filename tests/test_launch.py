@@ -341,7 +341,7 @@ def test_vllms_limits_follow_the_gpu(gpu: str, flags: str, seqs: int, tokens: in
 ])
 def test_vllms_share_of_the_memory_follows_its_release(command: str, share: float) -> None:
     found = deploy(Scenario(**read_launch(command).options, gpu="h100-sxm"))
-    assert found.scenario.gpu_memory_utilization == share
+    assert found.resolved.limits.gpu_memory_utilization == share
 
 
 def invoke(*words: str) -> Any:

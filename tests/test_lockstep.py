@@ -258,11 +258,11 @@ def test_pools_that_cannot_be(tmp_path: Path, pool: str, words: str) -> None:
 
 @pytest.mark.parametrize(("options", "words"), [
     ({"data_parallel_size": 1}, "one rank steps with no other; give --data-parallel-size"),
-    ({"pipeline_parallel_size": 2}, "pipeline_parallel_size = 2: spread the model over"),
-    ({"prefill_replicas": 1}, "prefill_replicas = 1: give a fleet's file"),
+    ({"pipeline_parallel_size": 2}, "pipeline_parallel_size = 2: tensor_parallel_size and data_parallel_size"),
+    ({"prefill_replicas": 1}, "prefill_replicas = 1: a fleet's file has a pool"),
     ({"autoscale": "a.toml"}, "autoscale = 'a.toml': replicas that come and go"),
     ({"fail_replica": "0@1"}, "fail_replica = '0@1': a rank that fails"),
-    ({"data_parallel_size": 1, "fleet": "f.toml"}, "beside fleet = 'f.toml': is of a pool"),
+    ({"data_parallel_size": 1, "fleet": "f.toml"}, "fleet = 'f.toml': ranks are of a pool"),
     ({"model": "llama-3.1-8b", "gpu": "h100-sxm"}, "llama-3.1-8b, which has no experts"),
     ({"model": "deepseek-v3", "gpu": "h200-sxm", "data_parallel_size": 16}, "spans 2 nodes of 8"),
 ])

@@ -345,11 +345,11 @@ def test_without_a_graph_the_host_launches_every_kernel() -> None:
 def test_a_step_with_prompts_is_a_graph_up_to_the_captured_tokens() -> None:
     """TensorRT-LLM and SGLang size graphs by sequences; prompts' own sizes are given apart, and only piecewise."""
     scenario = Scenario(engine="trtllm", max_cudagraph_capture_size=64, piecewise_cuda_graph_max_tokens=8192)
-    sizes = [graph_sizes(replace(scenario, cudagraph_mode=mode), None)
+    sizes = [graph_sizes(replace(scenario, cudagraph_mode=mode), None, 0, None)
              for mode in (None, "full_decode_only", "full_and_piecewise", "piecewise", "none")]
     assert [size["graph_tokens"] for size in sizes] == [0, 0, 8192, 8192, 0]
     assert [size["graph_seqs"] for size in sizes] == [64, 64, 64, 64, 0]
-    assert graph_sizes(Scenario(max_cudagraph_capture_size=256), None)["graph_tokens"] == 256
+    assert graph_sizes(Scenario(max_cudagraph_capture_size=256), None, 0, None)["graph_tokens"] == 256
 
 
 @pytest.mark.parametrize(("options", "capacity_gib", "graph_seqs"), [
@@ -364,7 +364,7 @@ def test_a_step_with_prompts_is_a_graph_up_to_the_captured_tokens() -> None:
 def test_each_engine_captures_graphs_up_to_a_size_of_its_own(options: dict[str, Any], capacity_gib: int,
                                                              graph_seqs: int) -> None:
     gpu = replace(load_gpu("h100-sxm"), hbm_capacity_bytes=capacity_gib * 2.0**30)
-    assert graph_sizes(Scenario(**options), gpu)["graph_seqs"] == graph_seqs
+    assert graph_sizes(Scenario(**options), gpu, options.get("max_num_seqs", 0), None)["graph_seqs"] == graph_seqs
 
 
 def test_launches_count_what_a_layer_has() -> None:

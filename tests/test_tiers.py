@@ -212,7 +212,7 @@ def test_prefill_replicas_have_tiers() -> None:
     ({"kv_remote_size": -1.0}, "above 0"),
     ({"kv_offloading_size": 1.0, "kv_offloading_bandwidth": 0.0}, "above 0"),
     ({"kv_remote_size": 1.0, "kv_remote_bandwidth": 0.0}, "above 0"),
-    ({"kv_remote_size": 1.0, "kv_remote_latency": -1.0}, "must not be negative"),
+    ({"kv_remote_size": 1.0, "kv_remote_latency": -1.0}, "must be at least 0"),
     ({"kv_remote_size": 1.0, "kv_write_policy": "write_back"}, "give kv_offloading_size"),
     ({"kv_offloading_size": 1.0, "num_cpu_blocks": 5}, "leave one of them out"),
     ({"kv_offloading_bandwidth": 5.0}, "give --kv-offloading-size"),

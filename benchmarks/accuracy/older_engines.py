@@ -97,7 +97,7 @@ def read_by_each_head(deployment: Deployment) -> None:
         is_grouped = isinstance(attention, Gqa) and attention.num_heads // attention.num_kv_heads in GROUPED_HEADS
         if stack.engine != "trtllm" or not isinstance(attention, Gqa) or is_grouped:
             return
-        head_bytes = 2 * attention.head_dim * KV_BYTES_PER_ELEMENT[deployment.scenario.kv_cache_dtype]
+        head_bytes = 2 * attention.head_dim * KV_BYTES_PER_ELEMENT[deployment.resolved.kv_cache_dtype]
         layer_s = head_bytes * attention.num_heads / stack.layout.tensor_parallel_size / L2_BYTES_PER_S
         for name, num_layers in (("decode_s_per_context_token", each.context),
                                  ("decode_s_per_window_token", each.window)):

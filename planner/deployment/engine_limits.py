@@ -1,8 +1,10 @@
 """An engine's limits in a deployment: the scenario's, or the engine's defaults for it."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 from planner.catalog.architecture import Architecture
 from planner.catalog.catalog_files import data_dir
@@ -17,8 +19,13 @@ from planner.settings.scenario import Scenario, attention_ranks
 from planner.steptime.engine_constants import EngineConstants, constants_of, load_engine, read_constants, read_table
 
 
-def limits_of(scenario: Scenario, gpu: Gpu | None, architecture: Architecture | None) -> EngineDefaults:
+def limits_of(scenario: Scenario, gpu: Gpu | None, architecture: Architecture | None,
+              before: Mapping[str, Any] | None = None) -> EngineDefaults:
     """Return the scenario's limits and switches, the engine's if it gives none.
+
+    Parameters
+    ----------
+    before : values of the engine's release for options that the scenario leaves to it (`Engine.options_before`).
 
     Raises
     ------
@@ -29,7 +36,7 @@ def limits_of(scenario: Scenario, gpu: Gpu | None, architecture: Architecture | 
     most = engine.defaults.compressed_max_num_seqs
     if most is not None and architecture is not None and architecture.keeps_recent_entries:
         defaults = replace(defaults, max_num_seqs=max(most // size.num_ranks, 1))
-    options = {f.name: getattr(scenario, f.name) for f in fields(EngineDefaults)}
+    options = {f.name: (before or {}).get(f.name, getattr(scenario, f.name)) for f in fields(EngineDefaults)}
     limits = replace(defaults, **{name: value for name, value in options.items() if value is not None})
     if engine.scheduler.fits_whole_prompts and scenario.max_num_batched_tokens is None:
         limits = _for_whole_prompts(limits, scenario, architecture)
@@ -72,27 +79,32 @@ def size_of(scenario: Scenario, gpu: Gpu | None) -> Size:
                 exchange=scenario.all2all_backend if scenario.expert_parallel and ranks > 1 else None)
 
 
-def graph_sizes(scenario: Scenario, gpu: Gpu | None) -> dict[str, int]:
+def graph_sizes(scenario: Scenario, gpu: Gpu | None, max_num_seqs: int, chunk_tokens: int | None) -> dict[str, int]:
     """Return the largest steps that run as CUDA graphs: of decodes alone, and with prompts, in tokens.
 
     The size counts tokens in some engines, of which a decode has as many as are checked, and sequences in others.
+
+    Parameters
+    ----------
+    max_num_seqs : seats of the engine; 0 for no limit [1].
+    chunk_tokens : its `max_num_batched_tokens`; None if unknown [tokens].
     """
     engine, tokens_per_decode = ENGINES[scenario.engine], 1 + scenario.num_speculative_tokens
     mode = scenario.cudagraph_mode or engine.defaults.cudagraph_mode
     size = scenario.max_cudagraph_capture_size
     if size is None:
-        size = engine.graphs.capture_size(size_of(scenario, gpu), scenario.max_num_seqs or 0,
-                                         tokens_per_decode)
+        size = engine.graphs.capture_size(replace(size_of(scenario, gpu), chunk_tokens=chunk_tokens), max_num_seqs,
+                                          tokens_per_decode)
     per_decode = tokens_per_decode if engine.graphs.counts_tokens else 1
     tokens = size if scenario.piecewise_cuda_graph_max_tokens is None else scenario.piecewise_cuda_graph_max_tokens
     return {"graph_seqs": 0 if mode == "none" else size // per_decode,
             "graph_tokens": tokens if mode in ("full_and_piecewise", "piecewise") else 0}
 
 
-def full_graph_seqs(scenario: Scenario, gpu: Gpu | None) -> int:
+def full_graph_seqs(scenario: Scenario, gpu: Gpu | None, max_num_seqs: int, chunk_tokens: int | None) -> int:
     """Return the largest batch of decodes that runs as one full CUDA graph; 0 in a mode without such graphs [1]."""
     mode = scenario.cudagraph_mode or ENGINES[scenario.engine].defaults.cudagraph_mode
-    return 0 if mode == "piecewise" else graph_sizes(scenario, gpu)["graph_seqs"]
+    return 0 if mode == "piecewise" else graph_sizes(scenario, gpu, max_num_seqs, chunk_tokens)["graph_seqs"]
 
 
 def scenario_constants(scenario: Scenario) -> EngineConstants:

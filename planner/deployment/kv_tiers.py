@@ -22,8 +22,8 @@ WRITE_POLICY = {"write_through": st.WRITE_THROUGH, "write_through_selective": st
                 "write_back": st.WRITE_BACK}
 
 
-def cpu_tier(scenario: Scenario, arch: Architecture | None, gpu: Gpu | None, kv_bytes: float, num_gpu_blocks: int
-             ) -> Tier | None:
+def cpu_tier(scenario: Scenario, arch: Architecture | None, gpu: Gpu | None, kv_bytes: float, num_gpu_blocks: int,
+             block_size: int) -> Tier | None:
     """Return the tier in host memory, or None without one.
 
     Its size counts all GPUs of an engine together, as vLLM's `kv_offloading_size`. Each GPU moves its own share of
@@ -33,6 +33,7 @@ def cpu_tier(scenario: Scenario, arch: Architecture | None, gpu: Gpu | None, kv_
     Parameters
     ----------
     kv_bytes : of an element of the KV cache [bytes].
+    block_size : over all GPUs that share contexts [tokens].
     num_gpu_blocks : of an engine, of which `kv_offloading_ratio` is a multiple [1].
 
     Raises
@@ -55,13 +56,13 @@ def cpu_tier(scenario: Scenario, arch: Architecture | None, gpu: Gpu | None, kv_
                              f"--kv-offloading-bandwidth")
         bandwidth = gpu.host_bandwidth_bytes_per_s / GIGA
     ranks, stages = scenario.tensor_parallel_size, scenario.pipeline_parallel_size
-    gpu_bytes = scenario.block_size * kv_bytes_per_token_per_gpu(arch, kv_bytes, ranks, stages)
+    gpu_bytes = block_size * kv_bytes_per_token_per_gpu(arch, kv_bytes, ranks, stages)
     block_bytes = gpu_bytes * ranks * stages
     size = asked if scenario.kv_offloading_ratio is None else asked * num_gpu_blocks * block_bytes / GIB
     return _tier(option, size, block_bytes, gpu_bytes / (bandwidth * GIGA), 0.0)
 
 
-def remote_tier(scenario: Scenario, arch: Architecture | None, kv_bytes: float) -> Tier | None:
+def remote_tier(scenario: Scenario, arch: Architecture | None, kv_bytes: float, block_size: int) -> Tier | None:
     """Return the remote tier that all replicas share, or None without one; raises as `cpu_tier`.
 
     A replica has one link to it, over which the KV of all its GPUs goes: 16 tokens of Llama-3.1-70B, 5 MiB, 0.1 ms
@@ -71,7 +72,7 @@ def remote_tier(scenario: Scenario, arch: Architecture | None, kv_bytes: float) 
     if size is None:
         return None
     arch = _known(arch, "--kv-remote-size", size)
-    block_bytes = scenario.block_size * kv_bytes_per_token_per_gpu(arch, kv_bytes, 1, 1)
+    block_bytes = block_size * kv_bytes_per_token_per_gpu(arch, kv_bytes, 1, 1)
     return _tier("--kv-remote-size", size, block_bytes, block_bytes / (scenario.kv_remote_bandwidth * GIGA),
                  scenario.kv_remote_latency)
 

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 
 from planner.engines import ENGINES
-from planner.engines.engine import TwoBatchOverlap
+from planner.engines.engine import EngineDefaults, TwoBatchOverlap
 from planner.errors import UsageError
 from planner.model.layout import Layout
 from planner.settings.scenario import Scenario
@@ -34,7 +34,7 @@ class BatchOverlap:
         return self.first < math.inf
 
 
-def overlap_of(scenario: Scenario, layout: Layout, tokens_per_decode: int) -> BatchOverlap:
+def overlap_of(scenario: Scenario, layout: Layout, tokens_per_decode: int, limits: EngineDefaults) -> BatchOverlap:
     """Return the work that runs beside the exchange of a scenario.
 
     Raises
@@ -61,11 +61,12 @@ def overlap_of(scenario: Scenario, layout: Layout, tokens_per_decode: int) -> Ba
                          "--expert-parallel")
     if not scenario.enable_dbo:
         return BatchOverlap(in_one_batch=True)
-    return replace(_split(scenario, rule, layout.exchange, tokens_per_decode),
+    return replace(_split(scenario, rule, layout.exchange, tokens_per_decode, limits),
                    in_one_batch=scenario.enable_single_batch_overlap)
 
 
-def _split(scenario: Scenario, rule: TwoBatchOverlap, exchange: str, tokens_per_decode: int) -> BatchOverlap:
+def _split(scenario: Scenario, rule: TwoBatchOverlap, exchange: str, tokens_per_decode: int,
+           limits: EngineDefaults) -> BatchOverlap:
     """Return which steps are split, by their tokens alone.
 
     If ranks have steps of decodes and steps with prompts, a step counts as one of decodes: the ranks decide
@@ -75,9 +76,9 @@ def _split(scenario: Scenario, rule: TwoBatchOverlap, exchange: str, tokens_per_
     decodes_from = max(rule.decodes_from if decodes_from is None else decodes_from, 2)
     prompts_from = scenario.dbo_prefill_token_threshold
     prompts_from = max(rule.prompts_from if prompts_from is None else prompts_from, 2)
-    most_decodes = scenario.max_num_seqs * tokens_per_decode if scenario.max_num_seqs else math.inf
+    most_decodes = limits.max_num_seqs * tokens_per_decode if limits.max_num_seqs else math.inf
     splits_prompts = (exchange not in rule.whole_prompts_with
-                      and prompts_from <= (scenario.max_num_batched_tokens or math.inf))
+                      and prompts_from <= (limits.max_num_batched_tokens or math.inf))
     if decodes_from <= most_decodes:
         return BatchOverlap(decodes_from, math.inf if splits_prompts else most_decodes, splits_decodes=True)
     return BatchOverlap(prompts_from) if splits_prompts else BatchOverlap()

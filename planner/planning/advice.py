@@ -108,8 +108,8 @@ def changes(scenario: Scenario, deployment: Deployment) -> list[tuple[str, Any, 
         found.append(("enable_prefix_caching", False, True))
     if not settings.async_scheduling:
         found.append(("async_scheduling", False, True))
-    share = deployment.scenario.gpu_memory_utilization
-    if deployment.memory is not None and share is not None and share < 0.95:
+    share = deployment.resolved.limits.gpu_memory_utilization
+    if deployment.memory is not None and share < 0.95:
         found.append(("gpu_memory_utilization", share, 0.95))
     if deployment.stack is not None and scenario.kv_cache_dtype == "auto":
         found.append(("kv_cache_dtype", "auto", "fp8"))

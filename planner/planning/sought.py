@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.deployment.deploy import Deployment, resolve
+from planner.deployment.deploy import Deployment, resolve, with_router
 from planner.deployment.shaped_load import shape_load
 from planner.deployment.starting import startable
 from planner.errors import UsageError
@@ -174,8 +174,7 @@ def longer(sought: Sought, times: int) -> Sought:
 
 def behind(sought: Sought, router: str) -> Sought:
     """Return the traffic on the same replicas behind another router."""
-    scenario = replace(sought.deployment.scenario, router=router)
-    return replace(sought, deployment=replace(sought.deployment, scenario=scenario))
+    return replace(sought, deployment=with_router(sought.deployment, router))
 
 
 def verdict(sought: Sought, load: float) -> Verdict:

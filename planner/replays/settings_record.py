@@ -9,6 +9,7 @@ from planner.loop.state import engine_state as st
 from planner.loop.state.engine_settings import COPIED, SETTINGS, EngineSettings, Recording
 from planner.policies.policy import NO_LIMIT, Policy
 from planner.replays.queue_places import queue_order
+from planner.settings.scenario import NO_LIMITS
 
 _RESERVE = {"chunk": st.RESERVE_CHUNK, "prompt": st.RESERVE_PROMPT, "output": st.RESERVE_OUTPUT,
             "model-len": st.RESERVE_MODEL_LEN}
@@ -36,6 +37,8 @@ def _translated(policy: Policy, settings: EngineSettings, recording: Recording) 
     for source, names in ((settings, COPIED), (policy, _RULES)):
         for name in names:
             setattr(record, name, getattr(source, name))
+    for name in NO_LIMITS:
+        setattr(record, name, getattr(settings, name) or NO_LIMIT)
     limit = settings.max_num_batched_tokens or NO_LIMIT
     budget = limit if policy.budget == "step" else NO_LIMIT
     seqs = min(settings.max_num_seqs or NO_LIMIT, settings.max_num_active_seqs or NO_LIMIT)
@@ -51,8 +54,6 @@ def _translated(policy: Policy, settings: EngineSettings, recording: Recording) 
     running = min(seqs, budget) * (stages if policy.seats == "each" else 1)
     record.max_num_seqs = seqs if record.limits_batch_only else min(running, NO_LIMIT)
     record.max_concurrency = settings.max_concurrency or NO_LIMIT
-    for name in ("max_queued_requests", "max_num_queued_reqs", "max_num_queued_tokens"):
-        setattr(record, name, getattr(settings, name) or NO_LIMIT)
     record.max_decode_only_steps = settings.max_decode_only_steps or NO_LIMIT
     record.max_wait_s = math.inf if settings.max_wait_s is None else settings.max_wait_s
     record.reserve = _RESERVE[policy.reserve]
@@ -60,7 +61,6 @@ def _translated(policy: Policy, settings: EngineSettings, recording: Recording) 
     is_equal = settings.context_chunking_policy == "EQUAL_PROGRESS" and settings.enable_chunked_prefill
     record.chunks_equally = policy.passes_over and is_equal
     record.chunk_tokens = settings.block_size if policy.chunk_unit == "block" else 1
-    record.max_prefill_tokens = settings.max_prefill_tokens or NO_LIMIT
     is_chunk = policy.budget == "prompts" and settings.enable_chunked_prefill
     record.max_chunk_tokens = limit if is_chunk else NO_LIMIT
     if policy.promises != "share":  # else SGLang's, which cuts nothing

@@ -7,8 +7,7 @@ from typing import Any
 from planner.catalog.gpu_label import gpu_label
 from planner.planning.study import Study
 from planner.settings.objectives import objectives_text
-from planner.settings.option_labels import LABELS
-from planner.settings.scenario import Scenario
+from planner.settings.scenario import LABELS, Scenario
 
 DEFAULT = "default"  # in place of a value that is left to the engine
 OF_A_STUDY = {"trace": "log", "slo": "targets", "attainment": "share within the targets"}  # not of its scenario

@@ -19,7 +19,7 @@ from planner.settings.default_router import SERVICE_ROUTER
 from planner.settings.deployment_options import FITTED_LENGTH
 from planner.settings.scenario import Scenario, given_options
 from planner.steptime.engine_constants import read_table
-from planner.steptime.prefill_workers import has_runs, slowdown_of
+from planner.steptime.prefill_workers import has_runs
 from planner.steptime.roofline import priors
 from planner.traces import Trace
 
@@ -118,10 +118,10 @@ def _engines(deployment: Deployment, trace: Trace) -> list[str]:
 def _prefill_worker(pool: Pool) -> list[str]:
     """Say that it was not measured how much longer this engine's steps take on a replica that only prefills."""
     scenario = pool.deployment.scenario
-    if pool.role != "prefill" or pool.deployment.stack is None or scenario.prefill_worker_ratio is not None or (
+    if pool.role != "prefill" or pool.deployment.slowdown is None or scenario.prefill_worker_ratio is not None or (
             has_runs(scenario.engine)):
         return []
-    return [f"a step takes {slowdown_of(scenario.engine).ratio:g} times its kernels on a replica that only prefills: "
+    return [f"a step takes {pool.deployment.slowdown.ratio:g} times its kernels on a replica that only prefills: "
             f"the mean of the other engines, since no published run shows {ENGINES[scenario.engine].title}'s; "
             f"--prefill-worker-ratio sets the number"]
 
@@ -137,14 +137,14 @@ def _checkpoint(deployment: Deployment) -> list[str]:
 
 def _kv_cache(deployment: Deployment) -> list[str]:
     """Say that the checkpoint decides the format of the KV cache, or the stand-in for a packed format."""
-    arch, scenario = deployment.architecture, deployment.scenario
-    if deployment.stack is not None and scenario.kv_cache_dtype.lower() not in KV_BYTES_PER_ELEMENT:
-        return [_packed_kv(scenario.kv_cache_dtype.lower(), deployment.stack.kv_bytes_per_element)]
+    arch, kv_cache_dtype = deployment.architecture, deployment.resolved.kv_cache_dtype
+    if deployment.stack is not None and kv_cache_dtype.lower() not in KV_BYTES_PER_ELEMENT:
+        return [_packed_kv(kv_cache_dtype.lower(), deployment.stack.kv_bytes_per_element)]
     if arch is None or "kv_cache_dtype" in deployment.given or arch.model_type in COMPRESSED or (
             arch.kv_cache_dtype is None):
         return []
-    engine = ENGINES[scenario.engine].title
-    if scenario.kv_cache_dtype == arch.kv_cache_dtype:
+    engine = ENGINES[deployment.scenario.engine].title
+    if kv_cache_dtype == arch.kv_cache_dtype:
         return [f"the KV cache is in {arch.kv_cache_dtype}: the checkpoint states this format, and {engine} follows it "
                 f"unless --kv-cache-dtype is given"]
     return [f"the checkpoint states a KV cache in {arch.kv_cache_dtype}, but {engine} keeps it in 16 bit on this GPU "

@@ -18,7 +18,7 @@ def describe_deployment(deployment: Deployment, num_replicas: int) -> dict[str, 
 
     Of a fleet with different replicas it has the command line's options, and settings that all pools share.
     """
-    scenario, memory = deployment.scenario, deployment.memory
+    options, memory = deployment.options(), deployment.memory
     pools = pools_of(deployment, num_replicas)
     gpus = dict.fromkeys(pool.deployment.gpu.name for pool in pools if pool.deployment.gpu is not None)
     return {
@@ -26,7 +26,7 @@ def describe_deployment(deployment: Deployment, num_replicas: int) -> dict[str, 
         "gpu": " + ".join(gpus) or None,
         "num_gpus": sum(pool.num_gpus for pool in pools),
         "num_replicas": sum(pool.num_replicas for pool in pools),
-        **{f.name: getattr(scenario, f.name) for f in fields(Scenario)
+        **{f.name: options[f.name] for f in fields(Scenario)
            if f.metadata["panel"] in PANELS and f.name not in ("model", "gpu")},
         **{name: same([getattr(pool.deployment.settings, name) for pool in pools])
            for name in ("max_model_len", "num_gpu_blocks", "num_cpu_blocks", "enable_prefix_caching",
@@ -44,10 +44,10 @@ def value_sources(deployment: Deployment) -> dict[str, str]:
     `given`: by the user. `derived`: from the model, the memory or the trace. `engine`: the engine's default, on this
     GPU in this release if it depends on them.
     """
-    engine, sources = ENGINES[deployment.scenario.engine], {}
+    engine, options, sources = ENGINES[deployment.scenario.engine], deployment.options(), {}
     by_engine = {f.name for f in fields(EngineDefaults)} | {default.option for default in engine.defaults.since}
     for name in (*names_in("Deployment"), *names_in("Scheduling")):
-        resolved = getattr(deployment.settings, name, getattr(deployment.scenario, name))
+        resolved = getattr(deployment.settings, name, options[name])
         if name in deployment.given:
             sources[name] = "given"
         else:
@@ -69,8 +69,8 @@ def fitted_deployments(deployment: Deployment) -> list[Deployment]:
 
 def describe_policy(deployment: Deployment) -> dict[str, Any]:
     """Return the policy and its settings as plain values, for the summary; if pools have several, all by name."""
-    scenario = deployment.scenario
-    policies = [pool.deployment.policy for pool in pools_of(deployment, scenario.data_parallel_size)]
-    chosen = {name: getattr(scenario, name) for name in names_in("Scheduling")}
+    options = deployment.options()
+    policies = [pool.deployment.policy for pool in pools_of(deployment, deployment.scenario.data_parallel_size)]
+    chosen = {name: options[name] for name in names_in("Scheduling")}
     return chosen | {name: " + ".join(dict.fromkeys(getattr(policy, name) for policy in policies))
                      for name in ("name", "reserve")}

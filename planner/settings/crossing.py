@@ -5,8 +5,7 @@ from typing import Any
 
 from planner.engines import ENGINES
 from planner.errors import UsageError
-from planner.settings.option_labels import LABELS
-from planner.settings.scenario import OPTION_DEFAULTS
+from planner.settings.scenario import LABELS, OPTION_DEFAULTS
 
 # Options of several engines whose values are one engine's: its releases, kernels, shares of memory and rules.
 OWN_VALUES = ("engine_version", "gpu_memory_utilization", "moe_backend", "all2all_backend", "fp32_matmul",

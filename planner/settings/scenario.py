@@ -13,9 +13,10 @@ from planner.settings.fleet_options import FleetOptions, check_fleet
 from planner.settings.load_options import LoadOptions
 from planner.settings.option_types import of_no_type, types_in
 from planner.settings.overload_options import OverloadOptions
+from planner.settings.panel import Label, Range
 from planner.settings.scheduling_options import SchedulingOptions
 from planner.settings.step_time_options import StepTimeOptions, check_step_time
-from planner.settings.tier_options import TierOptions, check_tier_options, has_host_tier
+from planner.settings.tier_options import TierOptions, check_tier_options
 
 ALIASES = {"replicas": "data_parallel_size"}  # of options, in files and on the command line
 MOST = 2**62  # of a whole number, so that 64 bits hold it
@@ -40,38 +41,46 @@ class Scenario(LoadOptions, StepTimeOptions, OverloadOptions, SchedulingOptions,
     """
 
     def __post_init__(self) -> None:
-        if self.data_parallel_attention:
-            _check_ranks(self)
+        check_declared(self)
+        if self.data_parallel_attention and self.data_parallel_size < 2:
+            raise UsageError(f"data_parallel_attention with data_parallel_size = {self.data_parallel_size}: one rank "
+                             f"steps with no other; give --data-parallel-size N, the ranks")
         check_deployment(self)
         check_tier_options(self)
         check_fleet(self)
         check_step_time(self)
-        if has_host_tier(self) and self.num_cpu_blocks is not None:
-            name = "kv_offloading_ratio" if self.kv_offloading_size is None else "kv_offloading_size"
-            raise UsageError(f"num_cpu_blocks = {self.num_cpu_blocks} besides {name} = {getattr(self, name)}: swapped "
-                             f"KV is in that; leave one of them out")
 
 
-def _check_ranks(scenario: Scenario) -> None:
-    """Raise UsageError if ranks of data-parallel attention do not work with another option."""
-    asked = f"data_parallel_attention with data_parallel_size = {scenario.data_parallel_size}"
-    if scenario.fleet is not None:
-        raise UsageError(f"data_parallel_attention beside fleet = {scenario.fleet!r}: is of a pool; give it there, "
-                         f"with data_parallel_size, the ranks of each of its replicas")
-    if scenario.data_parallel_size < 2:
-        raise UsageError(f"{asked}: one rank steps with no other; give --data-parallel-size N, the ranks")
-    for name, remedy in (
-        ("pipeline_parallel_size", "spread the model over tensor_parallel_size and data_parallel_size"),
-        ("prefill_replicas", "give a fleet's file with a pool that prefills and one that decodes, each with its ranks"),
-        ("autoscale", "replicas that come and go have no ranks; leave one of them out"),
-        ("fail_replica", "a rank that fails takes all with it, which is not modelled; leave it out"),
-    ):
+def check_declared(scenario: Scenario) -> None:
+    """Raise UsageError if an option has a number out of its range, lacks an option, or excludes one that is set.
+
+    >>> check_declared(Scenario(watermark=0.5))
+    """
+    for name, values in RANGES.items():
         value = getattr(scenario, name)
-        if value != OPTION_DEFAULTS[name]:
-            raise UsageError(f"{asked} and {name} = {value!r}: {remedy}")
+        if value is not None and value not in values:
+            unit = LABELS[name].unit
+            raise UsageError(f"{name} = {value}: must be {values}{f' [{unit}]' if unit else ''}")
+    for (name, relation), others in RELATIONS.items():
+        value = getattr(scenario, name)
+        if value == OPTION_DEFAULTS[name]:
+            continue
+        for other, reason in others.items():
+            beside = getattr(scenario, other)
+            is_set = beside != OPTION_DEFAULTS[other]
+            if relation == "needs" and not is_set:
+                raise UsageError(f"{name} = {value}: {reason}; give --{other.replace('_', '-')}")
+            if relation == "excludes" and is_set:
+                raise UsageError(f"{name} = {value!r} and {other} = {beside!r}: {reason}; leave one of them out")
 
 
 OPTION_DEFAULTS = {f.name: f.default for f in fields(Scenario)}
+LABELS: dict[str, Label] = {f.name: f.metadata["label"] for f in fields(Scenario)}
+RANGES: dict[str, Range] = {f.name: f.metadata["range"] for f in fields(Scenario) if f.metadata["range"] is not None}
+RELATIONS: dict[tuple[str, str], dict[str, str]] = {
+    (f.name, relation): f.metadata[relation] for f in fields(Scenario) for relation in ("needs", "excludes")
+    if f.metadata[relation]}
+NO_LIMITS = tuple(f.name for f in fields(Scenario) if f.metadata["no_limit"])  # 0 means no limit to the scheduler
 OPTION_TYPES = typing.get_type_hints(Scenario)  # by name; finding them out takes a while
 OPTION_TYPES["engine"] = Literal[tuple(ENGINES)]
 KINDS = {name: types_in(hint) for name, hint in OPTION_TYPES.items()}  # types of an option's values, without None

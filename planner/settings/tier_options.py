@@ -1,6 +1,5 @@
 """Options of KV tiers: memory for KV blocks below the GPU's."""
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,36 +14,30 @@ class TierOptions:
     """KV memory below the GPU."""
 
     kv_offloading_size: float | None = option(
-        None, "Host memory for KV blocks, for all GPUs of an engine [GiB]. [none]")
+        None, "Host memory for KV blocks, for all GPUs of an engine [GiB]. [none]",
+        label="host memory for KV blocks", unit="GiB", above=0)
     kv_offloading_ratio: float | None = option(
         None, "Host memory for KV blocks, as a multiple of the GPU's KV cache (SGLang: --hicache-ratio). It replaces "
-        "--kv-offloading-size. [none]")
+        "--kv-offloading-size. [none]", label="host memory for KV blocks, relative", unit="× the GPU's",
+        above=0, is_finite=True, excludes={"kv_offloading_size": "both are the size of the tier"})
     kv_offloading_bandwidth: float | None = option(
-        None, "Bandwidth between a GPU and host memory, per direction [GB/s]. [the GPU's host link]")
-    kv_remote_size: float | None = option(None, "Remote KV store that all replicas share [GiB]. [none]")
+        None, "Bandwidth between a GPU and host memory, per direction [GB/s]. [the GPU's host link]",
+        label="host link bandwidth", unit="GB/s", above=0)
+    kv_remote_size: float | None = option(None, "Remote KV store that all replicas share [GiB]. [none]",
+        label="remote KV store", unit="GiB", above=0)
     kv_remote_bandwidth: float = option(
-        50.0, "Bandwidth between a replica and the remote store, per direction [GB/s].")
-    kv_remote_latency: float = option(0.0, "Latency of each transfer from or to the remote store [s].")
+        50.0, "Bandwidth between a replica and the remote store, per direction [GB/s].",
+        label="remote KV store, bandwidth", unit="GB/s", above=0)
+    kv_remote_latency: float = option(0.0, "Latency of each transfer from or to the remote store [s].",
+        label="remote KV store, latency", unit="s", least=0, is_finite=True)
     kv_write_policy: Literal["write_through", "write_through_selective", "write_back"] = option(
         "write_through", "When KV blocks are copied to the next tier: when they are computed "
         "(write_through), when they are used again (write_through_selective), or when the GPU evicts them "
-        "(write_back). SGLang: --hicache-write-policy.")
+        "(write_back). SGLang: --hicache-write-policy.", label="copies of KV blocks to the next tier")
 
 
 def check_tier_options(options: TierOptions) -> None:
     """Raise UsageError if a value cannot be, or contradicts another."""
-    for name in ("kv_offloading_size", "kv_offloading_bandwidth", "kv_remote_size", "kv_remote_bandwidth"):
-        value = getattr(options, name)
-        if value is not None and not value > 0:
-            raise UsageError(f"{name} = {value}: must be above 0 [{'GiB' if name.endswith('size') else 'GB/s'}]")
-    if options.kv_offloading_ratio is not None:
-        if not 0 < options.kv_offloading_ratio < math.inf:
-            raise UsageError(f"kv_offloading_ratio = {options.kv_offloading_ratio}: must be above 0, and finite")
-        if options.kv_offloading_size is not None:
-            raise UsageError(f"kv_offloading_ratio = {options.kv_offloading_ratio:g} beside kv_offloading_size = "
-                             f"{options.kv_offloading_size:g}: both are the size of the tier; leave one of them out")
-    if not 0 <= options.kv_remote_latency < math.inf:
-        raise UsageError(f"kv_remote_latency = {options.kv_remote_latency}: must not be negative [s]")
     if options.kv_write_policy == "write_back" and not has_host_tier(options):
         raise UsageError("kv_write_policy = write_back: blocks go to host memory when the GPU evicts them; give "
                          "kv_offloading_size")

@@ -8,8 +8,7 @@ from planner.deployment.deploy import resolve
 from planner.engines import ENGINES, default_text
 from planner.errors import PlannerError
 from planner.results.resolved import value_sources
-from planner.settings.option_labels import LABELS
-from planner.settings.scenario import Scenario
+from planner.settings.scenario import LABELS, Scenario
 from planner.traces import Trace
 from planner.ui.option_fields import FIELDS, ON_SIGHT, UPLOADED, option_field
 from planner.ui.own_profiles import kept_file

@@ -8,8 +8,7 @@ import streamlit as st
 from planner.catalog.catalog_files import gpu_names
 from planner.policies.builtin_policies import POLICIES
 from planner.policies.builtin_routers import ROUTERS
-from planner.settings.option_labels import LABELS
-from planner.settings.scenario import KINDS
+from planner.settings.scenario import KINDS, LABELS
 from planner.ui.link import ANY, in_link
 from planner.ui.option_fields import FIELDS
 from planner.ui.words import plain

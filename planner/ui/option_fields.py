@@ -15,8 +15,7 @@ from planner.policies.builtin_routers import ROUTERS
 from planner.settings.crossing import crossed
 from planner.settings.deployment_options import FITTED_LENGTH
 from planner.settings.load_options import SEARCHED
-from planner.settings.option_labels import LABELS
-from planner.settings.scenario import KINDS, OPTION_DEFAULTS, Scenario
+from planner.settings.scenario import KINDS, LABELS, OPTION_DEFAULTS, Scenario
 from planner.ui.kept_settings import Setting, bound
 from planner.ui.link import ANY, SWITCH, TRUTHS, Values, number, one_of
 from planner.ui.named import PROFILES, known_name

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from planner.catalog.catalog_files import gpu_names
 from planner.catalog.gpu_label import gpu_label
-from planner.settings.option_labels import LABELS
+from planner.settings.scenario import LABELS
 
 MARKS = "\\`*_{}[]()#+-.!|<>$:~"
 SAMPLES = {  # as people call their traffic

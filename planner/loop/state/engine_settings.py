@@ -124,29 +124,14 @@ class EngineSettings:
     adapter_read_s: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("num_gpu_blocks", "block_size", "max_model_len", "pipeline_parallel_size",
-                     "scheduler_recv_interval", "stream_interval"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} = {getattr(self, name)}; must be at least 1")
+        if self.max_model_len < 1:
+            raise UsageError(f"max_model_len = {self.max_model_len}: must be at least 1")
         if (self.cpu_tier or self.remote_tier) and not self.enable_prefix_caching:
             raise UsageError("KV tiers are found by prefix, and prefix caching is off; give a trace with hash_ids, or "
                              "--enable-prefix-caching")
         if self.enable_priority_scheduling and self.schedule_policy == "lpm":
             raise UsageError("schedule_policy = lpm with enable_priority_scheduling: SGLang orders by priority with "
                              "fcfs or lof only; leave one of them out")
-        if not 0 <= self.watermark < 1:
-            raise UsageError(f"watermark = {self.watermark}; must be a fraction in [0, 1)")
-        if self.max_concurrency is not None and self.max_concurrency < 1:
-            raise UsageError(f"max_concurrency = {self.max_concurrency}; must be at least 1")
-        if self.max_decode_only_steps is not None and self.max_decode_only_steps < 1:
-            raise UsageError(f"max_decode_only_steps = {self.max_decode_only_steps}; must be at least 1")
-        if self.max_wait_s is not None and not self.max_wait_s >= 0:
-            raise UsageError(f"max_wait_s = {self.max_wait_s}; must not be negative")
-        if self.pipeline_parallel_size > 127:
-            raise UsageError(f"pipeline_parallel_size = {self.pipeline_parallel_size}; at most 127 stages are modelled")
-        for f in fields(self):
-            if f.type in _CODES and not getattr(self, f.name) >= 0:
-                raise UsageError(f"{f.name} = {getattr(self, f.name)}; must not be negative")
 
 
 # Fields that are made of the policy, of the requests, or of several settings; `replays.settings_record` fills them.

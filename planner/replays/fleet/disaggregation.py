@@ -50,7 +50,7 @@ def transfer_of(deployment: Deployment) -> Transfer:
     scenario, arch = deployment.scenario, deployment.architecture
     token_bytes, state_bytes, layers = 0.0, 0, 1
     if arch is not None:
-        element_bytes = kv_bytes_per_element(scenario.kv_cache_dtype, arch, scenario.engine)
+        element_bytes = kv_bytes_per_element(deployment.resolved.kv_cache_dtype, arch, scenario.engine)
         token_bytes = kv_bytes_per_token_per_gpu(arch, element_bytes, 1, 1)
         state_bytes = state_bytes_per_seq(arch, element_bytes, 1, 1)
         layers = arch.num_attention_layers

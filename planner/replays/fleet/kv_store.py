@@ -27,7 +27,7 @@ def kind_of(engine: Deployment) -> Hashable:
     scenario, arch = engine.scenario, engine.architecture
     drafts = (scenario.speculative_method, scenario.speculative_model) if scenario.num_speculative_tokens else None
     return (scenario.engine, None if arch is None else weight_format(arch, scenario.quantization),
-            scenario.kv_cache_dtype, scenario.block_size, scenario.tensor_parallel_size,
+            engine.resolved.kv_cache_dtype, engine.resolved.block_size, scenario.tensor_parallel_size,
             scenario.pipeline_parallel_size, drafts, scenario.max_loras > 0)
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from planner.errors import UsageError
 from planner.loop.compiled.generator import seeded
 from planner.loop.state import client_state as cs
 from planner.loop.state import engine_state as st
@@ -15,14 +14,9 @@ from planner.loop.state.entries import FLOAT_HEAP
 from planner.policies.policy import NO_LIMIT
 from planner.replays.fleet.failures import Failure, read_failures
 from planner.replays.request_columns import optional
-from planner.settings.scenario import Scenario, names_in
+from planner.settings.scenario import OPTION_DEFAULTS, Scenario, names_in
 from planner.traces import Trace
 from planner.traces.shaping.tenants import Tenants, read_tenants, tenant_records
-
-_AT_LEAST_0 = ("max_retries", "retry_initial_backoff", "retry_max_backoff", "router_max_concurrent_requests",
-               "router_queue_size")
-_ABOVE_0 = ("ttft_timeout", "request_timeout", "router_queue_timeout")
-_TUNES = ("retry_initial_backoff", "retry_backoff_multiplier", "retry_max_backoff", "retry_jitter_factor")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,21 +61,18 @@ def overload_of(scenario: Scenario) -> Overload | None:
 
     Raises
     ------
-    UsageError : an option is out of range, or changes nothing by itself.
     PlannerError : a file that it names is wrong.
     """
-    default = Scenario()
-    names = [name for name in names_in("Overload") if getattr(scenario, name) != getattr(default, name)]
-    return _overload(scenario, names) if names else None
+    is_set = any(getattr(scenario, name) != OPTION_DEFAULTS[name] for name in names_in("Overload"))
+    return _overload(scenario) if is_set else None
 
 
 def holding_requests(scenario: Scenario) -> Overload:
     """Return the same for a fleet that may have no replica at times: its gateway keeps requests until one serves."""
-    return replace(overload_of(scenario) or _overload(scenario, []), holds_unserved=True)
+    return replace(overload_of(scenario) or _overload(scenario), holds_unserved=True)
 
 
-def _overload(scenario: Scenario, names: list[str]) -> Overload:
-    _check(scenario, names)
+def _overload(scenario: Scenario) -> Overload:
     return Overload(
         request_timeout_s=_or_inf(scenario.request_timeout),
         ttft_timeout_s=_or_inf(scenario.ttft_timeout),
@@ -98,24 +89,6 @@ def _overload(scenario: Scenario, names: list[str]) -> Overload:
         failures=() if scenario.fail_replica is None else tuple(read_failures(scenario.fail_replica)),
         seed=scenario.seed or 0,
     )
-
-
-def _check(scenario: Scenario, names: list[str]) -> None:
-    for name in (*_AT_LEAST_0, *_ABOVE_0):
-        value = getattr(scenario, name)
-        if value is not None and not (value > 0 or (value == 0 and name in _AT_LEAST_0)):
-            raise UsageError(f"{name} = {value}: must be {'at least 0' if name in _AT_LEAST_0 else 'above 0 [s]'}")
-    if not scenario.retry_backoff_multiplier >= 1:
-        raise UsageError(f"retry_backoff_multiplier = {scenario.retry_backoff_multiplier}: must be at least 1")
-    if not 0 <= scenario.retry_jitter_factor <= 1:
-        raise UsageError(f"retry_jitter_factor = {scenario.retry_jitter_factor}: must be a share in [0, 1]")
-    alone = [name for name in _TUNES if name in names]
-    if alone and not scenario.max_retries:
-        raise UsageError(f"{alone[0]} = {getattr(scenario, alone[0])}: there are no retries; give --max-retries")
-    queue = [name for name in ("router_queue", "router_queue_size", "router_queue_timeout") if name in names]
-    if queue and not scenario.router_max_concurrent_requests:
-        raise UsageError(f"{queue[0]} = {getattr(scenario, queue[0])}: the router has no queue; give "
-                         f"--router-max-concurrent-requests")
 
 
 def _or_inf(value: float | None) -> float:

@@ -2,13 +2,11 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.deployment.autoscale import read_autoscale
 from planner.deployment.conditions import routes_of
 from planner.deployment.deploy import Deployment, Pool, pools_of
 from planner.errors import UsageError
@@ -16,7 +14,6 @@ from planner.loop.compiled.generator import drawn
 from planner.loop.state import engine_state as st
 from planner.loop.state.engine_settings import Recording
 from planner.loop.state.entries import FETCH
-from planner.policies.by_name import load_router
 from planner.policies.router import Router
 from planner.progress import stage
 from planner.replays.dependencies import Dependencies, dependencies
@@ -34,7 +31,6 @@ from planner.replays.initial import initial_state
 from planner.replays.request_columns import RequestMemory, limits_of_requests, no_requests
 from planner.replays.result_tables import ReplayResult, Replica
 from planner.replays.scaling_record import Scaling, staying, together
-from planner.settings.default_router import router_of
 from planner.settings.objectives import Objectives
 from planner.traces import Trace
 
@@ -54,7 +50,7 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
 
     Parameters
     ----------
-    deployment : with its scenario's router.
+    deployment : with its router and autoscaler.
     num_replicas : at least 1, if all are equal; None for the scenario's number [1]. With an autoscaler its maximum
         counts. All ranks of data-parallel attention are one.
     recording : which rows to keep; steps are counted by replica.
@@ -71,13 +67,12 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
     LostError : the objectives are lost.
     TraceError : requests wait for unknown ones, or in a circle.
     PolicyError : the policy, the router or the autoscaler is at fault.
-    AutoscaleError : the autoscaler's file is wrong.
     UsageError : no replica is left to decode; more than `MOST_ON_ONE_CLOCK` replicas.
     """
     scenario = deployment.scenario
     ranks = deployment.layout.data_parallel_size
     pools = _pools(deployment, scenario.data_parallel_size if num_replicas is None else num_replicas * ranks)
-    count, router = sum(pool.num_replicas for pool in pools), load_router(router_of(scenario))
+    count, router = sum(pool.num_replicas for pool in pools), deployment.router
     waits = dependencies(trace, scenario.max_sessions) if scenario.wait_for_parents else None
     followers = 0 if waits is None else int((waits.num_parents > 0).sum())
     may_be_none = any(pool.autoscale is not None and pool.autoscale.rules.minimum == 0 for pool in pools)
@@ -115,10 +110,9 @@ def is_blind(router: Router) -> bool:
 
 def _pools(deployment: Deployment, num_replicas: int) -> tuple[Pool, ...]:
     """Return the pools of a fleet; with an autoscaler its maximum counts."""
-    path = deployment.scenario.autoscale
-    if path is None or deployment.pools:
+    autoscale = deployment.autoscale
+    if autoscale is None or deployment.pools:
         return pools_of(deployment, num_replicas)
-    autoscale = read_autoscale(Path(path))
     return tuple(dataclasses.replace(pool, autoscale=autoscale)
                  for pool in pools_of(deployment, autoscale.rules.maximum))
 
