@@ -10,7 +10,7 @@ from planner.deployment.deploy import deploy
 from planner.engines import ENGINES
 from planner.errors import UsageError
 from planner.loop.state.engine_settings import Recording
-from planner.policies.by_name import POLICIES
+from planner.policies.builtin_policies import POLICIES
 from planner.policies.policy import NO_LIMIT
 from planner.replays.settings_record import settings_record
 from planner.settings.scenario import LABELS, NO_LIMITS, OPTION_DEFAULTS, RANGES, RELATIONS, Scenario
@@ -45,7 +45,8 @@ def test_declared_relations_name_other_options_and_ranges_hold_their_defaults() 
     for (option, _), others in RELATIONS.items():
         assert set(others) < set(LABELS) - {option}
     for option, values in RANGES.items():
-        assert OPTION_DEFAULTS[option] is None or OPTION_DEFAULTS[option] in values, option
+        default: Any = OPTION_DEFAULTS[option]
+        assert default is None or default in values, option
 
 
 @pytest.mark.parametrize(("options", "words"), [

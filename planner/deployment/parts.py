@@ -39,17 +39,14 @@ from planner.steptime.vision_time import image_settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """The parts of a deployment that do not depend on its memory.
-
-    `options` are the scenario's with the defaults of its release, `limits` its limits or the engine's.
-    """
+    """The parts of a deployment that do not depend on its memory."""
 
     scenario: Scenario
     engine: Engine
     architecture: Architecture | None
     gpu: Gpu | None
     before: dict[str, Any]  # values of the release for options that the scenario leaves to the engine
-    limits: EngineDefaults
+    limits: EngineDefaults  # the scenario's, or the engine's
     kv_cache_dtype: str
     kv_bytes: float  # of an element of the KV cache [bytes]
     policy: Policy
