@@ -18,7 +18,7 @@ from planner.errors import UsageError
 from planner.results.notes import notes
 from planner.settings.scenario import Scenario
 
-SETTINGS = "planner.deployment.deploy.window_settings"
+SETTINGS = "planner.deployment.parts.window_settings"
 H100: dict[str, Any] = {"gpu": "h100-sxm", "max_num_seqs": 256, "max_num_batched_tokens": 2048}
 
 

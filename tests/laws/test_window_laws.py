@@ -14,7 +14,7 @@ from planner.loop.state.engine_settings import Recording
 from planner.loop.state.engine_state import NONE
 from planner.policies.builtin_policies import POLICIES
 
-SETTINGS = "planner.deployment.deploy.window_settings"
+SETTINGS = "planner.deployment.parts.window_settings"
 every_policy = pytest.mark.parametrize("policy", POLICIES)
 windows = some.fixed_dictionaries({
     "window_tokens": some.sampled_from((1, 4, 9, 30)), "window_chunk": some.sampled_from((1, 8, 64)),

@@ -130,7 +130,7 @@ def outcomes() -> dict[str, str]:
                             ("decode", {"router": "lora-affinity", "max_loras": 1}))
         for recording in (EVERYTHING,)
     }
-    with patch("planner.deployment.deploy.window_settings", return_value=WINDOWS):
+    with patch("planner.deployment.parts.window_settings", return_value=WINDOWS):
         windows = {
             f"{policy} windows {name} {kind}": outcome(play(trace, recording=recording, policy=policy,
                                                             **COMMON | CASES[name] | {"num_gpu_blocks": 24}))
