@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from planner.report.markdown import to_markdown
 from planner.report.page import to_html
 from planner.results.saved import SavedResult, load_result, save_result, to_json
 from planner.run import replay
+from planner.settings.format_spec import Reading
 from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
 
@@ -452,7 +454,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     (tmp_path / "trace.csv").write_text("arrival_s,input_tokens,output_tokens\n" + "0,10,10\n" * 3 + "20,10,1\n")
     tables = dict.fromkeys(("requests", "steps", "schedule", "preemptions"))
     events = tmp_path / "events.csv"
-    ask: dict[str, Any] = {"slo": None, "attainment": None, "format": None, "on_bad_rows": "error", "json": None,
+    ask: dict[str, Any] = {"slo": None, "attainment": None, "reading": Reading(), "json": None,
                            "timeline": None, "save": None, "explain": False,
                            "ignore_start_refusal": False}
     scenario = scenario_of(**SECONDS, autoscale=path)
@@ -460,7 +462,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert pl.read_csv(events)["after"].to_list() == [2, 1]
     shown = capsys.readouterr().out
     assert "up to 2 × GPU" in shown
-    assert "  num_scale_ups                                      1" in shown
+    assert re.search(r"(?m)^  num_scale_ups +1$", shown)
     with pytest.raises(UsageError, match="needs --autoscale"):
         actions.replay(str(tmp_path / "trace.csv"), scenario_of(**SECONDS), tables={**tables, "scale_events": events},
                         **ask)

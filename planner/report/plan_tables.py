@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from planner.files.counts import share_text
+from planner.files.counts import count_text, share_text
 from planner.launch.write_manifest import role_command
 from planner.planning.alternatives import size_text
 from planner.planning.capacity_answer import CapacityAnswer, Probe
@@ -93,8 +93,9 @@ def _probes(result: CapacityAnswer) -> Grid:
              f"{_limit(probe)}, {_met(probe, required if has_share else 0.0)}")
             for probe in (result.probes[k] for k in shown)]
     others = len(result.probes) - len(shown)
+    tried = f"{count_text(others, 'more load')} {'was' if others == 1 else 'were'} tried; the JSON has all"
     return Grid(heads=(result.unknown.unit, *["attainment"] * has_share, "limited by, met"), rows=rows, left=(-1,),
-                notes=[f"{others} more loads were tried; the JSON has all of them"] if others else ())
+                notes=[tried] if others else ())
 
 
 def _around_the_edge(are_met: Sequence[bool]) -> list[int]:
