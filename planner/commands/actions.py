@@ -324,7 +324,7 @@ def _read(source: str, scenario: Scenario, format: str | None, on_bad_rows: OnBa
 
 
 def _read_searched(source: str, scenario: Scenario, reading: Reading) -> Trace:
-    """Read the trace of a search; without a seed for a trace, as the seed belongs to the search's own draws."""
+    """Read the trace of a search; the seed applies to the load `random`, and otherwise to the search's draws alone."""
     return _read(source, scenario if source == NAME else replace(scenario, seed=None), reading.spec,
                  reading.on_bad_rows)
 

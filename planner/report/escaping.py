@@ -1,4 +1,4 @@
-"""Text in Markdown, shown as it is: characters that Markdown or GitHub would read as markup are escaped, and no others."""
+"""Text in Markdown, shown as it is: only characters that Markdown and GitHub would read as markup are escaped."""
 
 import re
 

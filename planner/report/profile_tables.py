@@ -102,7 +102,7 @@ def _stored(arch: Architecture) -> str:
 
 
 def _as_values(part: Any) -> Any:
-    """Return a part of an architecture as values: of layers their kind, and their shapes that differ from the defaults."""
+    """Return a part of an architecture as values: of layers their kind, and shapes that differ from the defaults."""
     if isinstance(part, tuple):
         return [_as_values(each) for each in part]
     if not is_dataclass(part):

@@ -144,7 +144,7 @@ def _results_in(path: Path) -> list[Path]:
 
 
 def _table_beside(answer: Answer, folder: Path | None) -> pl.DataFrame | None:
-    """Return all configurations of a sweep from the file that its JSON names, in the JSON's folder or at the path itself."""
+    """Return all configurations of a sweep from the file that its JSON names, beside the JSON or at its path."""
     if not isinstance(answer, SweepAnswer) or folder is None:
         return None
     output = Path(answer.output)
