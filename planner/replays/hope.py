@@ -57,7 +57,7 @@ class _Rule:
 
 
 class Hope:
-    """The allowances of a replay's objectives, less the parts that its requests have used.
+    """The allowances of a replay's objectives, and the parts of them that its requests have used.
 
     Parameters
     ----------

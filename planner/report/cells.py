@@ -5,7 +5,7 @@ from typing import Any
 
 from planner.files.counts import share_text
 
-MOST_TIMES = 10  # the load; users do not ask for a larger headroom
+MOST_TIMES = 10  # the load; a larger headroom is not shown exactly
 
 
 SHARES = frozenset((  # keys of a summary that are shown in per cent

@@ -137,7 +137,7 @@ def comparison(results: Sequence[SavedResult]) -> list[Table]:
 
 
 def settings(results: Sequence[SavedResult]) -> list[Table]:
-    """Return the objectives, the resolved deployment, its memory, the policy, the workload and the origins."""
+    """Return the objectives, the resolved deployment, its memory, the policy, the workload and their origins."""
     deployments = [_part(result, "deployment") for result in results]
     memories = [deployment.get("memory") or {} for deployment in deployments]
     others = [{key: value for key, value in deployment.items() if key != "memory"} for deployment in deployments]

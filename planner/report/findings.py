@@ -235,7 +235,7 @@ def _times(fleet: Fleet | UnableFleet) -> dict[str, Any]:
 
 
 def _missed(missed: Sequence[Missed]) -> list[Listing]:
-    """Return the missed objectives if no fleet or load keeps them all."""
+    """Return the missed objectives as a listing; nothing if none is missed."""
     return [_listing("Objectives that are missed", ("objective", "limit_ms", "best_ms", "missed_by", "required"),
                      missed)] if missed else []
 

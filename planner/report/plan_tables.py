@@ -17,7 +17,7 @@ from planner.settings.objectives import Required
 
 ROWS_BELOW, ROWS_ABOVE = 5, 4  # of the loads that were tried, next to the capacity
 ALIKE = 0.01  # relative difference of two prices, below which both are one
-FAR_REPLICAS, FAR_TIMES = 24, 3  # of a fleet too far from a choice, and its price over the cheapest's
+FAR_REPLICAS, FAR_TIMES = 24, 3  # of a fleet too large to be chosen, and its price over the cheapest's
 FLEET_HEADS = ("gpu", "tp", "weights", "replicas", "GPUs", "USD/h", "USD/Mtok", "kW", "headroom", "error", "covered",
                "one less misses")
 SAME = 0.02  # share by which the median of the draws may differ from the capacity without a word

@@ -45,7 +45,7 @@ def check_deployment(path: Path, scenario: Scenario) -> None:
 
 
 def check_errors(path: Path, predictions: Sequence[Prediction]) -> None:
-    """Raise UsageError if the errors of a deployment's predictions are too large for the measured deployment."""
+    """Raise UsageError if predictions are so far off that the measured deployment must be another one."""
     for metric in metrics_of(predictions):
         errors = np.array([log_error(each, metric) for each in predictions])
         errors = errors[np.isfinite(errors)]
@@ -70,7 +70,7 @@ def _named(path: Path) -> dict[str, Any]:
 
 
 def _arguments(path: Path) -> Mapping[str, Any]:
-    """Return the arguments of the server that a file names, by name."""
+    """Return a file's values about its server, by name."""
     if path.suffix in (".json", ".jsonl"):
         first: Mapping[str, Any] = next(iter(read_objects(path)), {})
         server = first.get("server_info")

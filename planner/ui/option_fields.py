@@ -36,7 +36,7 @@ FIELDS: dict[str, Field[Any]] = {f.name: f for f in fields(Scenario) if f.name n
 
 
 def widget_value(option: str, value: Any) -> Any:
-    """Return the form that the session's state has of an option's value."""
+    """Return an option's value in the form of the session's state."""
     if option in PROFILES and value is not None:
         return name_of(value)
     return float(value) if float in KINDS.get(option, ()) and value is not None else value

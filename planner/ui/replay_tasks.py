@@ -175,7 +175,7 @@ def _unserved(outcome: Outcome) -> tuple[tuple[str, str | None, int], ...]:
 
 
 def check_load(trace: Trace, scenario: Scenario) -> None:
-    """Raise UsageError if a page cannot replay as many requests on as many replicas."""
+    """Raise UsageError if requests times replicas exceed the limit of a page."""
     count = trace.num_requests if scenario.limit is None else min(trace.num_requests, scenario.limit)
     if count * scenario.data_parallel_size > MOST_SHARES:
         raise UsageError(f"{count:,} requests on {scenario.data_parallel_size:,} replicas: a page takes "

@@ -55,7 +55,7 @@ class BinnedSteps:
     Parameters
     ----------
     steps : the result's steps within the bins.
-    bins : at their edges steps are cut.
+    bins : the steps are cut at their edges.
     row, place : step and bin of each piece, shape [num_pieces].
     piece_s : how long it is [s].
     share : its part of the step, in 0..1.

@@ -133,7 +133,7 @@ def _add_objectives(figure: Any, results: Sequence[SavedResult], metric: str) ->
 
 
 def _log_axis(figure: Any) -> dict[str, Any]:
-    """Return a log axis over the drawn values, with ticks at powers of ten, and at 2 and 5 times few powers."""
+    """Return a log axis over the drawn values, ticked at powers of ten, and at 2 and 5 times them if they are few."""
     values = np.concatenate([np.ones(0), *(np.asarray(trace.x, float) for trace in figure.data)])
     values = values[values > 0]
     if len(values) == 0:
