@@ -202,7 +202,7 @@ def _amount(load: SizedTraffic) -> str:
 
 
 def _fleet_numbers(found: SizeAnswer) -> list[tuple[str, Any, str]]:
-    """Return the numbers of the cheapest fleet; without one, of the question."""
+    """Return the numbers of the cheapest fleet; without one, the objectives and the load."""
     best = found.cheapest
     of_fleet: list[tuple[str, Any, str]] = [] if best is None else [
         ("replicas", best.num_replicas, ""), ("GPUs", best.num_gpus, ""),
