@@ -286,7 +286,7 @@ def ui(port: int, address: str) -> None:
 
 def validate(measured: Path, scenario: Scenario, max_error: str | None, predictions: Path | None, client: str | None,
              reading: Reading, jobs: int, json: Path | None) -> bool:
-    """Predict what was measured, and print and write how far off that is; False where it is past `max_error`."""
+    """Predict measured values, and print and write the errors; return False if an error is past `max_error`."""
     from planner.measured.accuracy import accuracy, parse_max_error, predict_file
     from planner.measured.validate import metrics_of, predictions_table
 
@@ -304,7 +304,7 @@ def validate(measured: Path, scenario: Scenario, max_error: str | None, predicti
 
 def calibrate(measured: Path, scenario: Scenario, output: Path | None, fit: str | None, folds: int, client: str | None,
               reading: Reading, jobs: int, json: Path | None) -> None:
-    """Fit an engine's constants to what was measured, and print and write them."""
+    """Fit an engine's constants to measurements, and print and write them."""
     from planner.measured.calibration.calibrate import calibrate as fit_to
     from planner.measured.calibration.calibrate import write_calibration
 
@@ -324,7 +324,7 @@ def _read(source: str, scenario: Scenario, format: str | None, on_bad_rows: OnBa
 
 
 def _read_searched(source: str, scenario: Scenario, reading: Reading) -> Trace:
-    """Read the trace of a search, whose draws of traffic have the seed, whatever the trace."""
+    """Read the trace of a search; the seed applies to the load `random`, and otherwise to the search's draws alone."""
     return _read(source, scenario if source == NAME else replace(scenario, seed=None), reading.spec,
                  reading.on_bad_rows)
 
@@ -376,7 +376,7 @@ def db_list(json: Path | None) -> None:
 
 
 def db_added(copy: Path) -> None:
-    """Print where a profile was copied to, and whose name it has taken."""
+    """Print the path of a profile's copy, and the bundled profile that it replaces."""
     from planner.catalog.catalog_files import bundled_like
 
     print(copy)

@@ -61,7 +61,7 @@ def _run() -> None:
     """Run a command and flush stdout; raise OutputError if stdout cannot be written."""
     try:
         try:
-            _app_of(sys.argv[1:2])(prog_name="planner")  # also where Python was told the module to run
+            _app_of(sys.argv[1:2])(prog_name="planner")  # also under python -m
         finally:
             sys.stdout.flush()
     except OSError as error:
@@ -73,7 +73,7 @@ def _run() -> None:
 def _app_of(named: list[str]) -> typer.Typer:
     """Return the command line with the named command alone, as all others take a twentieth of a second to make ready.
 
-    Where no command is named, it has all.
+    If no command is named, it has all.
     """
     commands = [each for each in app.registered_commands if each.callback and [each.callback.__name__] == named]
     if not commands:

@@ -20,7 +20,7 @@ PERIOD_S = 10.0  # from line to line of a log
 
 @contextmanager
 def progress_shown(*, quiet: bool, stream: TextIO | None = None) -> Iterator[None]:
-    """Show the progress of the block on a stream, stderr where none is given; with `quiet` show nothing."""
+    """Show the progress of the block on a stream, by default stderr; with `quiet` show nothing."""
     if quiet:
         yield
         return
@@ -100,7 +100,7 @@ class Watch:
             self._thread = None
 
     def close(self) -> None:
-        """Watch nothing more: an error may have left stages that nobody ended."""
+        """Watch nothing more, and end the stages that an error has left open."""
         for shown in list(self._stages):
             self.end(shown.stage)
 
@@ -113,7 +113,7 @@ class Watch:
 
     def _elsewhere(self) -> list[Shown]:
         """Return a stage for each function that a process of ours, or of another command, compiles now."""
-        jit = sys.modules.get("planner.loop.compiled.jit")  # where it is not loaded, no process of ours compiles
+        jit = sys.modules.get("planner.loop.compiled.jit")  # if it is not loaded, no process of ours compiles
         names = [] if jit is None or self._compiles() else jit.compiled_elsewhere()
         self._others = {name: self._others.get(name) or _begun(Stage(what=f"compiling the {name} in another process",
                                                                      total=None)) for name in names}
@@ -163,7 +163,7 @@ class Lines:
               flush=True)
 
     def clear(self) -> None:
-        """Leave what is written."""
+        """Leave the written lines."""
 
 
 def _counted(shown: Shown) -> str:

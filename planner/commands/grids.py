@@ -17,7 +17,7 @@ SPEAKING = ("policy", "gpu", "model", "quantization")  # options whose values na
 
 def what_ifs(choices: Mapping[str, Sequence[Any]], axes: Sequence[str],
              launched: Mapping[str, Any] = MappingProxyType({})) -> dict[str, tuple[Scenario, list[str]]]:
-    """Return every combination of values as a scenario with notes, by a name of what differs.
+    """Return every combination of values as a scenario with notes, by a name of its varied values.
 
     Parameters
     ----------

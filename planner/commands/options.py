@@ -132,7 +132,7 @@ def takes(kind: type[Any], only: tuple[str, ...] = ()) -> Callable[[Callable[...
 
 
 def _declared_parameter(name: str, f: Any) -> inspect.Parameter:
-    """Return the option of a field; where its text is read, it has no default of its own."""
+    """Return the option of a field; if its text is read, it has no default of its own."""
     kind, is_read = f.metadata["kind"], f.metadata["read"] is not None
     flags = [f"--{name.replace('_', '-')}"] if f.metadata["is_switch"] else []
     option = typer.Option(*flags, help=f.metadata["help"].replace("[", r"\["))

@@ -63,7 +63,7 @@ def keep_other_report(output: Path, command: str) -> None:
 
     Raises
     ------
-    UsageError : the HTML file or the Markdown beside it is of another command, or no report.
+    UsageError : the HTML file or the Markdown beside it belongs to another command, or is no report.
     """
     from planner.report.written import beside, report_command
 

@@ -22,7 +22,7 @@ from planner.traces.synthesis import Model
 
 def describe(source: str, cache_tokens: float | None, html: Path | None, lengths: Path | None, reading: Reading,
              json: Path | None) -> None:
-    """Print what a trace is like, and write it as JSON and as a page with figures."""
+    """Print the description of a trace, and write it as JSON and as a page with figures."""
     from planner.traces.shaping.description import describe as describe_trace
 
     check_outputs({"--html": html, "--json": json}, source)
@@ -41,7 +41,7 @@ def describe(source: str, cache_tokens: float | None, html: Path | None, lengths
 
 def convert(source: str, path: Path, to: str | None, anonymize: bool, salt: str | None, lossy: bool,
             lengths: Path | None, reading: Reading, json: Path | None) -> None:
-    """Write a trace in another format, and say what became of it."""
+    """Write a trace in another format, and print and write the account of the conversion."""
     from planner.traces.export import convert as convert_trace
 
     _check_outputs(source, path, to, json)
@@ -91,7 +91,7 @@ def synth(source: str, options: Mapping[str, Any], scenario: Scenario, changes: 
 
 def _check_outputs(source: str, output: Path | None, to: str | None, json: Path | None,
                    save: Path | None = None) -> None:
-    """Refuse what `check_outputs` does, an unknown format, and a trace and its JSON both on stdout."""
+    """Refuse the outputs that `check_outputs` refuses, an unknown format, and a trace and its JSON both on stdout."""
     from planner.traces.export.export_formats import find_target
 
     check_outputs({"--output": output, "--json": json, "--save": save}, source)
@@ -106,7 +106,7 @@ def _place(path: Path) -> Path:
 
 
 def _publish_beside(output: Path | None, value: Any, text: Text | str, json: Path | None) -> None:
-    """Print the table, to stderr where the trace is on stdout, and write the JSON."""
+    """Print the table, to stderr if the trace is on stdout, and write the JSON."""
     with redirect_stdout(sys.stderr if str(output) == "-" else sys.stdout):
         publish(value, text, json)
 
@@ -142,7 +142,7 @@ def _load_model(source: str) -> Model:
 
 
 def _changed(model: Model, changes: Mapping[str, Any]) -> Model:
-    """Apply what-ifs: the mix and the lengths first, then who comes besides, then rates, length and crowds."""
+    """Apply what-ifs: the mix and the lengths first, then added tenants, then rates, length and crowds."""
     from planner.traces.synthesis import changes as what_if
 
     if changes["mix"]:
@@ -215,7 +215,7 @@ def _mean_shares(tenant: Any) -> dict[str, float]:
 
 def _closeness(trace: Trace, draws: Sequence[Trace], scenario: Scenario, slo: str | None,
                attainment: float) -> dict[str, Any]:
-    """Compare statistics, and where a deployment is given predictions."""
+    """Compare statistics, and also predictions if a deployment is given."""
     from planner.planning.closeness import compare_predictions, compare_statistics
     from planner.settings.objectives import parse_objectives
 

@@ -16,8 +16,8 @@ STDOUT = Path("/dev/stdout")
 def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
     """Let `write` fill a temporary file beside `path`, and move it there once it is complete.
 
-    Where `path` is a link, what it leads to is replaced. A pipe or device, which cannot be replaced, is written to
-    directly, and so is STDOUT, whatever it leads to.
+    If `path` is a link, its target is replaced. A pipe or device cannot be replaced and is written to directly. STDOUT
+    is always written to directly, even if it leads to a file.
 
     Raises
     ------
@@ -42,7 +42,7 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
 
 
 def is_replaced(path: Path) -> bool:
-    """Tell whether a new file takes the place of `path`; a pipe or device is written to directly, and so is STDOUT."""
+    """Tell whether a new file takes the place of `path`; pipes, devices and STDOUT are written to directly."""
     return path != STDOUT and (path.is_file() or not path.exists())
 
 
@@ -79,7 +79,7 @@ def _temporary_beside(place: Path) -> Path:
 
 
 def _print(write: Callable[[Path], Any]) -> None:
-    """Print what `write` fills a file with."""
+    """Print the contents of the file that `write` fills."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / STDOUT.name
         _attempt(STDOUT, write, file)
@@ -88,7 +88,7 @@ def _print(write: Callable[[Path], Any]) -> None:
 
 
 def _attempt(path: Path, write: Callable[[Path], Any], target: Path) -> None:
-    """Write to `target`; what goes wrong is reported of `path`. Polars reports a full disk in errors of its own."""
+    """Write to `target`; an error names `path`. Polars reports a full disk in errors of its own."""
     try:
         write(target)
     except Exception as error:

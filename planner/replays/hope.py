@@ -57,7 +57,7 @@ class _Rule:
 
 
 class Hope:
-    """What the requests of a replay may still use of their objectives.
+    """The allowances of a replay's objectives, and the parts of them that its requests have used.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class Hope:
         return np.array([rule.used(times_s) for rule in self._rules])
 
     def spend(self, requests: Any) -> None:
-        """Count what the requests of an engine that is through have used; raise LostError if it is too much."""
+        """Count the allowances that a finished engine's requests have used; raise LostError if they are too much."""
         self._spent = self._spent + self.used(requests, math.inf)
         self.check(np.zeros(1))
 

@@ -16,7 +16,7 @@ def capacity_sentence(found: CapacityAnswer) -> str:
 def confidence_sentence(found: CapacityAnswer) -> str:
     """Return how sure the capacity is, from other windows of the traffic and errors of the step times; empty without.
 
-    The quantiles are of `Confidence`.
+    `Confidence` has the quantiles.
     """
     sure = found.confidence
     if sure is None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from planner.files.counts import share_text
 
-MOST_TIMES = 10  # the load, from which on nobody asks how much more a fleet bears
+MOST_TIMES = 10  # the load; a larger headroom is not shown exactly
 
 
 SHARES = frozenset((  # keys of a summary that are shown in per cent
@@ -27,7 +27,7 @@ def number_text(value: Any, key: str = "") -> str:
 
 
 def cell_text(value: Any, key: str = "") -> str:
-    """Return the same, a dash where there is no value."""
+    """Return a value as `number_text` does; a dash if there is none."""
     return "–" if value is None else number_text(value, key)
 
 
@@ -49,5 +49,5 @@ def launch_line(command: str, lacking: Sequence[str], of: str = "") -> str:
 
 
 def replay_lines(command: str | None, words: str = "to check") -> list[str]:
-    """Return the command that replays an answer, for a user who checks it; nothing if there is none."""
+    """Return a line with the command that replays an answer, for a check; nothing without a command."""
     return [] if command is None else [f"{words}: {command}"]

@@ -10,7 +10,7 @@ UNITS = {  # by the end of a name, the longest first
 WORDS = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2e": "end to end", "e2el": "end to end", "kv": "KV",
          "gpu": "GPU", "gpus": "GPUs", "hbm": "HBM", "tdp": "TDP", "id": "ID", "flop": "FLOP", "co2": "CO₂",
          "cpu": "host", "cum": "cumulated"}
-UNSAID = ("num", "is")  # words of a name that say only what kind of value it has
+UNSAID = ("num", "is")  # words of a name that only tell the kind of its value
 PREFIXES = {1e15: "P", 1e12: "T", 1e9: "G", 1e6: "M", 1e3: "k", 1.0: "", 1e-3: "m", 1e-6: "µ", 1e-9: "n", 1e-12: "p"}
 
 

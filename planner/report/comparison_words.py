@@ -15,7 +15,7 @@ Summaries = Mapping[str, Mapping[str, Any]]
 
 
 def verdict_words(summaries: Summaries) -> list[str]:
-    """Return which what-ifs keep their objectives, at which cost, and what differs most; nothing for one what-if."""
+    """Return which what-ifs keep their objectives, their cost, and the largest difference; nothing for one what-if."""
     if len(summaries) < 2:
         return []
     verdicts = {name: _keeps(summary) for name, summary in summaries.items()}

@@ -33,7 +33,7 @@ class Row:
 
     Parameters
     ----------
-    label : what the values are; plain text, not escaped.
+    label : name of the values; plain text, not escaped.
     values : one a result, as the summary has them.
     unit : "%" for fractions to be shown in per cent, "bytes", or text to follow the number.
     """
@@ -80,14 +80,14 @@ class Listing:
 
 
 def report_title(results: Sequence[SavedResult]) -> str:
-    """Return what the report is about, not escaped."""
+    """Return the title of a report, not escaped."""
     if len(results) > 1:
         return f"{len(results)} replays compared"
     return f"Replay of {_source(results[0])}"
 
 
 def describe(result: SavedResult) -> str:
-    """Return one line on what was deployed and replayed, not escaped."""
+    """Return one line on the deployment and the replayed requests, not escaped."""
     deployment, workload, policy = (_part(result, name) for name in ("deployment", "workload", "policy"))
     count = workload.get("num_requests")
     model = deployment.get("model") or "an unnamed model"
@@ -104,7 +104,7 @@ def headline(results: Sequence[SavedResult]) -> Table:
 
 
 def reasons(results: Sequence[SavedResult]) -> list[str]:
-    """Return in words where time went, what bound, what to change first if that was asked, and how results differ."""
+    """Return in words how time was spent, the limits, the first change if it was asked for, and how results differ."""
     sentences: list[str] = []
     first: dict[str, Any] | None = None
     for name, result in zip(labels(results), results, strict=True):
@@ -137,7 +137,7 @@ def comparison(results: Sequence[SavedResult]) -> list[Table]:
 
 
 def settings(results: Sequence[SavedResult]) -> list[Table]:
-    """Return the objectives, the resolved deployment, its memory, the policy, the workload and where all came from."""
+    """Return the objectives, the resolved deployment, its memory, the policy, the workload and their origins."""
     deployments = [_part(result, "deployment") for result in results]
     memories = [deployment.get("memory") or {} for deployment in deployments]
     others = [{key: value for key, value in deployment.items() if key != "memory"} for deployment in deployments]
@@ -169,7 +169,7 @@ def table_of(title: str, values: Mapping[str, Any]) -> Table:
 
 
 def value_text(value: Any, unit: str = "") -> str:
-    """Return a value as it is shown, not escaped; `MISSING` where it does not exist.
+    """Return a value as it is shown, not escaped; `MISSING` if it does not exist.
 
     >>> value_text(12345.678, "ms"), value_text(0.27898, "%"), value_text(59740633241.6, "bytes"), value_text(None)
     ('12,345.7 ms', '27.9 %', '59.74 GB', '–')
@@ -224,7 +224,7 @@ def _part(result: SavedResult, name: str) -> Mapping[str, Any]:
 
 
 def _num_replicas(result: SavedResult) -> float:
-    """Return the replicas of a result, those that were paid for in the mean where they came and went."""
+    """Return the number of replicas of a result; if they came and went, the mean number paid for."""
     return float(result.summary.get("replicas_mean") or _part(result, "deployment").get("num_replicas") or 1)
 
 

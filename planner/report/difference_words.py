@@ -15,7 +15,7 @@ MOST_IN_A_NAME = 3  # settings; others are in the table
 
 
 def differing_settings(studies: Sequence[Study]) -> dict[str, list[Any]]:
-    """Return by option the values of all scenarios, where they differ; None if it is left to the engine.
+    """Return the values of all scenarios by option, for options that differ; None for a value left to the engine.
 
     >>> studies = [Study(name="", trace="chat", format=None, objectives=None, scenario=Scenario(max_num_seqs=seqs))
     ...            for seqs in (64, None)]

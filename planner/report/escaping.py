@@ -1,10 +1,10 @@
-"""Text in Markdown, shown as it is: what Markdown and GitHub would read as markup is escaped, and nothing else."""
+"""Text in Markdown, shown as it is: only characters that Markdown and GitHub would read as markup are escaped."""
 
 import re
 
 from planner.report.figures.style import clean
 
-# Each mark is escaped where it could end or be markup. A mark that can only begin some is left: alone it means nothing.
+# Each mark is escaped if it could end or be markup. A mark that can only begin some is left: alone it means nothing.
 # The rules are CommonMark 0.31 (https://spec.commonmark.org/0.31.2/) and GitHub Flavored Markdown.
 _INLINE = re.compile("|".join((
     r"\\(?=[!-/:-@\[-`{-~])",  # a backslash that would escape

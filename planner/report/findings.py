@@ -50,13 +50,13 @@ class Findings:
     Parameters
     ----------
     title : heading.
-    leads : what was replayed or asked, a sentence for each name.
+    leads : the replay or the question, a sentence for each name.
     names : of the columns of its tables, one for each scenario; one empty name for an answer.
     headline : the numbers that one looks at first.
-    words : what they mean, a sentence each.
+    words : their meanings, a sentence each.
     compared : scenarios side by side.
     figures : by name.
-    listings : what is behind it, a row each.
+    listings : the evidence, a row each.
     tables : settings by heading.
     summary : every number of the summaries; None without summaries.
     """
@@ -202,7 +202,7 @@ def _amount(load: SizedTraffic) -> str:
 
 
 def _fleet_numbers(found: SizeAnswer) -> list[tuple[str, Any, str]]:
-    """Return the numbers of the cheapest fleet; without one, what was asked."""
+    """Return the numbers of the cheapest fleet; without one, the objectives and the load."""
     best = found.cheapest
     of_fleet: list[tuple[str, Any, str]] = [] if best is None else [
         ("replicas", best.num_replicas, ""), ("GPUs", best.num_gpus, ""),
@@ -235,7 +235,7 @@ def _times(fleet: Fleet | UnableFleet) -> dict[str, Any]:
 
 
 def _missed(missed: Sequence[Missed]) -> list[Listing]:
-    """Return what is missed where nothing keeps the objectives."""
+    """Return the missed objectives as a listing; nothing if none is missed."""
     return [_listing("Objectives that are missed", ("objective", "limit_ms", "best_ms", "missed_by", "required"),
                      missed)] if missed else []
 
@@ -262,7 +262,7 @@ def _sweep(found: SweepAnswer, table: pl.DataFrame | None) -> Findings:
 
 
 def _front_alone(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
-    """Return the front's rows as a table, without what text cannot be encoded."""
+    """Return the front's rows as a table, without characters that cannot be encoded."""
     cleaned = [{key: clean(value) if isinstance(value, str) else value for key, value in row.items()} for row in rows]
     return pl.DataFrame(cleaned, infer_schema_length=None)
 
@@ -284,7 +284,7 @@ def _numbers(title: str, rows: Sequence[tuple[str, Any, str]]) -> Table:
 
 
 def _listing(title: str, columns: Sequence[str], items: Sequence[Any]) -> Listing:
-    """Return rows by the columns that any of them has; what is beyond `MOST_ROWS` is said in the title."""
+    """Return rows by the columns that any of them has; the title tells if there are more than `MOST_ROWS`."""
     rows = [item if isinstance(item, Mapping) else asdict(item) for item in items]
     known = [column for column in columns if any(row.get(column) is not None for row in rows)]
     short = f", the first {MOST_ROWS:,} of {len(rows):,}" if len(rows) > MOST_ROWS else ""

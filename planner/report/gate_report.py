@@ -22,7 +22,7 @@ def gate_markdown(result: CheckAnswer) -> str:
 
 
 def gate_junit(result: CheckAnswer) -> str:
-    """Return a test case for each limit: failed where it is missed, skipped where it was not compared."""
+    """Return a test case for each limit: failed if it is missed, skipped if it was not compared."""
     checks = result.checks
     kinds = [OUTCOMES.get(row.verdict) for row in checks]
     counts = {"tests": str(len(checks)), "failures": str(kinds.count("failure")), "errors": str(kinds.count("error")),

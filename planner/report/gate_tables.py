@@ -8,7 +8,7 @@ HEADS = ("scenario", "metric", "target", "predicted", "margin", "verdict")
 
 
 def gate_table(result: CheckAnswer) -> Text:
-    """Return the gate's verdicts, a row each, then how many there are of each."""
+    """Return the gate's verdicts, a row each, then the number of each kind."""
     return Text([Grid(heads=HEADS, rows=[gate_row(row) for row in result.checks], left=range(len(HEADS))),
                  gate_headline(result)])
 

@@ -9,7 +9,7 @@ from planner.report.report_source import Source
 
 
 def to_markdown(source: Source) -> str:
-    """Return a report as Markdown: headline numbers, reasons, comparison, what is behind them, settings, summary.
+    """Return a report as Markdown: headline numbers, reasons, comparison, evidence, settings, summary.
 
     Raises
     ------

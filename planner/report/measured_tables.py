@@ -52,7 +52,7 @@ def _unpredicted_lines(result: ValidateAnswer) -> list[str]:
 
 
 def _limit_lines(result: ValidateAnswer) -> list[str]:
-    """Return what intervals hold, and whether each limit is met."""
+    """Return the share of values within the intervals, and whether each limit is met."""
     lines: list[str] = []
     if result.interval is not None:
         lines += [f"{result.interval.level:.0%} interval holds {share_text(share)} of {metric}"

@@ -40,7 +40,7 @@ def _named(offer: Offer) -> str:
 
 
 def sensitivity_rows(result: SizeAnswer) -> list[Grid]:
-    """Return which assumptions the choice rests on: a row for each change; nothing if nobody asked."""
+    """Return which assumptions the choice rests on: a row for each change; nothing if they were not asked for."""
     if result.sensitivity is None:
         return []
     rows = [(swing.assumption, end.change, "–" if end.num_gpus is None else f"{end.num_gpus:,}",
@@ -51,7 +51,7 @@ def sensitivity_rows(result: SizeAnswer) -> list[Grid]:
 
 
 def growth_rows(result: SizeAnswer) -> list[Grid]:
-    """Return what each month needs, a row each; nothing if nobody asked."""
+    """Return the fleet that each month needs, a row each; nothing if no growth was asked for."""
     if result.growth is None:
         return []
     rows = []

@@ -181,5 +181,5 @@ def _data(figures: Mapping[str, Any]) -> str:
 
 
 def _hash(script: str) -> str:
-    """Return what lets the page's policy allow this script and no other."""
+    """Return the hash by which the page's policy allows this script and no other."""
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

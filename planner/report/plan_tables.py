@@ -1,4 +1,4 @@
-"""The answers of `capacity` and `size` as text: the number, what it rests on, and what was tried."""
+"""The answers of `capacity` and `size` as text: the number, its basis, and the loads or fleets tried."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ from planner.settings.objectives import Required
 
 ROWS_BELOW, ROWS_ABOVE = 5, 4  # of the loads that were tried, next to the capacity
 ALIKE = 0.01  # relative difference of two prices, below which both are one
-FAR_REPLICAS, FAR_TIMES = 24, 3  # of a fleet that nobody would take, and its price over that of the cheapest
+FAR_REPLICAS, FAR_TIMES = 24, 3  # of a fleet too large to be chosen, and its price over the cheapest's
 FLEET_HEADS = ("gpu", "tp", "weights", "replicas", "GPUs", "USD/h", "USD/Mtok", "kW", "headroom", "error", "covered",
                "one less misses")
 SAME = 0.02  # share by which the median of the draws may differ from the capacity without a word
@@ -26,7 +26,7 @@ COVERED = {True: "yes", False: "no", None: "–"}
 
 
 def capacity_table(result: CapacityAnswer) -> Text:
-    """Return a capacity with its bracket, its confidence and what it rests on, then the loads that were tried."""
+    """Return a capacity with its bracket, its confidence and its basis, then the loads that were tried."""
     return Text([*_capacity_words(result), *([_probes(result)] if result.probes else [])])
 
 
@@ -81,12 +81,12 @@ def _statistics_at_capacity(result: CapacityAnswer) -> list[str]:
 
 
 def _limits_requests(slo: Required) -> bool:
-    """Tell whether each request has limits of its own, beside those of statistics."""
+    """Tell whether each request has limits of its own, beside the limits of statistics."""
     return any("_" not in limit for limit in slo.text.split())
 
 
 def _probes(result: CapacityAnswer) -> Grid:
-    """Return the loads that were tried around the capacity as rows, and how many there are besides."""
+    """Return the loads that were tried around the capacity as rows, and the number of other loads."""
     shown = _around_the_edge([probe.is_met for probe in result.probes])
     has_share, required = _limits_requests(result.slo), result.slo.attainment or 0.0
     rows = [(result.unknown.text(probe.load), *[share_text(probe.attainment, required)] * has_share,
@@ -110,7 +110,7 @@ def _around_the_edge(are_met: Sequence[bool]) -> list[int]:
 
 
 def _limit(probe: Probe) -> str:
-    """Return the objective that is met worst, with its value where it is a statistic."""
+    """Return the objective that is met worst, with its value if it is a statistic."""
     value = (probe.statistics_ms or {}).get(probe.limiting_metric)
     return probe.limiting_metric if value is None else f"{probe.limiting_metric} {ms_text(value)}"
 
@@ -122,14 +122,14 @@ def _met(probe: Probe, required: float) -> str:
 
 
 def sizing_table(result: SizeAnswer) -> Text:
-    """Return the cheapest fleet and what it rests on, the others as rows, then its launch and the schedule's gain."""
+    """Return the cheapest fleet and its basis, the others as rows, then its launch and the schedule's gain."""
     return Text([*split_words(result), *_fleet_words(result), _fleet_rows(result.alternatives),
                  *split_rows(result), *offer_rows(result), *sensitivity_rows(result), *growth_rows(result),
                  *_closing_words(result)])
 
 
 def _fleet_words(result: SizeAnswer) -> list[str]:
-    """Return the cheapest fleet in a sentence, and what it rests on."""
+    """Return the cheapest fleet in a sentence, and its basis."""
     best, fewest, kind = result.cheapest, result.fewest_gpus, " of equal replicas" * (result.split is not None)
     if best is None or fewest is None:
         closest = "" if result.closest is None else " × ".join(_named(result.closest))
@@ -190,7 +190,7 @@ def _folded(fleets: Sequence[Fleet | UnableFleet]) -> list[str]:
 
 
 def _fleet_rows(every: Sequence[Fleet | UnableFleet]) -> Grid:
-    """Return the fleets as rows, those that cannot serve the load with their reason."""
+    """Return the fleets as rows; a fleet that cannot serve the load has its reason."""
     fleets = [fleet for fleet in every if not _is_far(fleet, every[0])]
     rows: list[tuple[str, ...]] = []
     for fleet in fleets:
@@ -215,7 +215,7 @@ def error_text(fleet: Fleet) -> str:
 
 
 def _closing_words(result: SizeAnswer) -> list[str]:
-    """Return how to launch the cheapest fleet, and what a schedule would save."""
+    """Return how to launch the cheapest fleet, and the saving of a schedule."""
     best = result.cheapest
     lines = [] if result.sensitivity is None else [f"sensitivity: {result.sensitivity.sentence}"]
     if result.growth is not None:
@@ -256,7 +256,7 @@ def _launch_lines(fleet: Fleet) -> list[str]:
 
 
 def _required(slo: Required) -> str:
-    """Return what a load must keep: limits of each request with the share that must meet them, and of statistics."""
+    """Return the objectives of a load: limits of each request with the share that must meet them, and of statistics."""
     limits = slo.text.split()
     own = " ".join(limit for limit in limits if "_" not in limit)
     share = f" for {100 * slo.attainment:.12g} % of the requests" if slo.attainment is not None else ""
@@ -268,7 +268,7 @@ def _missed_lines(missed: Sequence[Missed]) -> list[str]:
 
 
 def _named(kind: KindNames | ClosestKind) -> tuple[str, str]:
-    """Return a kind's tensor-parallel sizes and GPUs, those of replicas that decode after a plus where they differ."""
+    """Return a kind's tensor-parallel sizes and GPUs; after a plus the sizes and GPUs of separate decode replicas."""
     if kind.decode_gpu is None:
         return str(kind.tensor_parallel_size), kind.gpu
     return (f"{kind.tensor_parallel_size} + {kind.decode_tensor_parallel_size}", f"{kind.gpu} + {kind.decode_gpu}")

@@ -32,7 +32,7 @@ STEP_CLASSES = (
 
 
 def show_profile(name: str, scenario: Scenario) -> tuple[dict[str, Any], Text]:
-    """Return a profile as values and as text; of a model with a GPU also what it needs and how long its steps take.
+    """Return a profile as values and as text; of a model with a GPU also its memory use and step times.
 
     Raises
     ------
@@ -102,7 +102,7 @@ def _stored(arch: Architecture) -> str:
 
 
 def _as_values(part: Any) -> Any:
-    """Return a part of an architecture as values: of layers their kind, and their shapes where no default holds."""
+    """Return a part of an architecture as values: of layers their kind, and shapes that differ from the defaults."""
     if isinstance(part, tuple):
         return [_as_values(each) for each in part]
     if not is_dataclass(part):
@@ -113,7 +113,7 @@ def _as_values(part: Any) -> Any:
 
 
 def _words(shapes: dict[str, Any]) -> str:
-    """Return the shapes of a group of layers in a line: each kind, then what it has."""
+    """Return the shapes of a group of layers in a line: each kind, then its values."""
     return ", ".join(_words(value) if isinstance(value, dict) else str(value) if name == "kind" else f"{name} {value}"
                      for name, value in shapes.items())
 

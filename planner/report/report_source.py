@@ -40,13 +40,13 @@ Answer = Comparison | CapacityAnswer | SizeAnswer | SweepAnswer | CheckAnswer
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SavedAnswer:
-    """What a command wrote with `--json`.
+    """An answer that a command wrote with `--json`.
 
     Parameters
     ----------
     name : of the file.
-    answer : what is in it.
-    table : all configurations of a sweep; None where they are not there, and for other kinds.
+    answer : its contents.
+    table : all configurations of a sweep; None if their file is missing, and for other kinds.
     """
 
     name: str
@@ -64,7 +64,7 @@ Source = Sequence[SavedResult] | SavedAnswer  # saved replays, or one answer
 
 
 def load_sources(paths: Sequence[Path]) -> list[SavedResult] | SavedAnswer:
-    """Read what a report is to be of: any number of saved replays, or one answer.
+    """Read the subject of a report: any number of saved replays, or one answer.
 
     A folder whose subfolders are saved replays, as `planner compare --save` writes it, stands for all of them.
 
@@ -83,7 +83,7 @@ def load_sources(paths: Sequence[Path]) -> list[SavedResult] | SavedAnswer:
 
 
 def load_answer(path: Path) -> SavedAnswer:
-    """Read what a command wrote with `--json`, or a sweep's Parquet file.
+    """Read an answer that a command wrote with `--json`, or a sweep's Parquet file.
 
     Raises
     ------
@@ -136,7 +136,7 @@ def _has(found: Any, keys: Sequence[str]) -> bool:
 
 
 def _results_in(path: Path) -> list[Path]:
-    """Return the folders of saved replays that a path stands for; the path itself where it is no folder of such."""
+    """Return the folders of saved replays that a path stands for; the path itself if it is no folder of such."""
     if path.is_dir() and not (path / "summary.json").exists():
         inside = sorted(each.parent for each in path.glob("*/summary.json"))
         return inside or [path]
@@ -144,7 +144,7 @@ def _results_in(path: Path) -> list[Path]:
 
 
 def _table_beside(answer: Answer, folder: Path | None) -> pl.DataFrame | None:
-    """Return all configurations of a sweep from the file that its JSON names, beside the JSON or where it was run."""
+    """Return all configurations of a sweep from the file that its JSON names, beside the JSON or at its path."""
     if not isinstance(answer, SweepAnswer) or folder is None:
         return None
     output = Path(answer.output)

@@ -40,7 +40,7 @@ IN_A_LINE = ("saturated", "offered_request_rate", "served_request_rate")  # of o
 POOL_ROWS = ("role", "accepts", "policy", "num_replicas", "replicas_mean", "tensor_parallel_size", "weight",
              "num_requests", "mean_ttft_ms", "mean_tpot_ms", "cpu_hit_rate", "remote_hit_rate", "kv_cache_usage_peak",
              "gpu_busy_fraction", "gpu_hours", "cost_usd")
-SHOWN_SHARE = 0.0005  # of time; what is less is not shown
+SHOWN_SHARE = 0.0005  # of time; smaller shares are not shown
 SHOWN_EVENTS = 12  # of an autoscaler; the JSON has all
 SCALE_COLUMNS = ("at [s]", "before", "after", "metric", "value", "target", "wanted", "limited by")
 UNITS = {
@@ -55,7 +55,7 @@ UNITS = {
 
 
 def summary_table(summary: Mapping[str, Any]) -> Text:
-    """Return one summary; what does not exist for the input is left out."""
+    """Return one summary without the values that do not exist for the input."""
     verdict = saturation_sentence(summary)
     rows: list[tuple[str, ...] | str] = []
     for title, keys in ROWS:
@@ -139,7 +139,7 @@ def _headline(summary: Mapping[str, Any]) -> str:
 
 
 def _memory_line(summary: Mapping[str, Any]) -> list[str]:
-    """Return how the KV cache follows from the memory of a GPU, where the memory model was asked."""
+    """Return how the KV cache follows from the memory of a GPU, if the memory model was asked."""
     memory = summary["deployment"]["memory"]
     if memory is None:
         return []
@@ -169,7 +169,7 @@ def _cell(key: str, value: Any, first: Any) -> str:
 
 
 def explanation_table(explanations: Mapping[str, Mapping[str, Any]]) -> Text:
-    """Return where time goes and what binds, side by side, then each explanation in words."""
+    """Return the times of phases and the limits, side by side, then each explanation in words."""
     names = [name for name, found in explanations.items() if found["phases"] is not None]
     lines: list[str | Grid] = [*_columns(names, _explanation_rows([explanations[name] for name in names]))]
     for name, found in explanations.items():
@@ -184,7 +184,7 @@ def explanation_table(explanations: Mapping[str, Mapping[str, Any]]) -> Text:
 
 
 def _explanation_rows(explanations: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[str]]]:
-    """Return the cells of an explanation's tables by title and label; what is nowhere is left out."""
+    """Return the cells of an explanation's tables by title and label; a row without a value is left out."""
     phases = [(found["phases"]["all"]["mean_ms"], found["phases"]["slowest"]["mean_ms"]) for found in explanations]
     by_phase = {name: [f"{every[name]:,.1f} ({late[name]:,.1f})" for every, late in phases]
                 for name in PHASES if any(late[name] for _, late in phases)}

@@ -12,7 +12,7 @@ SHOWN = 5  # reasons why configurations have no result
 
 
 def sweep_table(result: SweepAnswer) -> Text:
-    """Return a configuration a line, those on the front first, and what became of those that could not be replayed."""
+    """Return a configuration a line, the front first, and why other configurations could not be replayed."""
     done = [row for row in result.rows if row.status == "done"]
     lines: list[str | Grid] = [_rows(done, result)] if done else []
     failed = {status: count for status, count in result.status.items() if status != "done"}
@@ -25,7 +25,7 @@ def sweep_table(result: SweepAnswer) -> Text:
 
 
 def sweep_headline(result: SweepAnswer) -> str:
-    """Return in a line how many configurations are on the front, and where all are."""
+    """Return in a line how many configurations are on the front, and the file of all."""
     return (f"{len(result.front):,} of {result.num_configurations:,} configurations on the front; all in "
             f"{result.output}")
 

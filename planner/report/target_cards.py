@@ -86,7 +86,7 @@ def _times(used: float) -> str:
 
 
 def _served(summary: Mapping[str, Any], judged: list[Judged]) -> Card:
-    """Return the card of the served requests: the share within all limits, where one is asked for."""
+    """Return the card of the served requests: the share within all limits, if one is asked for."""
     count, total = summary["completed"], summary["workload"]["num_requests"]
     rate = f"{summary['request_throughput']:,.3g} requests/s, {summary['output_throughput']:,.0f} tokens/s"
     title, value = "Served", f"{count:,} of {total:,}" if count < total else f"all {total:,}"

@@ -7,7 +7,7 @@ from planner.report.cells import cell_text
 from planner.report.text import Grid
 from planner.report.verdicts import NO_TENANT
 
-SHOWN_TENANTS = 12  # those with the most requests; the JSON has all
+SHOWN_TENANTS = 12  # the tenants with the most requests; the JSON has all
 COLUMNS = {"num_requests": "requests", "completed": "completed", "rejected": "rejected", "slo_attainment": "attainment",
            "mean_ttft_ms": "TTFT mean", "p99_ttft_ms": "TTFT p99", "mean_tpot_ms": "TPOT mean",
            "p99_tpot_ms": "TPOT p99", "output_throughput": "tokens/s"}

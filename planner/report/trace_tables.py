@@ -11,7 +11,7 @@ BAR = 40  # characters of the fullest part of the shape
 
 
 def description_table(found: Mapping[str, Any]) -> Text:
-    """Return a trace's description; what does not exist for it is left out."""
+    """Return a trace's description without the parts that do not exist for it."""
     lines: list[str | Grid] = [
         f"{found['source']} ({found['format']}): {count_text(found['num_requests'], 'request')} over "
         f"{_seconds(found['span_s'])}", *([f"assumed: {found['assumption']}"] if found["assumption"] else [])]
@@ -106,7 +106,7 @@ def _anomaly_lines(anomalies: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def model_table(result: Mapping[str, Any]) -> str:
-    """Return a fitted model in a few lines: what it is made of, and which arrival processes were tried."""
+    """Return a fitted model in a few lines: its parts, and which arrival processes were tried."""
     lines = [f"{result['meaning']}, described by {result['num_numbers']:,} numbers"]
     for tenant in result["tenants"]:
         kinds = ", ".join(f"{share_text(share)} {kind}" for kind, share in tenant["kinds"].items())
@@ -120,7 +120,7 @@ def model_table(result: Mapping[str, Any]) -> str:
 
 
 def closeness_table(found: Mapping[str, Any]) -> Text:
-    """Return how close drawn traces are, in statistics and, where they were replayed, in predictions."""
+    """Return how close drawn traces are, in statistics and, if they were replayed, in predictions."""
     statistics, predictions = found["statistics"], found.get("predictions")
     pairs = {name.replace("_", " "): statistics[name] for name in (
         "request_rate", "mean_input_tokens", "mean_output_tokens", "gap_cv", "length_correlation")}

@@ -6,11 +6,11 @@ from typing import Any
 from planner.files.counts import count_text
 from planner.settings.judged import judged_of, missed_sentence, sentences, shares
 
-NO_TENANT = "(none)"  # in place of the name where requests have no tenant
+NO_TENANT = "(none)"  # in place of the name of requests without a tenant
 
 
 def objective_lines(summary: Mapping[str, Any]) -> list[str]:
-    """Return a line for each objective, and whether it is met where that is asked; nothing without objectives."""
+    """Return a line for each objective, and whether it is met if that is asked; nothing without objectives."""
     judged = judged_of(summary)
     lines = [f"  {text}" for text in shares(judged)]
     lines += [f"  {'met' if is_met else 'missed'}: {text}" for text, is_met in sentences(judged)]
@@ -25,13 +25,13 @@ def objective_lines(summary: Mapping[str, Any]) -> list[str]:
 
 
 def missed_in(summary: Mapping[str, Any]) -> str:
-    """Return in one sentence which objectives a replay misses, and by how much; empty where none."""
+    """Return in one sentence which objectives a replay misses, and by how much; empty if none."""
     found = (_missed(summary, summary.get("workload", {})), tenants_missed_in(summary))
     return "; ".join(text for text in found if text)
 
 
 def tenants_missed_in(summary: Mapping[str, Any]) -> str:
-    """Return in one sentence which tenants' objectives a replay misses; empty where none."""
+    """Return in one sentence which tenants' objectives a replay misses; empty if none."""
     found = [(tenant, _missed(figures, figures)) for tenant, figures in (summary.get("tenants") or {}).items()]
     return "; ".join(f"tenant {tenant or NO_TENANT}: {missed}" for tenant, missed in found if missed)
 

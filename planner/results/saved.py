@@ -20,7 +20,7 @@ FILES = ("requests.parquet", "steps.parquet", SUMMARY)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SavedResult:
-    """A result as it was saved; the tables are those of `ReplayResult`."""
+    """A result as it was saved, with the tables of `ReplayResult`."""
 
     name: str
     summary: dict[str, Any]
@@ -63,7 +63,7 @@ def load_result(folder: Path) -> SavedResult:
 
     Raises
     ------
-    PlannerError : a file is missing or is not what `save_result` writes.
+    PlannerError : a file is missing or not as `save_result` writes it.
     """
     try:
         summary = parse_json((folder / SUMMARY).read_text(encoding="utf-8"))

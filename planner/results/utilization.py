@@ -88,7 +88,7 @@ def _flops(part: Share) -> float:
 
 
 def _bottleneck(result: ReplayResult, parts: Sequence[Share], busy: float) -> str:
-    """Name the limit that binds, by `limits.bottleneck`; a step's roofs are those of `roofs.step_roofs`."""
+    """Name the limit that binds, by `limits.bottleneck`; `roofs.step_roofs` gives a step's roofs."""
     requests = result.records.requests
     latency_s = float(np.nansum(requests.finished_s - requests.arrival_s))
     stopped_s: NDArray[np.float64] = np.sum([part.engine.total_stopped_s for part in parts], axis=0)

@@ -15,7 +15,7 @@ def declare(default: Any, meaning: str, *, name: str = "", kind: Any = None,
     Parameters
     ----------
     default : a function that makes one is called for each.
-    name, kind : of the option, where they are not the field's.
+    name, kind : of the option, if they differ from the field's.
     read : returns the field's value from the option's text; without a value given it stays at its default.
     is_switch : whether there is no --no-… for it.
     """
@@ -24,7 +24,7 @@ def declare(default: Any, meaning: str, *, name: str = "", kind: Any = None,
 
 
 def options_of(kind: type[Any], only: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return the fields of a dataclass that are options, by the option's name; with `only`, those of these fields."""
+    """Return the fields of a dataclass that are options, by the option's name; with `only`, of these fields alone."""
     return {f.metadata["name"] or f.name: f for f in fields(kind) if f.metadata and (not only or f.name in only)}
 
 

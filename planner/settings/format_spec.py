@@ -46,7 +46,7 @@ class Reading:
 
 
 def over(spec: str | None, default: str | None) -> str | None:
-    """Return a spec with what only a default spec has: its format, columns and conditions.
+    """Return a spec with the parts that only a default spec has: its format, columns and conditions.
 
     >>> over("columns,where model=a", "columns,arrival_s=ts:ms")
     'columns,arrival_s=ts:ms,where model=a'

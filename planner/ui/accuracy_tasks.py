@@ -22,7 +22,7 @@ PERCENTILES = "percentiles"  # name of the figure of a single run
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What a page shows of measurements beside their predictions.
+    """Measurements beside their predictions, as a page shows them.
 
     Parameters
     ----------
@@ -39,11 +39,11 @@ class Measured:
 
 
 def measured(name: str, content: bytes, scenario: Scenario, theme: Any) -> Measured:
-    """Predict what was measured.
+    """Predict the runs that were measured.
 
     Raises
     ------
-    UsageError : the file is of another deployment than the scenario's.
+    UsageError : the file's deployment is not the scenario's.
     PlannerError : the file cannot be read, or a prediction cannot be made.
     """
     with as_file(name, content) as path:
@@ -63,7 +63,7 @@ def measured(name: str, content: bytes, scenario: Scenario, theme: Any) -> Measu
 
 
 def deployment_of(scenario: Scenario, *, is_table: bool) -> Scenario:
-    """Return what a file of measurements is read with: a table names its own deployments."""
+    """Return the scenario for a file of measurements: a table names its own deployments."""
     return Scenario(calibration=scenario.calibration) if is_table else without_load(scenario)
 
 

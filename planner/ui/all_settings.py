@@ -1,4 +1,4 @@
-"""All settings in a dialog: searched by their words, with the value in force where none is given."""
+"""All settings in a dialog: searched by their words, with the value in force if none is given."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from planner.ui.option_fields import FIELDS, ON_SIGHT, UPLOADED, option_field
 from planner.ui.own_profiles import kept_file
 
 TENANTS = "tenants_path"  # in the session's state: the file of tenants, kept for the session
-BY_ENGINE = {"engine": "the engine's", "derived": "derived"}  # words for where a value comes from
+BY_ENGINE = {"engine": "the engine's", "derived": "derived"}  # words for the origin of a value
 
 
 @st.dialog("All settings", width="large", on_dismiss="rerun")  # type: ignore[untyped-decorator]
@@ -53,9 +53,9 @@ def tenants_file() -> str | None:
 
 
 def values_in_force(trace: Trace | None, scenario: Scenario) -> dict[str, str]:
-    """Return the values of options that are not given, as the deployment has them, with where they come from.
+    """Return the values of options that are not given, as the deployment has them, with their origins.
 
-    It is empty where the deployment is wrong; the page says why.
+    It is empty if the deployment is wrong; the page says why.
     """
     if trace is None:
         return {}
@@ -76,7 +76,7 @@ def values_in_force(trace: Trace | None, scenario: Scenario) -> dict[str, str]:
 
 
 def _is_found(option: str, words: str) -> bool:
-    """Tell whether an option is of the engine that is chosen, and has all of the words that are looked for."""
+    """Tell whether the chosen engine has an option, and whether the option has all words of the search."""
     label, engine = LABELS[option], st.session_state["engine"]
     if label.engines and engine not in label.engines and option not in ENGINES[engine].dialect.options:
         return False

@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def ask(title: str) -> sidebar.Asked | str:
-    """Draw the title of a page and the settings of all pages; return what they ask for, or what is wrong with them."""
+    """Draw the title of a page and the settings of all pages; return the values asked for, or an error."""
     link.begin_run(KEYS)
     kept_settings.keep(SETTINGS)
     st.title(title, anchor=False)
@@ -85,7 +85,7 @@ def ask(title: str) -> sidebar.Asked | str:
 
 
 def _told(drawn: Callable[..., T], *args: Any) -> T | str:
-    """Draw a part of the page; return what it returns, or its error as a sentence without the server's paths."""
+    """Draw a part of the page; return its value, or its error as a sentence without the server's paths."""
     try:
         return drawn(*args)
     except PlannerError as error:
@@ -117,7 +117,7 @@ def _draw_said(page: Page, said: list[sidebar.Asked | str]) -> None:
 
 
 def _wrong(said: list[str]) -> None:
-    """Say what is wrong in the address, and offer to go on without it."""
+    """List the errors in the address, and offer to go on without the wrong values."""
     st.error("This link has values that cannot be shown:\n\n" + "\n".join(f"- {plain(each)}" for each in said),
              icon=":material/link_off:")
     st.button("Continue with the sidebar's values", on_click=link.accept_all)

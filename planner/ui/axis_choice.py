@@ -16,7 +16,7 @@ from planner.ui.words import plain
 AXES = "axes"  # in the session's state: a line for each option
 NEW_OPTION, NEW_VALUES = "new_axis", "new_axis_values"
 NAMES: dict[str, Sequence[str]] = {"policy": list(POLICIES), "router": list(ROUTERS), "gpu": gpu_names()[:4]}
-FACTORS = (1, 2, 4)  # of 1, where a number has no names
+FACTORS = (1, 2, 4)  # suggested values of a numeric option
 
 
 def axes_form(first: str) -> str:

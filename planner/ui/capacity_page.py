@@ -64,7 +64,7 @@ def page(trace: Trace, study: Study) -> None:
 
 
 def _asked(study: Study) -> dict[str, Any]:
-    """Ask what to count, and, folded away, how to search."""
+    """Ask for the unit of the capacity, and, folded away, for the method of the search."""
     left, right = st.columns(2)
     of, think_time = users_of(left, right)
     with st.expander("More: method and confidence"):
@@ -88,7 +88,7 @@ def _words(study: Study, form: dict[str, Any]) -> dict[str, Any]:
 
 
 def users_of(place: Any, beside: Any) -> tuple[str, float | None]:
-    """Ask what the capacity counts, and how long users pause if it counts them.
+    """Ask for the unit of the capacity, and how long users pause if it counts them.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The page of the catalog: GPUs and models, with where their numbers come from, and one's own for the session."""
+"""The page of the catalog: GPUs and models, with the sources of their numbers, and one's own for the session."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def page(trace: Trace | None, study: Study) -> None:
 
 
 def _sources(kind: str, value: dict[str, Any]) -> None:
-    """Draw where the numbers of a profile come from."""
+    """Draw the sources of a profile's numbers."""
     if kind == "gpu":
         st.dataframe([{"quantity": _quantity(number), "value": quantity_text(each["value"], each["unit"]),
                        "source": each["source"], "date": each["date"], "note": each["note"]}
@@ -58,7 +58,7 @@ def _quantity(number: str) -> str:
 
 
 def _own(kind: str) -> None:
-    """Ask for a profile, check it and keep it; list those that there are, to download."""
+    """Ask for a profile, check it and keep it; list the session's profiles, to download."""
     what, ending, help_text = ASKED[kind]
     with st.form(f"own_{kind}", clear_on_submit=False):
         name = st.text_input("Name", "my-model", key="own_name") if kind == "model" else ""

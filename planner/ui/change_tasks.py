@@ -55,7 +55,7 @@ class Changes:
 
 
 def find_changes(asked: Asked) -> Changes:
-    """Replay a scenario with one setting changed at a time, and size the fleet where the targets are missed.
+    """Replay a scenario with one setting changed at a time, and size the fleet if the targets are missed.
 
     Raises
     ------

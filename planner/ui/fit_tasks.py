@@ -23,11 +23,11 @@ class Fitted:
 
 
 def fitted(name: str, content: bytes, scenario: Scenario) -> Fitted:
-    """Fit an engine's bundled constants to what was measured.
+    """Fit an engine's bundled constants to measurements.
 
     Raises
     ------
-    UsageError : the file is of another deployment than the scenario's, or too few runs are in it.
+    UsageError : the file's deployment is not the scenario's, or it has too few runs.
     PlannerError : as `calibrate`.
     """
     scenario = replace(scenario, calibration=None)

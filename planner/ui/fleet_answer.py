@@ -29,7 +29,7 @@ SERVES, COVERS, FEWER = "serves up to", "holds if slower", "misses with one fewe
 
 
 def card(found: SizeAnswer, best: Fleet, headroom: float, error: tuple[str, str], log: str) -> None:
-    """Draw the answer: the fleet with its price a month, its targets, what it serves at most, its error and its launch.
+    """Draw the answer: the fleet with its price a month, its targets, its largest load, its error and its launch.
 
     Parameters
     ----------
@@ -79,8 +79,8 @@ def _picture(found: SizeAnswer, best: Fleet, headroom: float) -> bytes:
 
 
 def options_table(fleets: Sequence[Fleet | UnableFleet], headroom: float) -> None:
-    """Draw fleets as rows: cost, what is used of each target's limit, what they serve at most, and what one replica
-    fewer misses.
+    """Draw fleets as rows: cost, the used share of each target's limit, their largest load, and the target that one
+    replica fewer misses.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def most_traffic(fleet: Fleet, headroom: float) -> float | None:
 
 
 def most_served(found: SizeAnswer, fleet: Fleet, headroom: float) -> tuple[str, str]:
-    """Return the same in words: "14.3 requests/s" where the log has a rate, and "2.6 × the log's"."""
+    """Return the same in words: "14.3 requests/s" if the log has a rate, and "2.6 × the log's"."""
     factor = most_traffic(fleet, headroom)
     if factor is None:
         return "any rate", "no limit was found"
@@ -161,7 +161,7 @@ def most_served(found: SizeAnswer, fleet: Fleet, headroom: float) -> tuple[str, 
 def published_error(trace: Trace, scenario: Scenario, best: Fleet) -> tuple[str, str]:
     """Return the error that measured runs of the engine show, in words, and how it is known.
 
-    It is of runs that the constants were not fitted to; on a GPU without measured kernels, of other such GPUs.
+    It comes from runs that the constants were not fitted to; on a GPU without measured kernels, from other such GPUs.
     """
     own = replace(scenario, gpu=best.kind.gpu if scenario.gpu is None or not scenario.gpu.endswith(".toml")
                   else scenario.gpu, tensor_parallel_size=best.kind.tensor_parallel_size)
@@ -179,7 +179,7 @@ def published_error(trace: Trace, scenario: Scenario, best: Fleet) -> tuple[str,
 
 
 def _summary(found: SizeAnswer, best: Fleet, headroom: float) -> str:
-    """Return what the fleet is for, and its other costs."""
+    """Return the load that the fleet is sized for, and its other costs."""
     room = "" if not headroom or found.request_rate is None else (
         f": the log's {found.request_rate / (1 + headroom):,.3g} and {100 * headroom:g} % headroom")
     rate = "" if found.request_rate is None else f"Sized for {found.request_rate:,.3g} requests/s{room}. "

@@ -1,4 +1,4 @@
-"""What fleets are made of, on the pages Plan and Sizing: the GPUs to compare, and their prices, edited in place."""
+"""The parts of fleets, on the pages Plan and Sizing: the GPUs to compare, and their prices, edited in place."""
 
 import math
 from collections.abc import Mapping, Sequence

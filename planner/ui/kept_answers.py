@@ -20,14 +20,14 @@ from planner.ui.waiting import finished, watch
 from planner.ui.words import log_words, plain
 from planner.ui.work import Job, Task, start
 
-LOOK_S, DRAW_S = 0.25, 0.5  # between two looks at a search, and where each draws the result so far
+LOOK_S, DRAW_S = 0.25, 0.5  # between two looks at a search; the second if a look draws the result so far
 ONE_REPLICAS, HOW_MANY = ("gpu", "tensor_parallel_size"), ("data_parallel_size", "prefill_replicas")  # for fleets
 SoFar = Callable[[Any, Any], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What a page asks.
+    """The question of a page.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """A search under way, with its question and what its page needs to draw the answer."""
+    """A search under way, with its question and the page's values for drawing the answer."""
 
     job: Job
     question: Question
@@ -55,10 +55,10 @@ class Answer:
 
     Parameters
     ----------
-    question : what it answers.
-    about : what the page gave to draw it.
+    question : that it answers.
+    about : the page's values for drawing it.
     content : it, pickled.
-    cut : why it is of a part alone, as where it was stopped; None where it is whole.
+    cut : why it covers only a part, as after a stop; None if it is whole.
     """
 
     question: Question
@@ -73,7 +73,7 @@ class Answer:
 
 
 def question_of(trace: Trace, study: Study, form: Mapping[str, Any]) -> Question:
-    """Return what a page asks of a trace and a study.
+    """Return a page's question about a trace and a study.
 
     Parameters
     ----------
@@ -117,10 +117,10 @@ def answer(name: str, question: Question, said: str, *, keeps_stale: bool = True
     Parameters
     ----------
     question : that the page asks now.
-    said : what the search does, or of what it counts the parts.
+    said : the work of the search, or the name of the parts that it counts.
     keeps_stale : whether the question is stated, and an answer to another one is shown with its changes.
-    so_far : draws the result of the parts that are done, in place of an earlier answer; called with the result and with
-        what the page gave to draw the answer.
+    so_far : draws the result of the parts that are done, in place of an earlier answer; called with the result and the
+        page's values for drawing the answer.
     """
     running: Search | None = st.session_state.get(_running(name))
     if running is not None and running.job.state.is_over.is_set():
@@ -155,7 +155,7 @@ def is_asked(name: str) -> bool:
 
 
 def _keep(name: str, over: Search) -> None:
-    """Keep what a search has found, or why it has found nothing."""
+    """Keep the answer of a search, or why it has none."""
     try:
         content = finished(over.job)
     except PlannerError as error:
@@ -168,7 +168,7 @@ def _keep(name: str, over: Search) -> None:
 
 
 def _state(found: Answer, question: Question) -> None:
-    """Write what an answer answers, and how that differs from what the page asks now."""
+    """Write the question of an answer, and how it differs from the page's present question."""
     words, now = found.question.words, question.words
     st.caption(plain("Answer for " + ", ".join(f"{name} {value}" for name, value in words.items()) + "."))
     if found.question.key == question.key:

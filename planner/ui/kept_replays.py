@@ -36,7 +36,7 @@ def pictured(asked: Sequence[Asked], figure: str, span: Span | None = None) -> P
     Parameters
     ----------
     figure : a name of `FIGURES`.
-    span : the time that the figure is of, since the first arrival [s]; None for all of it.
+    span : the time that the figure shows, since the first arrival [s]; None for all of it.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def kept(task: Task, *args: Any, key: str, said: str) -> Any:
 
     Parameters
     ----------
-    key : of all that the result depends on besides the task and the theme.
+    key : of all that the result depends on, except the task and the theme.
     said : while it is done.
 
     Raises

@@ -63,7 +63,7 @@ def last(texts: list[str]) -> str:
 
 
 def changed(settings: Mapping[str, Setting]) -> Iterator[tuple[str, Any]]:
-    """Yield the settings that differ from those of a new page, with their values."""
+    """Yield the settings that differ from a new page's settings, with their values."""
     for name, setting in settings.items():
         if (value := st.session_state[name]) != setting.first:
             yield name, value
@@ -81,7 +81,7 @@ def _take(name: str, setting: Setting, texts: list[str]) -> None:
 
 
 def _write(name: str, setting: Setting) -> None:
-    """Write a setting into the address, or remove it where it is as on a new page."""
+    """Write a setting into the address, or remove it if it is as on a new page."""
     value = st.session_state[name]
     values = value or [None] if isinstance(value, list) else [value]
     texts = [] if value == setting.first else [*map(_text, values)]

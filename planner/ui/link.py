@@ -18,8 +18,8 @@ class Values:
     Parameters
     ----------
     accepts : tells whether a text is one.
-    said : what they must be, in words.
-    names : all of them, where they are names.
+    said : the accepted values in words.
+    names : all of them, if they are names.
     why : returns a sentence on a text that is not accepted; None for one made of `said` and `names`.
     """
 
@@ -31,14 +31,14 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """What is wrong in the address: the values of a key, and a sentence on them."""
+    """An error in the address: the values of a key, and a sentence on them."""
 
     texts: list[str]
     said: str
 
 
 def begin_run(keys: Collection[str]) -> None:
-    """Begin a run of the page: values that are wrong stay in the address, also where the page has changed since.
+    """Begin a run of the page: values that are wrong stay in the address, even if the page has changed since.
 
     Parameters
     ----------
@@ -84,12 +84,12 @@ def in_link(key: str, first: Any, values: Values) -> dict[str, Any]:
 
 
 def wrong() -> list[str]:
-    """Return what is wrong in the address, a sentence each."""
+    """Return the errors in the address, a sentence each."""
     return [each.said for each in st.session_state[WRONG].values()]
 
 
 def accept_all() -> None:
-    """Replace what is wrong in the address by the widgets' own values."""
+    """Replace the wrong values in the address by the widgets' own values."""
     for key in st.session_state[WRONG]:
         st.session_state[TAKEN].add(key)
         if key in st.query_params:
@@ -134,6 +134,6 @@ def said_of(key: str, text: str, values: Values) -> str:
 
 
 def _near(text: str, known: Collection[str]) -> str:
-    """Return a question whether the nearest known name is meant; nothing where none is near."""
+    """Return a question whether the nearest known name is meant; nothing if none is near."""
     near = difflib.get_close_matches(text.lower(), sorted(known), n=1, cutoff=0.5)
     return f"; did you mean {near[0]!r}?" if near else ""

@@ -17,7 +17,7 @@ from planner.settings.scenario import Scenario
 from planner.ui.named import in_catalog
 from planner.ui.own_profiles import name_of
 
-FAR, FAR_QUEUED = 10.0, 100.0  # median error as a factor, from which measurements are of another deployment
+FAR, FAR_QUEUED = 10.0, 100.0  # median error as a factor; from here on the deployments differ
 QUEUED = ("ttft", "e2el")  # metrics with the queue, whose length is uncertain near the capacity
 SIZES = ("tensor_parallel_size", "tp_size")  # names of one option, by engine
 MODELS = ("model_id", "model_path", "model", "model_tag")
@@ -25,7 +25,7 @@ REMEDY = "Set the measurement's model, GPU and settings in the sidebar"
 
 
 def check_deployment(path: Path, scenario: Scenario) -> None:
-    """Raise UsageError where measurements name another model, weight format or layout than the sidebar's.
+    """Raise UsageError if measurements name another model, weight format or layout than the sidebar's.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def check_deployment(path: Path, scenario: Scenario) -> None:
 
 
 def check_errors(path: Path, predictions: Sequence[Prediction]) -> None:
-    """Raise UsageError where the predictions of one deployment are so far off that it cannot be the measured one."""
+    """Raise UsageError if predictions are so far off that the measured deployment must be another one."""
     for metric in metrics_of(predictions):
         errors = np.array([log_error(each, metric) for each in predictions])
         errors = errors[np.isfinite(errors)]
@@ -57,7 +57,7 @@ def check_errors(path: Path, predictions: Sequence[Prediction]) -> None:
 
 
 def _named(path: Path) -> dict[str, Any]:
-    """Return the options that a file names, where the catalog knows their values."""
+    """Return the options that a file names, if the catalog knows their values."""
     said = _arguments(path)
     found: dict[str, Any] = {}
     model = next((said[name] for name in MODELS if isinstance(said.get(name), str)), None)
@@ -70,7 +70,7 @@ def _named(path: Path) -> dict[str, Any]:
 
 
 def _arguments(path: Path) -> Mapping[str, Any]:
-    """Return what a file says of its server, by name."""
+    """Return a file's values about its server, by name."""
     if path.suffix in (".json", ".jsonl"):
         first: Mapping[str, Any] = next(iter(read_objects(path)), {})
         server = first.get("server_info")

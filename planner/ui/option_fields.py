@@ -21,7 +21,7 @@ from planner.ui.link import ANY, SWITCH, TRUTHS, Values, number, one_of
 from planner.ui.named import PROFILES, known_name
 from planner.ui.own_profiles import name_of, names
 
-# Options of the server's files, of the load `random`, and those that searches set themselves.
+# Options of the server's files, of the load `random`, and options that searches set themselves.
 LEFT_OUT = ("autoscale", "calibration", "fleet", "interval", "num_prompts", "num_warmups", "random_input_len",
             "random_output_len", "random_range_ratio", "seed", *SEARCHED)
 UPLOADED = ("tenants",)
@@ -36,14 +36,14 @@ FIELDS: dict[str, Field[Any]] = {f.name: f for f in fields(Scenario) if f.name n
 
 
 def widget_value(option: str, value: Any) -> Any:
-    """Return what the session's state has for a value of an option."""
+    """Return an option's value in the form of the session's state."""
     if option in PROFILES and value is not None:
         return name_of(value)
     return float(value) if float in KINDS.get(option, ()) and value is not None else value
 
 
 def check_value(option: str, value: Any) -> None:
-    """Raise UsageError where the field of an option cannot hold a value."""
+    """Raise UsageError if the field of an option cannot hold a value."""
     known = _words(option, value)
     if option not in FIELDS or (known is not None and value is not None and value not in known):
         raise UsageError(f"{option} = {value!r}: the dashboard has no such value")
@@ -57,7 +57,7 @@ def option_field(option: str, place: Any = st, *, in_force: str | None = None, l
     Parameters
     ----------
     place : a container of Streamlit's.
-    in_force : the value that holds where none is given; None for the words of the option's help.
+    in_force : the value that holds if none is given; None for the words of the option's help.
     label : in place of the option's own.
     """
     f, kinds = FIELDS[option], KINDS[option]
@@ -158,7 +158,7 @@ def _shown(option: str) -> Any:
 
 
 def _default_words(f: Field[Any]) -> str:
-    """Return what help says in brackets of an option that is not given: the words for no value."""
+    """Return the words for an option that is not given, from the brackets at the end of its help."""
     _, found, words = str(f.metadata["help"]).rpartition("[")
     return words.rstrip("].") if found and str(f.metadata["help"]).endswith("]") else "not set"
 

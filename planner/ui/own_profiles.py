@@ -58,7 +58,7 @@ def names(kind: str) -> Sequence[str]:
 
 
 def profile_of(kind: str, name: str | None) -> str | None:
-    """Return what a scenario calls a profile: the path of one of the session's own, else its name."""
+    """Return a profile's name in a scenario: the path of one of the session's own, else its name."""
     own = own_names(kind)
     return str(own[name]) if name in own else name
 
@@ -87,7 +87,7 @@ def portable(study: Study) -> Study:
 
 @dataclass(frozen=True, eq=False)
 class _Folder:
-    """A folder that is removed when nobody holds it any more, as when a session ends."""
+    """A folder that is removed with the last reference to it, as when a session ends."""
 
     path: Path
 

@@ -18,7 +18,7 @@ def launch_field(take: Take) -> None:
 
     Parameters
     ----------
-    take : sets the widgets to options of a scenario; raises UsageError where one of them cannot be set.
+    take : sets the widgets to options of a scenario; raises UsageError if one of them cannot be set.
     """
     st.text_area("Launch command", key=TEXT, height=68, placeholder="vllm serve Qwen/Qwen3-32B -tp 2 …",
                  help="Paste vllm serve …, python -m sglang.launch_server … or trtllm-serve …: its options become the "
@@ -31,7 +31,7 @@ def launch_field(take: Take) -> None:
 
 
 def _take(take: Take) -> None:
-    """Set the widgets to the command's options; keep its notes, or what is wrong with it."""
+    """Set the widgets to the command's options; keep its notes, or its error."""
     st.session_state[SAID], st.session_state[WRONG] = (), None
     try:
         options, notes = launch_options(st.session_state[TEXT], reads_files=False)

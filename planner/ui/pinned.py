@@ -46,7 +46,7 @@ class Pin:
 
 
 def pins() -> list[Pin]:
-    """Return the pinned scenarios, in the order in which they were pinned; at first those of the link.
+    """Return the pinned scenarios, in the order in which they were pinned; at first the link's scenarios.
 
     Raises
     ------

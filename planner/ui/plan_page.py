@@ -82,7 +82,7 @@ def _asked() -> tuple[dict[str, Any], float, Any]:
 
 
 def _is_whole(form: dict[str, Any]) -> bool:
-    """Tell whether the form has all that is needed; say what it lacks."""
+    """Tell whether the form has all that is needed; name a missing value."""
     if not form["GPUs"]:
         st.warning("Choose at least one GPU.")
         return False

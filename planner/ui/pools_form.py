@@ -85,7 +85,7 @@ def draw_pools(found: SizeAnswer, toml: str | None) -> None:
 
     Parameters
     ----------
-    toml : the fleet's file; None where the search had no pools.
+    toml : the fleet's file; None if the search had no pools.
     """
     if found.split is None or toml is None:
         return

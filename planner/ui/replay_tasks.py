@@ -90,8 +90,8 @@ def picture(asked: Sequence[Asked], figure: str, theme: Any, span: Span | None =
     Parameters
     ----------
     figure : a name of `FIGURES`.
-    span : the time that the figure is of, by arrival where it is of requests; None for all of it.
-    known : numbers of the replays, which save one replay each; none where they are not known.
+    span : the time that the figure shows, by arrival if it shows requests; None for all of it.
+    known : numbers of the replays, which save one replay each; none if they are not known.
 
     Raises
     ------
@@ -132,7 +132,7 @@ class _Recorded:
 
 
 def _recorded(asked: Asked, most_steps: int, known: Numbers | None = None) -> _Recorded:
-    """Return a replay with its steps, or with those of its first requests where it has too many.
+    """Return a replay with its steps, or with the steps of its first requests if it has too many.
 
     The summary is a plain replay's, as the command line's: sums over recorded steps differ in their last digits.
 
@@ -166,7 +166,7 @@ def _replicas(result: SavedResult) -> float:
 def _unserved(outcome: Outcome) -> tuple[tuple[str, str | None, int], ...]:
     """Return how many requests were not completed, by status and reason, the most first."""
     states, counts = np.unique(outcome.result.records.requests.state, return_counts=True)
-    rejected = outcome.summary["rejected_by_reason"]  # among them those whose state does not tell why
+    rejected = outcome.summary["rejected_by_reason"]  # includes requests whose state does not tell why
     unserved = [(STATUS.get(int(state), "unfinished"), REASON.get(int(state)), int(count))
                 for state, count in zip(states, counts, strict=True)
                 if STATUS.get(int(state)) not in ("completed", "rejected")]
@@ -175,7 +175,7 @@ def _unserved(outcome: Outcome) -> tuple[tuple[str, str | None, int], ...]:
 
 
 def check_load(trace: Trace, scenario: Scenario) -> None:
-    """Raise UsageError where a trace and the replicas together are too many for a page."""
+    """Raise UsageError if requests times replicas exceed the limit of a page."""
     count = trace.num_requests if scenario.limit is None else min(trace.num_requests, scenario.limit)
     if count * scenario.data_parallel_size > MOST_SHARES:
         raise UsageError(f"{count:,} requests on {scenario.data_parallel_size:,} replicas: a page takes "

@@ -31,7 +31,7 @@ class Window:
     Parameters
     ----------
     first : place of the first of them, in order of arrival.
-    subject : the request that the window is around; None where a place was asked for.
+    subject : the request that the window is around; None if a place was asked for.
     strip : figure of all requests, with these shaded.
     """
 
@@ -74,7 +74,7 @@ def window(asked: Asked, first: int | str, count: int, theme: Any) -> Window:
 
 
 def _around(requests: pl.DataFrame, column: str, count: int) -> tuple[int, str | None]:
-    """Return where a window around the largest value begins, and that request; the first one if none has a value."""
+    """Return the start of a window around the largest value, and that request; the first one if none has a value."""
     values = requests[column].fill_nan(None)
     place = values.arg_max()
     if place is None or values[place] is None:

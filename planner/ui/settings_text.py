@@ -60,7 +60,7 @@ def _read(name: str, setting: Setting, texts: list[str]) -> Any:
 
 
 def why_wrong(text: str) -> str:
-    """Return why a text makes no scenario; empty where it makes one."""
+    """Return why a text makes no scenario; empty if it makes one."""
     try:
         asked_of(settings_of(text))
     except PlannerError as error:

@@ -46,12 +46,12 @@ SETTINGS = {**LOG_SETTINGS, **TARGET_SETTINGS, **FLEET_SETTINGS, **OPTION_SETTIN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What the sidebar says.
+    """The values of the sidebar.
 
     Parameters
     ----------
     trace : None while there is none, as before an upload.
-    study : what to do with it.
+    study : the scenario and the targets for it.
     """
 
     trace: Trace | None
@@ -59,7 +59,7 @@ class Asked:
 
 
 def sidebar(*, has_log: bool) -> Asked:
-    """Draw the sidebar and return what it says.
+    """Draw the sidebar and return its values.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def sidebar(*, has_log: bool) -> Asked:
 
 
 def asked_of(settings: Mapping[str, Any]) -> Asked:
-    """Return what settings say, as those of a link; an uploaded trace is the session's, None before the upload.
+    """Return the values of settings, as of a link; an uploaded trace is the session's, None before the upload.
 
     Raises
     ------
@@ -141,7 +141,7 @@ def _file() -> Any:
 
 
 def _choice(file: Any) -> Any:
-    """Ask for a sample, or for the file; return the file with how to read it, None where a sample is chosen."""
+    """Ask for a sample, or for the file; return the file with how to read it, None if a sample is chosen."""
     samples = sorted(sample_names(), key=[*SAMPLES].index)
     st.selectbox("or a sample", [*samples, UPLOAD], format_func=log_words,
                  help="Traffic of a kind of application, bundled with the planner.", **bound("trace"))
@@ -159,7 +159,7 @@ def _choose_upload() -> None:
 
 
 def _uploaded(upload: Any) -> Trace | None:
-    """Return an uploaded trace, read once and kept with the session alone; None where there is none."""
+    """Return an uploaded trace, read once and kept with the session alone; None if there is none."""
     if upload is None:
         return None
     file, drops = upload

@@ -72,7 +72,7 @@ def page(trace: Trace, study: Study) -> None:
 
 
 def _asked() -> tuple[dict[str, Any], RateSeries | None, Pools | None]:
-    """Ask what fleets are made of and for which load."""
+    """Ask for the parts of fleets and for the load."""
     pools = pools_form()
     gpus = gpus_form(st) if pools is None else list(dict.fromkeys(pools.gpus))
     prices_form(gpus)
@@ -105,7 +105,7 @@ def _asked() -> tuple[dict[str, Any], RateSeries | None, Pools | None]:
 
 
 def _is_whole(form: dict[str, Any], series: RateSeries | None) -> bool:
-    """Tell whether the form has all that is needed; say what it lacks."""
+    """Tell whether the form has all that is needed; name a missing value."""
     if form["replicas over the day"] == BY_SERIES and series is None:
         st.warning("Upload the rates over time: a CSV with start_s and rate_rps.")
         return False

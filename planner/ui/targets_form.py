@@ -78,7 +78,7 @@ def targets_words(objectives: Objectives | None) -> str:
 
 
 def text_words() -> str:
-    """Return the session's targets in words, or their text where it is wrong."""
+    """Return the session's targets in words, or their text if it is wrong."""
     try:
         return targets_words(given_targets())
     except PlannerError:
@@ -109,7 +109,7 @@ def _compose() -> None:
 
 
 def _limits(text: str | None) -> tuple[str, dict[str, float]] | None:
-    """Return targets as the fields have them: their kind and the limits by metric [ms]; None where no field has them.
+    """Return targets as the fields have them: their kind and the limits by metric [ms]; None if no field has them.
 
     >>> _limits("p99_ttft:1000 p99_e2el:9000")
     ('p99', {'ttft': 1000.0, 'e2el': 9000.0})

@@ -23,7 +23,7 @@ from planner.ui.uploads import as_file
 
 MOST_CSV_ROWS = 200_000
 PART = 32  # configurations of a sweep for each process, at most, between two tellings
-TELL_S = 0.5  # between two tellings, where configurations are short
+TELL_S = 0.5  # between two tellings, if configurations are short
 
 
 def read_upload(name: str, content: bytes, most_rows: int, on_bad_rows: BadRows) -> Trace:
@@ -45,7 +45,7 @@ def read_upload(name: str, content: bytes, most_rows: int, on_bad_rows: BadRows)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """What a page shows of a trace as it is replayed."""
+    """A trace as it is replayed, for a page to show."""
 
     num_requests: int
     description: dict[str, Any]

@@ -14,7 +14,7 @@ PATIENCE_S = 0.2  # between two places at which Streamlit may end this run of th
 
 
 def result_of(task: Task, *args: Any, said: str) -> Any:
-    """Have a job done and return its result; it stops where this run of the page ends before it.
+    """Have a job done and return its result; it stops if this run of the page ends before it.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def watch(job: Job, began_s: float, said: str) -> None:
     Parameters
     ----------
     began_s : when it was started, by `time.monotonic` [s].
-    said : what is counted, "configurations replayed", or what is done where it has no parts.
+    said : the counted parts, "configurations replayed", or the work if it has no parts.
     """
     state = job.state
     if state.is_over.is_set():

@@ -1,4 +1,4 @@
-"""What to change: up to three changes that help, each with a button that applies it and pins the present result."""
+"""Changes to try: up to three changes that help, each with a button that applies it and pins the present result."""
 
 import streamlit as st
 

@@ -1,7 +1,7 @@
 """Work beside the server: each job runs in a process of its own, within a bound of memory, until it is told to stop.
 
 A process that has finished a job takes the next one, since loading the compiled loop takes a second or more. It is
-ended where a job is stopped, takes too much memory or leaves much behind.
+ended if a job is stopped, takes too much memory or leaves much behind.
 """
 
 import atexit
@@ -36,8 +36,8 @@ class State:
 
     Parameters
     ----------
-    num_done, total : parts that are done, of how many; 0 where it has no parts.
-    stage : what is done now, in words with its parts; empty where nobody knows.
+    num_done, total : parts that are done, of how many; 0 if it has no parts.
+    stage : the present work, in words with its parts; empty if it is not known.
     content : the result, pickled, or as much of it as there is; None while there is none.
     error : why there is none, a sentence.
     is_over, stop : set at the end, and to end it.
@@ -54,7 +54,7 @@ class State:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True, eq=False)
 class Job:
-    """A job under way; it stops when nobody holds it any more, as when its session ends."""
+    """A job under way; it stops with the last reference to it, as when its session ends."""
 
     state: State
 
@@ -78,16 +78,16 @@ class Worker:
         self._process.stdin.flush()
 
     def answer(self, timeout_s: float) -> Any:
-        """Return what it says next; raises `queue.Empty` where it says nothing for so long [s]."""
+        """Return its next message; raises `queue.Empty` if there is none within the timeout [s]."""
         return self._answers.get(timeout=timeout_s)
 
     @property
     def num_bytes(self) -> int:
-        """Memory of the process and of those that it has started [B]."""
+        """Memory of the process and of the processes that it has started [B]."""
         return sum(map(_resident, self._family()))
 
     def end(self) -> None:
-        """End the process and those that it has started."""
+        """End the process and the processes that it has started."""
         family = self._family()
         for process in family:
             try:
@@ -106,7 +106,7 @@ class Worker:
             return []
 
     def _listen(self) -> None:
-        """Take down what the process says, and at last that it has ended."""
+        """Collect the messages of the process, and at last that it has ended."""
         assert self._process.stdout is not None
         while True:
             try:
@@ -117,7 +117,7 @@ class Worker:
 
 
 class Workers:
-    """The server's processes: those that wait for a job, and those that have one."""
+    """The server's processes: idle ones that wait for a job, and busy ones that have one."""
 
     def __init__(self) -> None:
         self._idle: list[Worker] = []
@@ -217,8 +217,8 @@ def start(task: Task, *args: Any, total: int = 0) -> Job:
     ----------
     task : a function of a module, which is called in another process. One that yields tells how many parts are done, of
         how many, and the result so far.
-    args : what it is called with; pickled.
-    total : parts that it has; 0 where it has none.
+    args : of the call; pickled.
+    total : parts that it has; 0 if it has none.
     """
     state = State(total=total)
     job = Job(state=state)

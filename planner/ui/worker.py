@@ -51,7 +51,7 @@ class Told:
         self._thread.join()
 
     def begin(self, stage: Stage) -> None:
-        """Take a stage among those that are told."""
+        """Add a stage to the stages that are told."""
         self._stages.append(stage)
 
     def end(self, stage: Stage) -> None:
@@ -73,7 +73,7 @@ def _words(stage: Stage) -> str:
 
 
 def _load() -> None:
-    """Load what every replay needs, so that the first job need not."""
+    """Load the modules and the loop that every replay needs, so that the first job need not."""
     from planner.replays.driver import compiled_loop
     from planner.ui import accuracy_tasks, change_tasks, fit_tasks, schedule_tasks, tasks  # noqa: F401
 

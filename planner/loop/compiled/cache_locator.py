@@ -1,4 +1,4 @@
-"""Where Numba keeps the package's compiled functions."""
+"""Numba's folder for the package's compiled functions."""
 
 import importlib
 from pathlib import Path

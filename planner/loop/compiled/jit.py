@@ -24,7 +24,7 @@ from planner.loop.compiled.linking import linked_once
 from planner.loop.compiled.shortcuts import why_plain
 from planner.progress import Stage, stage
 
-_one_at_a_time = threading.RLock()  # Numba and what is replaced in it are of the process
+_one_at_a_time = threading.RLock()  # Numba, and the parts replaced in it, are global to the process
 
 LINKING = 0.6  # time that a helper takes as a part of the outermost function, in its own compile times
 

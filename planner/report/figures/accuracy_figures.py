@@ -69,7 +69,7 @@ def measured_percentiles(row: Mapping[str, Any], metrics: Sequence[str], *, them
     Parameters
     ----------
     row : of `validate.predictions_table`.
-    metrics : names of what was measured; only percentiles are drawn, as "median_ttft_ms" and "p99_tpot_ms".
+    metrics : names of measured values; only percentiles are drawn, as "median_ttft_ms" and "p99_tpot_ms".
     theme : "light" or "dark".
     """
     figure = figure_of_rows(["requests"], "latency [ms]", row_px=320)

@@ -1,4 +1,4 @@
-"""Answers drawn: attainment over the rate with the capacity, what fleets cost, and the room that targets leave."""
+"""Answers drawn: attainment over the rate with the capacity, the cost of fleets, and the room that targets leave."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -57,7 +57,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def fleet_costs(found: SizeAnswer, *, theme: Theme = "light") -> Any:
-    """Draw what each kind of fleet costs an hour, with its replicas; fleets that cannot serve are left out.
+    """Draw the hourly cost of each kind of fleet, with its replicas; fleets that cannot serve are left out.
 
     Parameters
     ----------

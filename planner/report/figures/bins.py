@@ -25,7 +25,7 @@ class TimeBins:
 
     Parameters
     ----------
-    width_s : of one bin [s]; 0 where there are none.
+    width_s : of one bin [s]; 0 if there are none.
     count : number of bins.
     start_s : of the first bin [s].
     """
@@ -55,14 +55,14 @@ class BinnedSteps:
     Parameters
     ----------
     steps : the result's steps within the bins.
-    bins : where to cut.
+    bins : the steps are cut at their edges.
     row, place : step and bin of each piece, shape [num_pieces].
     piece_s : how long it is [s].
     share : its part of the step, in 0..1.
     covered_s : time of each bin up to the end of the replay, shape [bins.count] [s]; NaN after it.
     replica : of each piece.
     num_replicas : that the result has.
-    paid_replicas : in the mean of each bin, where replicas came and went, else `num_replicas`.
+    paid_replicas : in the mean of each bin if replicas came and went, else `num_replicas`.
     """
 
     steps: pl.DataFrame
@@ -88,12 +88,12 @@ class BinnedSteps:
         return self._after(self._sum(self._values(column) * weight) / self.paid_replicas)
 
     def mean_of_steps(self, column: str) -> Values:
-        """Return the mean over the steps of a bin; NaN where none ran."""
+        """Return the mean over the steps of a bin; NaN if none ran."""
         steps = self._sum(self.share)
         return self._sum(self._values(column) * self.share) / np.where(steps > 0, steps, math.nan)
 
     def peak(self, column: str, *, idle: float = 0.0) -> Values:
-        """Return the largest value of any step that ran in a bin, `idle` where none ran."""
+        """Return the largest value of any step that ran in a bin, `idle` if none ran."""
         peaks = np.full(self.bins.count, -math.inf)
         np.maximum.at(peaks, self.place, self._values(column))
         return self._after(np.where(np.isinf(peaks), idle, peaks))
@@ -109,7 +109,7 @@ class BinnedSteps:
 
 
 def numbers(table: pl.DataFrame, column: str) -> Values:
-    """Return a column as numbers, NaN where it is null."""
+    """Return a column as numbers, NaN for null."""
     return table[column].cast(pl.Float64).fill_null(math.nan).to_numpy()
 
 
@@ -189,7 +189,7 @@ def num_replicas(result: SavedResult) -> int:
 
 
 def _paid_replicas(result: SavedResult, bins: TimeBins) -> Values | int:
-    """Return how many replicas were paid for, in the mean of each bin where they came and went; at least 1."""
+    """Return how many replicas were paid for, in the mean of each bin if they came and went; at least 1."""
     autoscale = result.summary.get("autoscale")
     if autoscale is None or not autoscale["replicas"]:
         return num_replicas(result)
@@ -208,7 +208,7 @@ def _replicas(table: pl.DataFrame) -> NDArray[np.int64]:
 
 
 def origin_s(result: SavedResult) -> float:
-    """Return the first arrival, or where there is none the first step [s]."""
+    """Return the first arrival, or the first step if nothing arrived [s]."""
     instants = (numbers(result.requests, "arrival_s"), numbers(result.steps, "start_s"))
     return next((float(np.nanmin(values)) for values in instants if not np.all(np.isnan(values))), 0.0)
 

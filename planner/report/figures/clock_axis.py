@@ -33,7 +33,7 @@ def show_clock(figure: Any, zero_at_s: float | None, begin_s: float, end_s: floa
     zero_at_s : instant of 0 on the axis, from 1970 [s].
     begin_s, end_s : part that is drawn [s].
     unit_s : unit of the axis [s].
-    has_dates : the axis is of days, not of the hours of any day.
+    has_dates : the axis shows certain days, not the hours of any day.
     """
     if zero_at_s is None or not end_s > begin_s:
         return

@@ -10,7 +10,7 @@ HOUR_S = 3600.0
 
 
 def fleet_load(found: SizeAnswer, *, theme: Theme = "light") -> Any:
-    """Draw the rate of a load over time with what the fleet bears, and the replicas on a schedule and without.
+    """Draw the rate of a load over time with the fleet's capacity, and the replicas on a schedule and without.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ def fleet_load(found: SizeAnswer, *, theme: Theme = "light") -> Any:
     served_rps = [part.served_rps for part in parts if part.served_rps is not None]
     if served_rps:
         _steps(figure, times, served_rps, "capacity on the schedule", ORANGE, row=1, dash="dot")
-    if fleet.headroom is not None:  # what it was sized for, and its headroom
+    if fleet.headroom is not None:  # the rate that it was sized for, and its headroom
         sized_rps = (found.workload.rate_rps or 0.0) if schedule.peak_rps is None else schedule.peak_rps
         _steps(figure, times, [sized_rps * (1.0 + fleet.headroom)] * len(parts), "capacity of the whole fleet", GREEN,
                row=1, dash="dash")

@@ -43,7 +43,7 @@ GROUPS = (("all", 1.0), ("slowest 10 %", 0.1), ("slowest 1 %", 0.01))
 def latency_cdf(results: Results, metric: str, *, theme: Theme = "light") -> Any:
     """Draw which share of the completed requests is at least as fast as a latency, with a line at each objective.
 
-    Percentiles are those of the summary: linear between order statistics.
+    Percentiles are linear between order statistics, as in the summary.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def latency_cdf(results: Results, metric: str, *, theme: Theme = "light") -> Any
 
 
 def percentile_levels(num_results: int) -> NDArray[np.float64]:
-    """Return at which percentiles a distribution is drawn: at most 447, with those of `MARKED`, denser above 99."""
+    """Return the percentiles at which a distribution is drawn: at most 447, with `MARKED`, denser above 99."""
     per_percent = max(1, min(4, 16 // max(1, num_results)))
     return np.concatenate([np.linspace(0, 99, 99 * per_percent + 1), np.linspace(99, 100, 51)[1:]])
 
@@ -133,7 +133,7 @@ def _add_objectives(figure: Any, results: Sequence[SavedResult], metric: str) ->
 
 
 def _log_axis(figure: Any) -> dict[str, Any]:
-    """Return a log axis over what is drawn, with ticks at the powers of ten, and at 2 and 5 times them where few."""
+    """Return a log axis over the drawn values, ticked at powers of ten, and at 2 and 5 times them if they are few."""
     values = np.concatenate([np.ones(0), *(np.asarray(trace.x, float) for trace in figure.data)])
     values = values[values > 0]
     if len(values) == 0:

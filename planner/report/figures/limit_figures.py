@@ -21,7 +21,7 @@ def capacity_figure(found: CapacityAnswer, *, theme: Theme = "light") -> Any:
 
 
 def limited_statistics(found: CapacityAnswer) -> dict[str, float]:
-    """Return the limits of statistics by name, where the tried loads have them [ms]."""
+    """Return the limits of statistics by name [ms]; none if no tried load has statistics."""
     limits_ms = {name: 1e3 * limit for name, limit in found.slo.limits_s.items() if parse_statistic(name) is not None}
     return limits_ms if tried_loads(found) else {}
 

@@ -52,7 +52,7 @@ def load_against_capacity(trace: Trace, scenario: Scenario, capacity_rps: float 
 
 
 def money_against_headroom(fleets: Sequence[tuple[str, float, float]], asked: float, *, theme: Theme = "light") -> Any:
-    """Draw fleets by what they cost and what they serve; the first is the one that was chosen.
+    """Draw fleets by their cost and the traffic that they serve; the first is the chosen fleet.
 
     Parameters
     ----------

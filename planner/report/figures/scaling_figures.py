@@ -1,4 +1,4 @@
-"""Replicas over time: how many an autoscaler had paid for and serving, under which load, and what requests missed."""
+"""Replicas over time: how many an autoscaler had paid for and serving, the load, and the objectives missed."""
 
 import math
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ def is_autoscaled(result: SavedResult) -> bool:
 
 
 def replicas(results: Results, *, span: Span | None = None, theme: Theme = "light") -> Any:
-    """Draw replicas, load, missed objectives and TTFT over time, autoscaled fleets beside those that stay.
+    """Draw replicas, load, missed objectives and TTFT over time, autoscaled fleets beside fixed ones.
 
     Requests count in the bin in which they were sent. Without objectives there are no misses.
 
@@ -60,7 +60,7 @@ def replicas(results: Results, *, span: Span | None = None, theme: Theme = "ligh
 
 
 def _counts(result: SavedResult, bins: TimeBins) -> list[tuple[str, Values, Values]]:
-    """Return when the replicas that are paid for, and those that serve, become how many."""
+    """Return the numbers of replicas paid for and of replicas that serve, with the times at which they change."""
     if not is_autoscaled(result):
         count = (result.summary.get("deployment") or {}).get("num_replicas") or 1
         return [("paid for", np.array([bins.start_s, bins.end_s]), np.array([count, count], np.float64))]

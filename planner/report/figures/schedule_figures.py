@@ -49,7 +49,7 @@ def schedule_timeline(requests: pl.DataFrame, steps: pl.DataFrame, schedule: pl.
                                     (1e3 * (rows["end_s"] - rows["start_s"])).to_list(), strict=True)),
                 marker={"color": color, "line": {"width": 0.5 if kind == "prompt chunk" else 0, "color": "white"}},
                 unselected={"marker": {"opacity": 1}},  # a click on one keeps the others
-                # not %{x}, which is where a bar with a base ends
+                # not %{x}, which is the end of a bar with a base
                 hovertemplate=f"%{{y}}: {kind}, %{{customdata[2]:,.2f}} ms from %{{base:.4f}} s, %{{customdata[0]:,}} "
                               f"tokens<extra></extra>")
     names = [*lanes, *(plot_text(name) for name in requests["request_id"])]
@@ -70,7 +70,7 @@ def whole_strip(requests: pl.DataFrame, shown: pl.DataFrame, *, theme: Theme = "
     Parameters
     ----------
     requests : of the whole replay, in order of arrival.
-    shown : those of them that are shown.
+    shown : the requests that are shown.
     theme : "light" or "dark".
     """
     figure = figure_of_rows(["requests/s", "TTFT [s]"], "time since the first arrival [s]", row_px=STRIP_PX)

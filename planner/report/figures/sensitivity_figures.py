@@ -11,7 +11,7 @@ ENDS = (("low", "lighter or cheaper", BLUE), ("high", "heavier or dearer", ORANG
 
 
 def tornado(found: Sensitivity, *, theme: Theme = "light") -> Any:
-    """Draw what each change makes of the chosen fleet's price, the widest on top; crosses mark those that flip it.
+    """Draw the chosen fleet's price after each change, the widest on top; crosses mark changes that flip the choice.
 
     Parameters
     ----------

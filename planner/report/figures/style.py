@@ -1,4 +1,4 @@
-"""How every figure looks: colours, themes, the names of results, and what is drawn where there is nothing to draw."""
+"""How every figure looks: colours, themes, the names of results, and empty figures."""
 
 import functools
 import html
@@ -79,7 +79,7 @@ def plot_text(text: str) -> str:
 
 
 def wrapped(text: str, most_chars: int) -> str:
-    """Return text in lines of at most so many characters where it has blanks or underscores, for Plotly to show.
+    """Return text for Plotly in lines of at most `most_chars` characters, broken after blanks and underscores.
 
     >>> wrapped("cost_usd_per_million_output_tokens", 14)
     'cost_usd_per_<br>million_<br>output_tokens'

@@ -1,4 +1,4 @@
-"""Summaries drawn where there are no tables of requests: percentiles of latency, and the mean time by phase."""
+"""Summaries drawn without tables of requests: percentiles of latency, and the mean time by phase."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ def latency_levels(summaries: Sequence[Mapping[str, Any]], names: Sequence[str],
 
     Parameters
     ----------
-    summaries, names : of what is compared, in the same order; names are not escaped.
+    summaries, names : of the compared replays, in the same order; names are not escaped.
     theme : "light" or "dark".
     """
     figure = figure_of_rows(list(METRICS.values()), "", row_px=190)
@@ -38,7 +38,7 @@ def mean_phases(explanations: Sequence[Mapping[str, Any]], names: Sequence[str],
 
     Parameters
     ----------
-    explanations, names : as `explanation.explain`, and what each is of; names are not escaped.
+    explanations, names : as `explanation.explain`, and the name of each; names are not escaped.
     theme : "light" or "dark".
     """
     figure = go.Figure()

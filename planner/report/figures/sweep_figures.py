@@ -80,7 +80,7 @@ def front_scatter(table: pl.DataFrame, axes: Sequence[str], metrics: Sequence[st
 
 
 def _apart(rows: pl.DataFrame, metrics: Sequence[str], labels: list[str]) -> list[str]:
-    """Return labels of points, without those of points that lie on an earlier one."""
+    """Return the labels of points; a point that lies on an earlier one has no label."""
     seen: list[tuple[float, float]] = []
     shown = []
     for place, label in zip(rows.select(metrics[:2]).rows(), labels, strict=True):

@@ -28,7 +28,7 @@ NO_STEPS = "no steps were recorded"
 
 
 class Series(NamedTuple):
-    """What one row of a figure shows of a result: a mean, and where it matters a peak, one number a bin."""
+    """A result's values in one row of a figure: a mean, and a peak if it matters, one number a bin."""
 
     mean: Values
     peak: Values | None
@@ -110,7 +110,7 @@ def step_composition(results: Results, *, span: Span | None = None, theme: Theme
 
 
 def step_terms(results: Results, *, span: Span | None = None, theme: Theme = "light") -> Any:
-    """Draw what the GPUs' time goes to, by term of the step time: stacked, with idle time missing to 100 %.
+    """Draw the shares of the GPUs' time, by term of the step time: stacked, with idle time missing to 100 %.
 
     Parameters
     ----------

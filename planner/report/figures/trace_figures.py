@@ -12,11 +12,11 @@ from planner.traces.shaping.earliest_sends import at_earliest_sends
 
 
 def workload_figures(trace: Trace, description: Mapping[str, Any], *, theme: Theme = "light") -> dict[str, Any]:
-    """Return every figure of a trace by name; that of sharing only where sharing is known.
+    """Return every figure of a trace by name; the hit rate only if sharing is known.
 
     Parameters
     ----------
-    description : what `description.describe` says of the trace.
+    description : of the trace, from `description.describe`.
     theme : "light" or "dark".
     """
     found = {"arrivals": arrivals(at_earliest_sends(trace)[0], theme=theme), "lengths": lengths(trace, theme=theme),
