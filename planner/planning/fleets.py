@@ -132,7 +132,7 @@ def _prices(choices: Choices) -> dict[str, Mapping[str, float]]:
 
 
 def price_of(gpu: Gpu, term: str, choices: Choices) -> float | None:
-    """Return the price of a GPU on a term [USD/h]; None if it is unknown.
+    """Return the price of a GPU on a term [USD/h]; None if it is not stated.
 
     The catalog has on-demand prices alone. A MIG slice without a price of its own costs its part of the GPU's.
     """

@@ -29,7 +29,7 @@ from planner.traces import Trace
 from planner.traces.shaping.client_load import read_load
 
 RATES = ("capacity_rps", "capacity_rps_per_gpu")
-USERS = {"capacity_concurrency": "concurrency", "capacity_sessions": "sessions"}  # targets on users, and the kinds of users
+USERS = {"capacity_concurrency": "concurrency", "capacity_sessions": "sessions"}  # a target on users: its unknown
 CAPACITY = (*RATES, *USERS)  # metrics of a search
 NO_VALUE = "no request has this metric"
 UNANSWERED = "too many requests are never answered"
@@ -42,7 +42,7 @@ def check(path: Path, *, baseline: Path | None = None, update: bool = False) -> 
     Parameters
     ----------
     path : the targets file. A statistic in a scenario's `slo` is judged as a target of that name, unless all of the
-        scenario's targets limit the capacity, which is searched within it.
+        scenario's targets have capacity metrics; then the capacity is searched within it.
     baseline : values that `max_regression` compares with; None for no comparison. A file that is missing has no values.
     update : write the baseline anew in place of comparing with it.
 
@@ -198,7 +198,7 @@ def _without_rate(scenario: Scenario, search: Search, asked: list[str]) -> tuple
 
 
 def _objective_rows(gated: Gated, found: _Outcome) -> list[TargetVerdict]:
-    """Return a row for each statistic in a scenario's `slo`; none if all targets limit the capacity."""
+    """Return a row for each statistic in a scenario's `slo`; none if all targets have capacity metrics."""
     if gated.study.objectives is None or all(target.metric in CAPACITY for target in gated.targets):
         return []
     return [_objective_row(gated.study.name, statistic, 1e3 * limit_s, found)
