@@ -1,4 +1,4 @@
-"""The places that joblib sends the configurations of a sweep to: processes of this machine, or a Dask or Ray cluster."""
+"""The places to which joblib sends a sweep's configurations: processes of this machine, or a Dask or Ray cluster."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -72,7 +72,7 @@ def of_two_kinds(prefill: Deployment, decode: Deployment) -> Deployment:
 
 
 def divided_into(deployment: Deployment, first: int, second: int) -> Deployment:
-    """Return a deployment with `first` and `second` replicas in its two pools: prefill and decode if it has no pools."""
+    """Return a deployment with `first` and `second` replicas in its two pools; if it has none, prefill and decode."""
     if not deployment.pools and deployment.layout.data_parallel_size > 1:
         deployment = of_two_kinds(deployment, deployment)
     if deployment.pools:

@@ -155,7 +155,7 @@ def _cheapest_path(costs: Sequence[Sequence[float]], change_cost: float) -> list
 
 def _sized(traffic: Traffic, kind: Kind, fleet: Fleet, objectives: Objectives, choices: Choices,
            factor: float) -> _Size | None:
-    """Return the size at a multiple of the rate; None if no number of replicas of the kind serves it."""
+    """Return the size at a multiple of the rate; None if no number tried serves it."""
     spares = spare_replicas(choices, kind.divided)
     guess = max(math.ceil((fleet.num_replicas - spares) * factor), 1)
     sized = fewest_near(traffic.grown(factor, fleet.trace_copies), kind, objectives, choices, guess)

@@ -29,8 +29,8 @@ class _Part:
 def offers(fleets: Sequence[Fleet], choices: Choices) -> tuple[Offer, ...]:
     """Return each fleet on each term that it has prices for, sorted by the column that is asked for.
 
-    With a schedule, also the price of on-demand GPUs that follow it. If a reserved price is known, also the cheapest
-    mixture of reserved GPUs that run always and GPUs on demand for the rest.
+    With a schedule, also the price of on-demand GPUs that follow it. With a schedule and a reserved price, also the
+    cheapest mixture of reserved GPUs that run always and GPUs on demand for the rest.
 
     Raises
     ------

@@ -57,7 +57,7 @@ def replicas_with_error(load: Trace, kind: Kind, objectives: Objectives, choices
                         fleet: Fleet) -> int | None:
     """Return the fewest replicas, with spares, that keep the objectives if steps take longer by the fleet's error.
 
-    None if the fleet covers its error, if the error is unknown, or if more than eight times as many replicas are needed.
+    None if the fleet covers its error, the error is unknown, or more than eight times as many replicas are needed.
 
     Parameters
     ----------

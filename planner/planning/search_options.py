@@ -133,7 +133,7 @@ def _series(path: Path) -> "RateSeries":
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
-    """The parts of fleets, and the requirements on fleets.
+    """The options for fleets, and the requirements on them.
 
     Parameters
     ----------

@@ -111,7 +111,7 @@ def _factor(deployment: Deployment, end: int) -> float:
 
 
 def _with_lengths(load: Trace, factor: float) -> Trace:
-    """Return a load with longer outputs, and with output limits and predictions that fit."""
+    """Return a load with longer outputs, output limits and predicted outputs."""
     columns = [name for name in LENGTHS if name in load.requests.columns]
     return replace(load, requests=load.requests.with_columns(
         (pl.col(name) * factor).round().clip(1, MAX_TOKENS).cast(load.requests.schema[name]) for name in columns))

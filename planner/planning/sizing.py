@@ -71,7 +71,7 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
     scenario : of one replica, except its GPU, layout and weight format, which `choices` has; with data-parallel
         attention its ranks are `data_parallel_size`, and all of them one replica.
     objectives : that the load must keep.
-    choices : the parts of fleets. With a fleet's file of two pools, whose conditions leave a threshold open, they
+    choices : options for fleets. With a fleet's file of two pools, whose conditions leave a threshold open, they
         are made of its pools, and the threshold is looked for too.
 
     Raises
@@ -313,7 +313,7 @@ def _mean_rps(traffic: Traffic, choices: Choices, served_rps: float) -> float:
 
 
 def _settled(traffic: Traffic, load: Trace, deployment: Deployment, objectives: Objectives, kind: Kind) -> Sized:
-    """Return the fewest replicas, how they serve, the metric that one less misses, and whether a longer load needs as many.
+    """Return the fewest replicas, how they serve, the limiting metric, and whether a longer load needs as many.
 
     Longer loads are tried if a rate is asked for, up to `MOST_REQUESTS`.
     """

@@ -1,4 +1,4 @@
-"""The question of a search for a capacity: one deployment under one traffic, at any rate or with any number of users."""
+"""The question of a capacity search: one deployment under one traffic, at any rate or with any number of users."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -207,7 +207,7 @@ def tenants_of(trace: Trace) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posed:
-    """The question for a capacity: the search, and the parts of its answer that do not depend on the load.
+    """The question for a capacity: the search, with the assumptions, workload and think time for its answer.
 
     Parameters
     ----------

@@ -103,7 +103,7 @@ def without_rate(scenario: Scenario) -> Scenario:
 
 
 def times_rate(scenario: Scenario, factor: float) -> Scenario:
-    """Return a scenario with its rate multiplied by `factor`: its requests per second if given, else the trace's rate."""
+    """Return a scenario with `factor` times its rate: its requests per second if given, else the trace's rate."""
     if scenario.request_rate is not None:
         return replace(scenario, request_rate=scenario.request_rate * factor)
     return replace(scenario, rate_scale=(scenario.rate_scale or 1.0) * factor)

@@ -83,7 +83,7 @@ class Grid:
         self._output, self._jobs = output, jobs
         self._store = SweepStore(output)
         self._extends = len(self._store) > 0
-        self._keys: dict[int, str] = {}  # by place in the grid, once asked for
+        self._keys: dict[int, str] = {}  # by place in the grid, for the places asked for
 
     def replay(self, places: Iterable[int]) -> None:
         """Replay the configurations, by their places in the grid, that have no result yet."""

@@ -39,7 +39,7 @@ class Target:
                 for kind, limit, sign in limits if limit is not None]
 
     def shortfall(self, value: float | None) -> float:
-        """Return the share of a limit by which a value misses it, 0 if it keeps all limits; infinite without a value [1]."""
+        """Return the share of a limit by which a value misses it, 0 if none is missed; infinite without a value [1]."""
         return max((math.inf if margin is None else max(-margin, 0.0) / (abs(limit) or 1.0)
                     for _, limit, margin in self.margins(value)), default=0.0)
 

@@ -12,7 +12,7 @@ from planner.traces.shaping.session_start import session_numbers
 
 
 def limited(scenario: Scenario, of: str, users: int, think_time_s: float | None) -> Scenario:
-    """Return a scenario with at most `users` requests in flight or sessions open; users with think time need no limit."""
+    """Return a scenario with at most `users` requests in flight or sessions open; no limit on users with think time."""
     if of == "sessions":
         return replace(scenario, max_sessions=users)
     return replace(scenario, max_concurrency=users if think_time_s is None else None)
