@@ -16,7 +16,7 @@ from planner.traces import Trace
 
 FACTORS = (0.25, 0.5, 2, 4, 8)  # that limits are changed by
 LEAST_GAIN = 0.01  # of the metric: a smaller one is no advice
-LOSSY = ("kv_cache_dtype",)  # settings that change what the model says: advised where no other helps
+LOSSY = ("kv_cache_dtype",)  # settings that change the model's outputs: advised only if no other helps
 
 
 def advise(trace: Trace, scenario: Scenario, deployment: Deployment, summary: Mapping[str, Any], *,
@@ -29,7 +29,7 @@ def advise(trace: Trace, scenario: Scenario, deployment: Deployment, summary: Ma
     scenario, deployment : as given, and made concrete.
     summary : of its replay.
     slo : objectives; changes are ranked by the statistic that misses its limit by most, by the share of requests within
-        their own limits where none is missed, and by the mean end-to-end latency without objectives.
+        their own limits if no statistic misses its limit, and by the mean end-to-end latency without objectives.
 
     Returns
     -------
@@ -37,7 +37,7 @@ def advise(trace: Trace, scenario: Scenario, deployment: Deployment, summary: Ma
         `metric` and its `value`; `changes`, the best first, each with `setting, before, after, num_gpus`, the metric's
         `value` and `gain` (positive is better, in the metric's unit), or the `reason` why it has none; `first`, the
         best that takes no more GPUs (and leaves the model's outputs alone, if one does), and `first_with_more_gpus`,
-        each with the `command` that launches it, None where none gains 1 %; and `sentence`. Of a fleet whose replicas
+        each with the `command` that launches it, None if none gains 1 %; and `sentence`. Of a fleet whose replicas
         differ nothing is tried.
     """
     metric = _metric(summary)

@@ -35,8 +35,8 @@ class Sized:
     ----------
     count : replicas without spares [1].
     served : how they serve it.
-    limiting_metric : what one replica less misses.
-    stationary : whether a longer load needs as many; None where none was tried.
+    limiting_metric : the metric that one replica less misses.
+    stationary : whether a longer load needs as many; None if none was tried.
     times : how often the trace follows itself in the load [1].
     """
 
@@ -47,7 +47,7 @@ class Sized:
     times: int
 
     def gpus(self, kind: Kind, choices: Choices) -> int:
-        """Return the GPUs, those of spares too."""
+        """Return the number of GPUs, with the spares' GPUs."""
         return count_gpus(self.served) + spare_gpus(self.served.deployment, choices, kind.divided)
 
 
@@ -107,7 +107,7 @@ def spread(traffic: Traffic, kind: Kind, objectives: Objectives, choices: Choice
 
     Parameters
     ----------
-    count, times, num_gpus : of the known fleet; GPUs with those of spares [1].
+    count, times, num_gpus : of the known fleet; `num_gpus` includes the spares' GPUs [1].
     """
     load, router = traffic.load(times), str(kind.scenario.router)
     spares = spare_replicas(choices, kind.divided)
@@ -145,7 +145,7 @@ def _size(load: Trace, kind: Kind, objectives: Objectives, choices: Choices, cou
 
 
 def _router_note(routers: Sequence[RouterSize], not_tried: Sequence[str]) -> list[str]:
-    """Return a note where the number of GPUs rests on the router."""
+    """Return a note if the number of GPUs depends on the router."""
     known = routers[0].size.num_gpus
     if known is None or not matters(known, (row.size.num_gpus for row in routers[1:])):
         return []
@@ -157,7 +157,7 @@ def _router_note(routers: Sequence[RouterSize], not_tried: Sequence[str]) -> lis
 
 
 def _scaling_note(scalings: Sequence[ScalingSize]) -> list[str]:
-    """Return a note where the number of GPUs rests on the way of scaling."""
+    """Return a note if the number of GPUs depends on the way of scaling."""
     known = scalings[0].size.num_gpus
     if known is None or not matters(known, (row.size.num_gpus for row in scalings[1:])):
         return []
@@ -171,5 +171,5 @@ def matters(own: float, others: Iterable[float | None]) -> bool:
 
 
 def size_text(size: FleetSize) -> str:
-    """Return how many GPUs a size is, or what it is more than."""
+    """Return the number of GPUs of a size, or the number of replicas that it exceeds."""
     return f"more than {size.more_than_replicas:,} replicas" if size.num_gpus is None else f"{size.num_gpus:,}"

@@ -1,4 +1,4 @@
-"""A baseline of the gate: what its scenarios came to, with which planner, from which traces."""
+"""A baseline of the gate: the results of its scenarios, with the planner's version and the traces."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,11 +18,11 @@ SHOWN_DIGITS = 12  # of a hash
 
 
 def read_baseline(path: Path) -> dict[str, Any]:
-    """Read a baseline; one without scenarios where there is no such file.
+    """Read a baseline; one without scenarios if the file does not exist.
 
     Raises
     ------
-    BaselineError : the file is not what `write_baseline` writes.
+    BaselineError : the file does not have the form that `write_baseline` writes.
     """
     if not path.exists():
         return {"versions": {}, "hardware_db": "", "scenarios": {}}
@@ -59,7 +59,7 @@ def write_baseline(path: Path, scenarios: Mapping[str, ScenarioMetrics]) -> None
 
 
 def changes(baseline: Mapping[str, Any], name: str, trace_sha256: str) -> list[str]:
-    """Return what of a scenario's inputs is not what it was: the trace, the planner, its profiles and constants."""
+    """Return the changed inputs of a scenario: the trace, the planner, its profiles and constants."""
     recorded = baseline["scenarios"][name]["trace_sha256"]
     before, now = baseline["versions"].get("planner"), versions()["planner"]
     changed = []

@@ -22,7 +22,7 @@ MOST_REPAIRS = 5  # brackets that a missed load below sends back to the search
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unknown:
-    """What a search looks for.
+    """The unknown of a search.
 
     Parameters
     ----------
@@ -71,8 +71,8 @@ class Bracket:
     ----------
     lower, upper : highest load that keeps them with all checked loads below it, and lowest above it that does not.
     is_monotone : whether no checked load above keeps them, and none below misses them.
-    kept_above, missed_below : those that do.
-    probes : every load that was tried and what came of it, in ascending order.
+    kept_above, missed_below : checked loads above that keep the objectives, and below that miss them.
+    probes : every load that was tried and its verdict, in ascending order.
     """
 
     lower: float
@@ -89,14 +89,14 @@ def find_bracket(evaluate: Callable[[float], Verdict], start: float, *, unknown:
     """Find the highest load that keeps the objectives.
 
     Goes up or down from `start` to a first bracket, by `step` and then by steps that double, up to twofold. Bisects it
-    in the logarithm, and then tries loads on either side, densely where what is reached is near what must be. A load
+    in the logarithm, and then tries loads on either side, densely if the reached value is near the limit. A load
     below that misses moves the bracket under it; one above that keeps is reported, not believed.
 
     Parameters
     ----------
     evaluate : from a load to its verdict.
-    start : where to begin.
-    unknown : what the load is counted in; of whole numbers neighbours are a bracket too.
+    start : first load to try.
+    unknown : name and unit of the load; of whole numbers neighbours are a bracket too.
     tolerance : of upper / lower - 1.
     checks : distances at which loads on either side are tried, as shares of the bracket; none to check nothing.
     step : first step from `start`: small if that is near the answer.
@@ -115,14 +115,14 @@ def find_bracket(evaluate: Callable[[float], Verdict], start: float, *, unknown:
 
 
 def _num_loads(low: float, high: float, tolerance: float, checks: tuple[float, ...]) -> int:
-    """Return about how many loads are tried after the first bracket: those of the bisection, and checks around it."""
+    """Return about how many loads are tried after the first bracket: the bisection's, and checks around it."""
     halvings = math.log2(math.log(high / low) / math.log1p(tolerance))
     return math.ceil(max(halvings, 0.0)) + 2 * len(checks)
 
 
 @dataclass(slots=True, kw_only=True)
 class _Search:
-    """A search under way; the parameters are those of `find_bracket`.
+    """A search under way; it has the parameters of `find_bracket`.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ class _Search:
         return self.known[load].is_met
 
     def count(self, coming: int = 0) -> None:
-        """Say how many loads are through, and that so many more come at least."""
+        """Report how many loads are done, and that at least `coming` more follow."""
         total = self.trying.total
         self.trying.move(len(self.known), None if total is None else max(total, len(self.known) + coming))
 
@@ -190,7 +190,7 @@ class _Search:
         raise error
 
     def refined(self, low: float, high: float) -> Bracket:
-        """Return the bracket within a first one, and what loads around it do."""
+        """Return the bracket within a first one, with the verdicts on loads around it."""
         known = self.known
         for _ in range(MOST_REPAIRS):
             low, high = self.bisected(low, high)

@@ -49,7 +49,7 @@ def capacity(trace: Trace, scenario: Scenario, objectives: Objectives, search: S
     ----------
     trace : as read; the scenario's window and number of requests are applied to it here.
     scenario : in an open loop, without a rate of its own.
-    objectives : what the load must keep.
+    objectives : that the load must keep.
     search : how to look.
 
     Raises
@@ -80,7 +80,7 @@ def capacity(trace: Trace, scenario: Scenario, objectives: Objectives, search: S
 
 
 def check_search(scenario: Scenario, search: Search) -> None:
-    """Raise UsageError where an option does not fit a search for a capacity."""
+    """Raise UsageError if an option does not fit a search for a capacity."""
     refuse_tenant_thresholds(scenario)
     if search.scaling not in SCALINGS:
         raise UsageError(f"--scaling {search.scaling}: must be one of {', '.join(SCALINGS)}")
@@ -142,8 +142,8 @@ def _infeasible(asked: CapacityAnswer, sought: Sought, lightest: ReplayResult, w
     Parameters
     ----------
     lightest : the replay of the lightest load.
-    who : is judged there, in words.
-    load : the lowest that was tried; None where requests were alone.
+    who : the load that is judged there, in words.
+    load : the lowest that was tried; None if each request ran alone.
     """
     verdict = judged(sought, lightest)
     return replace(asked, missed=tuple(missed_objectives(sought.objectives, lightest.times_s)),
@@ -153,7 +153,7 @@ def _infeasible(asked: CapacityAnswer, sought: Sought, lightest: ReplayResult, w
 
 
 def _feasible(posed: Posed, longest: Sought, asked: CapacityAnswer, found: Settled) -> CapacityAnswer:
-    """Return the largest load, and what every tried load came to; `longest` is sought on the whole length."""
+    """Return the largest load, and the verdict on every tried load; `longest` is sought on the whole length."""
     bracket, unknown = found.bracket, longest.unknown
     probes, largest = dict(bracket.probes), _number(unknown, bracket.lower)
     if unknown.is_whole:
@@ -198,7 +198,7 @@ def _compared(sought: Sought, largest: float) -> tuple[tuple[ScalingCapacity, ..
 
 
 def _rests_on(answer: CapacityAnswer) -> list[str]:
-    """Return notes where the capacity by other ways of scaling, or behind other routers, is more than a tenth off."""
+    """Return notes if the capacity by other ways of scaling, or behind other routers, is more than a tenth off."""
     by_scaling = [(f"{row.scaling} ({MEANINGS[row.scaling]})", row.capacity) for row in answer.scalings]
     by_router = [(row.router, row.capacity) for row in answer.routers]
     return [*_depends(answer.unknown, by_scaling, "scaling", "how the rate is scaled"),
@@ -206,7 +206,7 @@ def _rests_on(answer: CapacityAnswer) -> list[str]:
 
 
 def _depends(unknown: Unknown, loads: Sequence[tuple[str, float | None]], option: str, what: str) -> list[str]:
-    """Return a note where one of several capacities is more than a tenth off the first."""
+    """Return a note if one of several capacities is more than a tenth off the first."""
     if not loads or loads[0][1] is None or not matters(loads[0][1], (load for _, load in loads[1:])):
         return []
     text = ", ".join(f"{'no' if load is None else unknown.text(load)} {unknown.unit} with {name}"

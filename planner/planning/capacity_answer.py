@@ -1,4 +1,4 @@
-"""The answer of `planner capacity`: the largest load within the objectives, how sure it is, and what it rests on."""
+"""The answer of `planner capacity`: the largest load within the objectives, its certainty, and its assumptions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -90,7 +90,7 @@ class SearchedTraffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class CapacityAnswer(Answer):
-    """What `planner capacity --json` writes."""
+    """The output of `planner capacity --json`."""
 
     of: Annotated[str, Key("", "Unit of the load: requests (a second), concurrency (users: requests in flight) or "
                            "sessions (open sessions)")] = "requests"
@@ -144,7 +144,7 @@ class CapacityAnswer(Answer):
 
     @property
     def unknown(self) -> Unknown:
-        """What was looked for."""
+        """The unknown of the search."""
         return UNKNOWNS[self.of]
 
     @property

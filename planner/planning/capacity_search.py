@@ -95,12 +95,12 @@ def _edge(sought: Sought, start: float, step: float) -> float:
 
 
 def _can_last(sought: Sought, times: int, load: float) -> bool:
-    """Tell whether traffic that follows itself so many times is not too long to be replayed."""
+    """Return whether the traffic, repeated `times` times, is short enough for a replay."""
     return times * max(sought.num_requests_at(load), sought.trace.num_requests) <= MOST_REQUESTS
 
 
 def largest_from(sought: Sought, start: float) -> float | None:
-    """Return the largest load from one that is near it, without checks around it; None where there is none."""
+    """Return the largest load from one that is near it, without checks around it; None if there is none."""
     try:
         return find_bracket(partial(quick_verdict, sought), start, unknown=sought.unknown, tolerance=NEAR, checks=(),
                             step=NEXT, limits=sought.limits).lower
@@ -126,7 +126,7 @@ def confidence_of(sought: Sought, capacity: float) -> Confidence:
 
 
 def _replicate(sought: Sought, start: float, factor: float, seed: int | None) -> float:
-    """Return the capacity of one draw, 0 where it has none, and the largest tried where it has no end."""
+    """Return the capacity of one draw: 0 if no load keeps the objectives, the largest load tried if all do."""
     drawn = sought.drawn(factor, seed)
     try:
         found = find_bracket(partial(quick_verdict, drawn), start, unknown=drawn.unknown, tolerance=NEAR, checks=(),

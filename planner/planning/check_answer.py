@@ -10,7 +10,7 @@ from planner.results.answers import Answer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetVerdict:
-    """What came of one limit of a target."""
+    """The verdict on one limit of a target."""
 
     scenario: Annotated[str, Key("", "Scenario")]
     metric: Annotated[str, Key("", "Metric, a key of the summary or of a capacity")]
@@ -34,7 +34,7 @@ class ScenarioMetrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class CheckAnswer(Answer):
-    """What `planner check --json` writes."""
+    """The output of `planner check --json`."""
 
     targets: Annotated[str, Key("", "Targets file")]
     met: Annotated[bool, Key("", "Whether no limit is missed and no baseline lacks a metric")]

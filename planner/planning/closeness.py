@@ -1,4 +1,4 @@
-"""How close drawn traces are to the recorded one: in their statistics, and in what a replay predicts of them."""
+"""How close drawn traces are to the recorded one: in their statistics, and in the predictions of a replay."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ from planner.traces.shaping.sharing import sharing
 
 Floats = NDArray[np.float64]
 
-LOADS = (0.3, 0.6, 0.85)  # of the recorded trace's capacity, or of its rate where there are no objectives
+LOADS = (0.3, 0.6, 0.85)  # of the recorded trace's capacity, or of its rate if there are no objectives
 METRICS = ("median_ttft_ms", "p99_ttft_ms", "median_tpot_ms", "p99_tpot_ms")
 GOODPUT = "request_goodput"
 CACHE_TOKENS = (100_000, 1_000_000, 10_000_000)
@@ -36,7 +36,7 @@ def compare_statistics(trace: Trace, drawn: Sequence[Trace]) -> dict[str, Any]:
     dict
         `ks`: the largest difference of the distribution functions of gaps, prompts and outputs [1], the median over
         the draws. The rest as pairs, recorded and the median over the draws: `request_rate` [1/s], means of tokens,
-        `gap_cv`, `dispersion` by window, `length_correlation` (Spearman), and where sharing is known `hit_rate` by
+        `gap_cv`, `dispersion` by window, `length_correlation` (Spearman), and, if sharing is known, `hit_rate` by
         cache size in tokens, "inf" for one without limits.
     """
     own, others = _statistics(trace), [_statistics(each) for each in drawn]
@@ -64,7 +64,7 @@ def _column(trace: Trace, name: str) -> Floats:
 
 
 def _ks(trace: Trace, drawn: Trace, name: str) -> float | None:
-    """Return the Kolmogorov–Smirnov distance of two traces' values; None where one has none, as gaps of one request."""
+    """Return the Kolmogorov–Smirnov distance of two traces' values; None if one has no values (gaps of one request)."""
     one, two = np.sort(_column(trace, name)), np.sort(_column(drawn, name))
     if not len(one) or not len(two):
         return None
@@ -92,7 +92,7 @@ def _statistics(trace: Trace) -> dict[str, float | None]:
 
 def compare_predictions(trace: Trace, drawn: Sequence[Trace], scenario: Scenario, objectives: Objectives | None, *,
                         loads: Sequence[float] = LOADS) -> dict[str, Any]:
-    """Compare what replays of drawn traces predict with what one of the recorded trace does.
+    """Compare the predictions of replays of drawn traces with the prediction of a replay of the recorded trace.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ def _predicted(trace: Trace, scenario: Scenario, objectives: Objectives | None,
 
 
 def _difference(recorded: float | None, drawn: Sequence[float | None]) -> dict[str, float | None]:
-    """Return the recorded value, the drawn ones' median and how far they are off [1]; None where there is none."""
+    """Return the recorded value, the drawn ones' median and how far they are off [1]; None if there is no value."""
     middle = _median(drawn)
     relative = [value / recorded - 1 for value in drawn if value is not None] if recorded else []
     return {"recorded": recorded, "drawn": middle,

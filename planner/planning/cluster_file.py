@@ -74,7 +74,7 @@ def read_cluster(path: Path, default_ranks: tuple[int, ...]) -> Cluster:
 
 
 def whole_gpu(name: str) -> str:
-    """Return the GPU that a slice is of, or the GPU itself.
+    """Return the GPU that a slice belongs to, or the GPU itself.
 
     >>> whole_gpu("h100-sxm:1g.10gb"), whole_gpu("l40s")
     ('h100-sxm', 'l40s')

@@ -47,7 +47,7 @@ class Choice:
     Parameters
     ----------
     fleets : in the order of the deployments.
-    used, lacking : GPUs by name: those that are taken, and those of them that the cluster does not have.
+    used, lacking : GPUs by name: the GPUs taken, and the part of them that the cluster does not have.
     """
 
     fleets: tuple[Fleet, ...]
@@ -58,14 +58,14 @@ class Choice:
 def share(path: Path, choices: Choices, minimize: str = "gpus", reading: Reading = ANY) -> ShareAnswer:
     """Find a fleet for each deployment of a cluster file within the GPUs of the cluster.
 
-    Each deployment has replicas of one kind, as in `size`. Where the GPUs do not suffice, the loads are lowered by the
+    Each deployment has replicas of one kind, as in `size`. If the GPUs do not suffice, the loads are lowered by the
     same share, by bisection, until they do.
 
     Parameters
     ----------
     choices : prices, spares and the method of changing the rate; its GPUs and sizes are the file's.
     minimize : "gpus", ties by cost, or "cost", ties by GPUs.
-    reading : how all traces are read, beside what a deployment's table says.
+    reading : how all traces are read, in addition to the keys of a deployment's table.
 
     Raises
     ------
@@ -105,10 +105,10 @@ def share(path: Path, choices: Choices, minimize: str = "gpus", reading: Reading
 
 def choose(sized: Sequence[Sized], gpus: Mapping[str, int], minimize: str, *,
            may_lack: bool = False) -> Choice | None:
-    """Return the best fleet for each deployment within the GPUs, exactly; None where there is none.
+    """Return the best fleet for each deployment within the GPUs, exactly; None if there is none.
 
     An integer program: one fleet for each deployment, and for each GPU and MIG profile the number of whole GPUs that
-    hold the replicas of all deployments. Where GPUs may be lacking, the fewest of them come before all else.
+    hold the replicas of all deployments. If GPUs may be lacking, the fewest of them come before all else.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Where joblib sends the configurations of a sweep: processes of this machine, or a Dask or Ray cluster."""
+"""The places to which joblib sends a sweep's configurations: processes of this machine, or a Dask or Ray cluster."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,7 +44,7 @@ def _dask(address: str | None, trace: Trace | None) -> tuple[Any, Any]:
     from joblib._dask import DaskDistributedBackend
 
     class OnWorkers(DaskDistributedBackend):  # type: ignore[misc]  # joblib has no types
-        """Sends tasks to a cluster of one worker too: joblib runs them in its own process where it counts one."""
+        """Sends tasks to a cluster of one worker too: joblib runs them in its own process if it counts one worker."""
 
         def effective_n_jobs(self, n_jobs: int) -> int:
             return max(2, int(super().effective_n_jobs(n_jobs)))

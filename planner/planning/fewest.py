@@ -29,14 +29,14 @@ Divided = Callable[[Trace, Deployment, Objectives, int], tuple[ReplayResult, Ver
 
 
 def together(trace: Trace, deployment: Deployment, objectives: Objectives, count: int) -> tuple[ReplayResult, Verdict]:
-    """Return how so many replicas serve that all prefill and decode."""
+    """Return how `count` replicas serve if all of them prefill and decode."""
     served = serve(trace, deployment, count)
     return served, judge(objectives, served.times_s)
 
 
 def together_or_lost(trace: Trace, deployment: Deployment, objectives: Objectives, count: int
                      ) -> tuple[ReplayResult, Verdict] | None:
-    """Return how so many replicas serve; None as soon as they cannot keep the objectives."""
+    """Return how `count` replicas serve; None as soon as they cannot keep the objectives."""
     try:
         served = serve(trace, deployment, count, objectives=objectives)
     except LostError:
@@ -45,9 +45,9 @@ def together_or_lost(trace: Trace, deployment: Deployment, objectives: Objective
 
 
 def apart(trace: Trace, deployment: Deployment, objectives: Objectives, count: int) -> tuple[ReplayResult, Verdict]:
-    """Return how so many replicas serve of which some prefill and the others decode, in the best split that was tried.
+    """Return how `count` replicas serve in the best split tried: some prefill and the others decode.
 
-    Where first tokens are late, more of them prefill, else fewer, until a split keeps the objectives or none is left.
+    If first tokens are late, more of them prefill, else fewer, until a split keeps the objectives or none is left.
     """
     low, high = 1, count - 1
     kept: tuple[ReplayResult, Verdict] | None = None
@@ -72,7 +72,7 @@ def of_two_kinds(prefill: Deployment, decode: Deployment) -> Deployment:
 
 
 def divided_into(deployment: Deployment, first: int, second: int) -> Deployment:
-    """Return a deployment of so many replicas of each of its two pools; if it has none, of prefill and of decode."""
+    """Return a deployment with `first` and `second` replicas in its two pools; if it has none, prefill and decode."""
     if not deployment.pools and deployment.layout.data_parallel_size > 1:
         deployment = of_two_kinds(deployment, deployment)
     if deployment.pools:
@@ -116,7 +116,7 @@ def cheapest_split(served: ReplayResult, objectives: Objectives, prices: tuple[f
 def fewest_replicas(trace: Trace, deployment: Deployment, objectives: Objectives, guess: int = 1,
                     divided: Divided = together, bound: int | None = None, *, is_near: bool = False,
                     precision: float = 0.0) -> tuple[int, ReplayResult, str]:
-    """Return the fewest replicas that keep the objectives, how they serve, and what one less misses.
+    """Return the fewest replicas that keep the objectives, how they serve, and the metric that one less misses.
 
     One less than the answer misses them, and every larger number that was tried keeps them: chance may let a number
     keep them that has numbers which miss above it. A long load is searched from the answer for its first eighth, which
@@ -125,7 +125,7 @@ def fewest_replicas(trace: Trace, deployment: Deployment, objectives: Objectives
     Parameters
     ----------
     guess : that the search begins with [1].
-    divided : how so many replicas share the work: `together` or `apart`.
+    divided : how a number of replicas share the work: `together` or `apart`.
     bound : replicas at most; None for one for each request, once requests are known to keep the objectives alone [1].
     is_near : whether the guess is the answer for a part of the load.
     precision : share of the answer by which it may be too high; above 0, numbers above it are not tried [1].
@@ -175,7 +175,7 @@ def fewest_replicas(trace: Trace, deployment: Deployment, objectives: Objectives
 
 def _bracketed(is_met: Callable[[int], bool], guess: int, least: int, most: int,
                raise_where_none: Callable[[int], None]) -> tuple[int, int]:
-    """Return a number that misses the objectives, `least` - 1 where there is none, and a larger one that keeps them.
+    """Return a number that misses the objectives, `least` - 1 if there is none, and a larger one that keeps them.
 
     From the guess one step of an eighth, then by twos.
     """
@@ -201,7 +201,7 @@ def _bisected(is_met: Callable[[int], bool], low: int, high: int, precision: flo
 
 def _guessed(part: Trace, deployment: Deployment, objectives: Objectives, guess: int, divided: Divided,
              bound: int | None) -> int:
-    """Return about the answer for a part of a load; where it has none, the bound or the guess."""
+    """Return about the answer for a part of a load; the bound or the guess if there is no answer."""
     try:
         return fewest_replicas(part, deployment, objectives, guess, divided, bound, is_near=True, precision=ROUGHLY)[0]
     except UnreachableError:
@@ -209,7 +209,7 @@ def _guessed(part: Trace, deployment: Deployment, objectives: Objectives, guess:
 
 
 def apart_in_time(trace: Trace) -> Trace:
-    """Return the trace's requests, each an hour after the one before it: nobody waits for another."""
+    """Return the trace's requests, each an hour after the one before it: no request waits for another."""
     hours = 3600.0 * np.arange(trace.num_requests)
     return replace(trace, requests=trace.requests.with_columns(pl.Series("arrival_s", hours)))
 

@@ -31,7 +31,7 @@ def program_sha256() -> str:
 
 
 def scenario_sha256(scenario: Scenario, *more: object) -> str:
-    """Return a hash over a scenario, the files that it names, the program, and whatever else is given."""
+    """Return a hash over a scenario, the files that it names, the program, and all other arguments."""
     values = [(f.name, getattr(scenario, f.name)) for f in fields(Scenario)]
     files = [_of_file(path_of(getattr(scenario, name) or "")) for name in FILES]
     if scenario.fleet is not None and Path(scenario.fleet).is_file():

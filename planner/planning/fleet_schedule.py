@@ -24,11 +24,11 @@ LEVELS = 20  # parts of a series' peak that its rates are rounded up to; below o
 
 def schedule_of(traffic: Traffic, load: Trace, deployment: Deployment, objectives: Objectives, choices: Choices,
                 static_gpus: int, divided: Divided) -> Schedule | None:
-    """Return how many replicas each part of the time needs by itself; None where no schedule is asked for.
+    """Return how many replicas each part of the time needs by itself; None if no schedule is asked for.
 
     Parameters
     ----------
-    traffic, load : what is served, and all of it at the rate asked for.
+    traffic, load : the traffic to serve, and all of it at the rate asked for.
     static_gpus : of the fleet that serves all of it [1].
 
     Raises
@@ -141,7 +141,7 @@ def with_forecast(choices: Choices) -> tuple[Choices, list[str]]:
 
 
 def check_schedule(choices: Choices) -> None:
-    """Raise UsageError where a schedule's options do not fit."""
+    """Raise UsageError if a schedule's options do not fit."""
     if choices.period_s is not None and choices.series is not None:
         raise UsageError(f"--period {choices.period_s}: the rate series has its own windows; leave it out")
     if choices.period_s is not None and not choices.period_s > 0:

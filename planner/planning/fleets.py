@@ -28,7 +28,7 @@ class Kind:
     Parameters
     ----------
     scenario : of a replica, or of one that prefills.
-    decode : of a replica that decodes; None where it is of the same kind.
+    decode : of a replica that decodes; None if it has the same kind.
     divided : how replicas share the work: `fewest.together` or `fewest.apart`.
     lowered : a sentence on a context limit that is lower than the engine's default, so that the engine starts.
     """
@@ -40,7 +40,7 @@ class Kind:
 
     @property
     def names(self) -> KindNames:
-        """What tells a kind from the others."""
+        """The names that distinguish a kind from the others."""
         model = load_model(str(self.scenario.model))
         return KindNames(
             gpu=load_gpu(str(self.scenario.gpu)).name, tensor_parallel_size=self.scenario.tensor_parallel_size,
@@ -79,11 +79,11 @@ class Kind:
 
 
 def kinds_of(scenario: Scenario, choices: Choices) -> list[Kind]:
-    """Return the kinds to try: one for all replicas, or one for those that prefill and one for those that decode.
+    """Return the kinds to try: one for all replicas, or one for prefill replicas and one for decode replicas.
 
     Raises
     ------
-    UsageError : no node has as many GPUs; options for replicas that decode are given where there are none.
+    UsageError : no node has as many GPUs; options for decode replicas are given, but there are none.
     """
     gpus = choices.gpus or (str(scenario.gpu),)
     made = _replicas(scenario, gpus, choices.ranks, choices.quantizations)
@@ -118,7 +118,7 @@ def _fits(scenario: Scenario, size: int, gpu: Gpu) -> bool:
 
 
 def with_file(choices: Choices) -> Choices:
-    """Return choices whose prices are those of the file, overridden by the options."""
+    """Return choices with the prices of the file, overridden by the options."""
     if not choices.price_file:
         return choices
     given = _prices(choices)
@@ -132,7 +132,7 @@ def _prices(choices: Choices) -> dict[str, Mapping[str, float]]:
 
 
 def price_of(gpu: Gpu, term: str, choices: Choices) -> float | None:
-    """Return the price of a GPU on a term [USD/h]; None if nobody stated it.
+    """Return the price of a GPU on a term [USD/h]; None if it is not stated.
 
     The catalog has on-demand prices alone. A MIG slice without a price of its own costs its part of the GPU's.
     """
@@ -145,25 +145,25 @@ def price_of(gpu: Gpu, term: str, choices: Choices) -> float | None:
 
 
 def replica_price(pool: Pool, choices: Choices) -> float:
-    """Return what a replica of a pool costs on demand [USD/h]."""
+    """Return the on-demand price of a replica of a pool [USD/h]."""
     gpu = pool.deployment.gpu
     assert gpu is not None
     return pool.deployment.layout.num_gpus * (price_of(gpu, ON_DEMAND, choices) or 0.0)
 
 
 def fleet_cost(served: ReplayResult, choices: Choices) -> float:
-    """Return what the replicas of a replay cost on demand, with spares [USD/h]."""
+    """Return the on-demand price of the replicas of a replay, with spares [USD/h]."""
     return sum((pool.num_groups + choices.num_spare) * replica_price(pool, choices)
                for pool in pools_of(served.deployment, served.num_replicas))
 
 
 def whole_gpus(kind: KindNames, num_gpus: int) -> int:
-    """Return the GPUs that so many are, MIG slices together on as few as hold them."""
+    """Return the number of whole GPUs for `num_gpus`; MIG slices share as few GPUs as hold them."""
     return math.ceil(num_gpus / load_gpu(kind.gpu).instances)
 
 
 def slice_notes(kind: KindNames, num_gpus: int) -> list[str]:
-    """Say of a fleet of MIG slices how many GPUs it takes, and what its figures rest on."""
+    """Return notes on a fleet of MIG slices: the number of whole GPUs, and the basis of its figures."""
     gpu = load_gpu(kind.gpu)
     if not gpu.slice_of:
         return []
@@ -192,5 +192,5 @@ def spare_gpus(deployment: Deployment, choices: Choices, divided: Divided) -> in
 
 
 def spare_replicas(choices: Choices, divided: Divided) -> int:
-    """Return the replicas that are added because some may fail: where some prefill and others decode, of each kind."""
+    """Return the replicas that are added because some may fail; of each kind if some prefill and others decode."""
     return choices.num_spare * (1 if divided is together else 2)

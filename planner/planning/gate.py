@@ -29,7 +29,7 @@ from planner.traces import Trace
 from planner.traces.shaping.client_load import read_load
 
 RATES = ("capacity_rps", "capacity_rps_per_gpu")
-USERS = {"capacity_concurrency": "concurrency", "capacity_sessions": "sessions"}  # targets on users, and what these are
+USERS = {"capacity_concurrency": "concurrency", "capacity_sessions": "sessions"}  # a target on users: its unknown
 CAPACITY = (*RATES, *USERS)  # metrics of a search
 NO_VALUE = "no request has this metric"
 UNANSWERED = "too many requests are never answered"
@@ -42,13 +42,13 @@ def check(path: Path, *, baseline: Path | None = None, update: bool = False) -> 
     Parameters
     ----------
     path : the targets file. A statistic in a scenario's `slo` is judged as a target of that name, unless all of the
-        scenario's targets are of the capacity, which is searched within it.
-    baseline : what `max_regression` is against; None for no comparison. A file that is missing has no values.
+        scenario's targets have capacity metrics; then the capacity is searched within it.
+    baseline : values that `max_regression` compares with; None for no comparison. A file that is missing has no values.
     update : write the baseline anew in place of comparing with it.
 
     Raises
     ------
-    TargetsError : the targets file, or what it names, is wrong.
+    TargetsError : the targets file, or a file or name in it, is wrong.
     UsageError : `update` without a path.
     BaselineError : it is not one.
     """
@@ -86,11 +86,11 @@ def check(path: Path, *, baseline: Path | None = None, update: bool = False) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Outcome:
-    """What a scenario came to: the metrics of its targets, all None with a reason where its model does not fit.
+    """The outcome of a scenario: the metrics of its targets, all None with a reason if its model does not fit.
 
     Parameters
     ----------
-    objectives : what came of each objective in its `slo`, by name, as the summary has it.
+    objectives : the outcome of each objective in its `slo`, by name, as the summary has it.
     """
 
     trace_sha256: str
@@ -153,7 +153,7 @@ def _statistic(result: ReplayResult, statistic: Statistic) -> float | None:
 
 
 def _unanswered(summary: Mapping[str, Any], statistics: Mapping[str, Statistic]) -> list[str]:
-    """Return a note where latencies are judged and some requests have none."""
+    """Return a note if latencies are judged and some requests have none."""
     lost = summary["workload"]["num_requests"] - summary["completed"]
     if lost == 0 or not statistics:
         return []
@@ -198,7 +198,7 @@ def _without_rate(scenario: Scenario, search: Search, asked: list[str]) -> tuple
 
 
 def _objective_rows(gated: Gated, found: _Outcome) -> list[TargetVerdict]:
-    """Return a row for each statistic in a scenario's `slo`; none where all targets are of the capacity."""
+    """Return a row for each statistic in a scenario's `slo`; none if all targets have capacity metrics."""
     if gated.study.objectives is None or all(target.metric in CAPACITY for target in gated.targets):
         return []
     return [_objective_row(gated.study.name, statistic, 1e3 * limit_s, found)
@@ -245,7 +245,7 @@ def _regression(target: Target, limit: float, found: _Outcome, scenario: str, be
 
 
 def _stand_in(metric: str, before: Mapping[str, Any] | None, changed: list[str], update: bool) -> _Judged | None:
-    """Return what is said in place of a comparison where there is none to make."""
+    """Return the verdict in place of a comparison; None if a comparison can be made."""
     if update:
         return _Judged(verdict="recorded")
     if before is None:

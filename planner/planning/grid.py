@@ -1,4 +1,4 @@
-"""A sweep's file: what is fixed, which axes vary, and what its Pareto front is over."""
+"""A sweep's file: the fixed options, the axes that vary, and the metrics of its Pareto front."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -28,8 +28,8 @@ OBJECTIVE = "objective_"  # before the summary's name of a statistic, in columns
 def objective_column(statistic: Statistic) -> str:
     """Return the name of a statistic objective's value in a sweep's table.
 
-    Unlike the summary's statistic of that name, it counts requests without an answer, and is empty where they leave it
-    without an end.
+    Unlike the summary's statistic of that name, it counts requests without an answer, and is empty if they make it
+    infinite.
     """
     return f"{OBJECTIVE}{statistic.key}"
 
@@ -45,15 +45,15 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """What a sweep's file says.
+    """The contents of a sweep's file.
 
     Parameters
     ----------
     trace, format : as `planner replay` takes them.
     objectives : of each request, with the share of requests that a configuration on the front must serve within them,
-        and of statistics, which it must keep; None where none are given.
-    front : two to four metrics of the summary; of the first the best is looked for where not all are replayed.
-    constraints : what a configuration on the front must keep besides.
+        and of statistics, which it must keep; None if none are given.
+    front : two to four metrics of the summary; the best in the first is looked for if not all are replayed.
+    constraints : further limits that a configuration on the front must keep.
     fixed : options that do not vary.
     axes : values by option.
     """
@@ -144,7 +144,7 @@ def plan_sweep(trace: str, scenario: Scenario, axes: Mapping[str, Sequence[Any]]
     Parameters
     ----------
     trace, format : as `planner replay` takes them.
-    scenario : what does not vary.
+    scenario : options that do not vary.
     axes, slo, attainment, front, constraints : as a sweep's file has them.
 
     Raises

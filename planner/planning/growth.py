@@ -24,14 +24,14 @@ MOST_GROWTH = 100.0  # of a rate over all months
 
 
 def monthly_factor(text: str) -> float:
-    """Return by what factor a rate grows in a month, of "10%/month", "-2%/week" or "2x/year".
+    """Return the factor by which a rate grows in a month, from "10%/month", "-2%/week" or "2x/year".
 
     >>> monthly_factor("10%/month"), round(monthly_factor("2x/year") ** 12, 9)
     (1.1, 2.0)
 
     Raises
     ------
-    UsageError : the text is of another form, or nothing is left.
+    UsageError : the text has another form, or no traffic is left.
     """
     found = re.fullmatch(r"\s*([+-]?\d+(?:\.\d+)?)\s*(%|x)\s*/\s*(week|month|quarter|year)\s*", text)
     if found is None:
@@ -45,7 +45,7 @@ def monthly_factor(text: str) -> float:
 
 
 def check_growth(choices: Choices) -> None:
-    """Raise UsageError where the options of a growth do not fit."""
+    """Raise UsageError if the options of a growth do not fit."""
     if choices.growth is None:
         if choices.change_cost:
             raise UsageError(f"--change-cost {choices.change_cost:g}: needs --growth, under which kinds may change")
@@ -155,7 +155,7 @@ def _cheapest_path(costs: Sequence[Sequence[float]], change_cost: float) -> list
 
 def _sized(traffic: Traffic, kind: Kind, fleet: Fleet, objectives: Objectives, choices: Choices,
            factor: float) -> _Size | None:
-    """Return the size at a multiple of the rate; None where none of the kind serve it."""
+    """Return the size at a multiple of the rate; None if no number tried serves it."""
     spares = spare_replicas(choices, kind.divided)
     guess = max(math.ceil((fleet.num_replicas - spares) * factor), 1)
     sized = fewest_near(traffic.grown(factor, fleet.trace_copies), kind, objectives, choices, guess)

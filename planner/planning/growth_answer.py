@@ -1,4 +1,4 @@
-"""Growth of the rate: what a fleet needs after each month, and when it must grow."""
+"""Growth of the rate: the size that a fleet needs after each month, and when it must grow."""
 
 from dataclasses import dataclass
 from typing import Annotated

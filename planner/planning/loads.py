@@ -33,8 +33,7 @@ class Traffic:
 
     Parameters
     ----------
-    trace : as it was cut, at its own rate. Where it does not say when requests were sent, they are drawn at the rate
-        asked for.
+    trace : as it was cut, at its own rate. If it has no send times, they are drawn at the rate asked for.
     rate_rps : the rate asked for; None for the trace's own [1/s].
     duration_s : how long the load must last; None for as long as the trace gives [s].
     scaling : a name of `rescaling.SCALINGS`.
@@ -75,7 +74,7 @@ class Traffic:
         return num_requests_at(self.trace, self.mean_rps, self.scaling) if self.is_rescaled else self.trace.num_requests
 
     def load(self, times: int = 1) -> Trace:
-        """Return the load, of a trace that goes on with itself so many times."""
+        """Return the load of the trace, repeated `times` times."""
         if not self.is_rescaled:
             return repeated(self.trace, times)
         if self.duration_s is not None:
@@ -87,7 +86,7 @@ class Traffic:
         return at_rate(self.trace, rate_rps, self._growing, self.seed)
 
     def grown(self, factor: float, times: int) -> Trace:
-        """Return the load at a multiple of its rate, of a trace that goes on with itself so many times."""
+        """Return the load of the trace, repeated `times` times, at a multiple of its rate."""
         rate_rps = self.mean_rps * factor
         if self.duration_s is not None:
             return self.lasting(rate_rps, self.duration_s)
@@ -111,7 +110,7 @@ class Traffic:
         return "compress" if self.is_drawn else self.scaling
 
     def lasting(self, rate_rps: float, duration_s: float) -> Trace:
-        """Return the traffic at a rate, for so long at least."""
+        """Return the traffic at a rate, for at least `duration_s`."""
         return lasting(self.trace, rate_rps, duration_s, self.scaling, self.seed)
 
     def alike(self, scaling: str, num_requests: int) -> Trace:
@@ -146,7 +145,7 @@ class StrataTraffic(Traffic):
 
     @property
     def _each(self) -> int:
-        """How many requests each rate has: fewer where prompts have many prefix ids, which take the memory."""
+        """How many requests each rate has: fewer if prompts have many prefix ids, which take the memory."""
         prefix = self.trace.prefix
         per_request = 1.0 if prefix is None else max(len(prefix.values) / self.trace.num_requests, 1.0)
         most = min(MOST_REQUESTS, round(MOST_PREFIX_IDS / per_request))
@@ -186,7 +185,7 @@ class StrataTraffic(Traffic):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class UsersLoad(Traffic):
-    """A trace's requests or sessions, of which so many users send one after the other.
+    """A trace's requests or sessions, sent one after the other by each of a number of users.
 
     Parameters
     ----------
@@ -208,7 +207,7 @@ class UsersLoad(Traffic):
         return True
 
     def load(self, times: int = 1) -> Trace:
-        """Return the load, of a trace that goes on with itself so many times."""
+        """Return the load of the trace, repeated `times` times."""
         return self.with_users(self.users, times)
 
     def replayed(self, scenario: Scenario, times: int) -> Scenario | None:

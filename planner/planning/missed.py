@@ -44,7 +44,7 @@ class Reached:
 
 
 class UnreachableError(UsageError):
-    """Nothing keeps the objectives; `missed` has the best values where they are known."""
+    """Nothing keeps the objectives; `missed` has the best values if they are known."""
 
     missed: tuple[Missed, ...] = ()
 
@@ -57,11 +57,11 @@ def unreachable(text: str, missed: Sequence[Missed]) -> UnreachableError:
 
 
 def missed_objectives(objectives: Objectives, times_s: Mapping[str, Floats]) -> list[Missed]:
-    """Return the objectives that a load misses, worst first; all of them where only all together are missed.
+    """Return the objectives that a load misses, worst first; all of them if only all together are missed.
 
     Parameters
     ----------
-    times_s : by metric, "ttft", "tpot", "e2el", shape [num_requests]; NaN where a request has none.
+    times_s : by metric, "ttft", "tpot", "e2el", shape [num_requests]; NaN if a request has no value.
     """
     found = [_missed(each) for each in reached_objectives(objectives, times_s)]
     missed = [each for each in found if each.best_ms is None or each.best_ms > each.limit_ms]

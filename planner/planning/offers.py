@@ -29,8 +29,8 @@ class _Part:
 def offers(fleets: Sequence[Fleet], choices: Choices) -> tuple[Offer, ...]:
     """Return each fleet on each term that it has prices for, sorted by the column that is asked for.
 
-    With a schedule also what GPUs on demand cost that follow it, and, where a reserved price is known, the cheapest
-    mixture of reserved GPUs that run always and GPUs on demand for the rest.
+    With a schedule, also the price of on-demand GPUs that follow it. With a schedule and a reserved price, also the
+    cheapest mixture of reserved GPUs that run always and GPUs on demand for the rest.
 
     Raises
     ------
@@ -43,13 +43,13 @@ def offers(fleets: Sequence[Fleet], choices: Choices) -> tuple[Offer, ...]:
 
 
 def check_sort(choices: Choices) -> None:
-    """Raise UnknownNameError where options are to be sorted by a column that they lack."""
+    """Raise UnknownNameError if options are to be sorted by a column that they lack."""
     if choices.sort is not None and choices.sort not in COLUMNS:
         raise UnknownNameError("column of --sort", choices.sort, COLUMNS)
 
 
 def _key(value: object) -> tuple[bool, float, str]:
-    """Return a place in the order: numbers, then words, then what is unknown."""
+    """Return a place in the order: numbers, then words, then unknown values."""
     if isinstance(value, str):
         return False, math.inf, value
     return value is None, float(value) if isinstance(value, int | float) else 0.0, ""
@@ -102,7 +102,7 @@ def _price(parts: Sequence[_Part]) -> float:
 
 
 def _offer(fleet: Fleet, parts: Sequence[_Part], term: str, choices: Choices, *, is_scheduled: bool) -> Offer:
-    """Return a row: what the parts cost, and what their power costs and emits."""
+    """Return a row: the price of the parts, and the cost and emissions of their power."""
     cost = _price(parts)
     power_kw = fleet.power_kw
     power = None if choices.power_price is None else power_kw * choices.power_price

@@ -106,7 +106,7 @@ class _Search:
         return best[1]
 
     def find_front(self) -> None:
-        """Ask for points of the front of all metrics, from those that are known."""
+        """Ask for points of the front of all metrics, starting from the known points."""
         for weights in self._rng.permutation(_lattice(len(self._plan.front))):
             def scores(places: Sequence[int], weights: Floats = weights) -> list[Score]:
                 return self._by_weights(places, weights)
@@ -116,7 +116,7 @@ class _Search:
             self._descend(known[min(range(len(known)), key=lambda k: values[k])], scores)
 
     def _descend(self, start: int, scores: Scores) -> int:
-        """Return where a descent from a place ends."""
+        """Return the place at which a descent from `start` ends."""
         place, self.num_descents = start, self.num_descents + 1
         self._ask([start])
         is_moving = True
@@ -158,7 +158,7 @@ class _Search:
                 for place, value in zip(places, values, strict=True)]
 
     def _costs(self, places: Sequence[int]) -> Floats:
-        """Return the metrics of points, smaller is better, shape [num_places, num_metrics]; NaN where there is none."""
+        """Return the metrics of points, smaller is better, shape [num_places, num_metrics]; NaN if there is none."""
         values = [[self.rows[place].get(metric) for metric in self._plan.front] for place in places]
         costs = np.array([[np.nan if value is None else value for value in row] for row in values], np.float64)
         return self._signs * costs.reshape(len(places), len(self._plan.front))

@@ -12,7 +12,7 @@ MORE_IS_BETTER = ("_throughput", "goodput", "attainment", "completed", "mfu", "m
 
 
 def is_less_better(metric: str) -> bool | None:
-    """Return whether a smaller value of a summary's metric is better; None where its name does not say.
+    """Return whether a smaller value of a summary's metric is better; None if its name does not say.
 
     >>> is_less_better("p99_ttft_ms"), is_less_better("request_goodput"), is_less_better("num_steps")
     (True, False, None)
@@ -34,7 +34,7 @@ def pareto_front(costs: NDArray[np.float64]) -> NDArray[np.bool_]:
     valid = ~np.isnan(costs).any(axis=1)
     in_front = np.zeros(len(costs), bool)
     rows = np.flatnonzero(valid)
-    rows = rows[np.lexsort(costs[rows].T[::-1])]  # whoever beats a row comes before it
+    rows = rows[np.lexsort(costs[rows].T[::-1])]  # a row that beats another comes before it
     kept = np.empty((0, costs.shape[1]))
     for row in rows:
         beaten = (kept <= costs[row]).all(axis=1) & (kept < costs[row]).any(axis=1)

@@ -22,7 +22,7 @@ from planner.traces import Trace
 from planner.traces.shaping.closed_load import pausing
 from planner.traces.shaping.window_and_rate import scale_rate
 
-CONFIDENCE = 0.9  # share of the measured runs whose steps took at most so much longer than predicted
+CONFIDENCE = 0.9  # share of the measured runs whose steps exceeded the prediction by at most `step_error`
 BEYOND = 10  # requests beyond a percentile, below which chance decides its value
 PER_REPLICA = 100  # requests of a load, below which a replica hardly leaves its start
 
@@ -30,7 +30,7 @@ PER_REPLICA = 100  # requests of a load, below which a replica hardly leaves its
 def step_error(deployment: Deployment) -> float | None:
     """Return the share by which steps may take longer than predicted, at `CONFIDENCE`; of pools the largest [1].
 
-    None if nobody knows the errors of the deployment's step times.
+    None if the errors of the deployment's step times are unknown.
     """
     quantile = np.array([1 - CONFIDENCE])  # of log(predicted / measured)
     fitted = [own for own in fitted_deployments(deployment) if own.stack is not None]
@@ -57,7 +57,7 @@ def replicas_with_error(load: Trace, kind: Kind, objectives: Objectives, choices
                         fleet: Fleet) -> int | None:
     """Return the fewest replicas, with spares, that keep the objectives if steps take longer by the fleet's error.
 
-    None if it covers its error, if nobody knows the error, and if more than eight times as many replicas are needed.
+    None if the fleet covers its error, the error is unknown, or more than eight times as many replicas are needed.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def needed_requests(objectives: Objectives) -> int:
 
 def doubts_of(traffic: Traffic, kind: Kind, count: int, fleets: Sequence[Fleet], objectives: Objectives,
               choices: Choices) -> tuple[str, ...]:
-    """Return `doubts` of the cheapest fleet, which is of a kind, and is sized again with longer steps if it must be."""
+    """Return `doubts` of the cheapest fleet, which has the kind; it is sized again with longer steps if necessary."""
     load = traffic.load(fleets[0].trace_copies)
     covering = replicas_with_error(load, kind, objectives, choices, count, fleets[0])
     return doubts(traffic.trace.num_requests, load.num_requests, count, fleets, objectives, covering)

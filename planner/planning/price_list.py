@@ -1,4 +1,4 @@
-"""A file of prices of one's own: what a GPU costs by term of contract: on demand, reserved, spot."""
+"""A file of the user's own prices of GPUs, by term of contract: on demand, reserved, spot."""
 
 import math
 from pathlib import Path

@@ -89,7 +89,7 @@ def probe(trace: Trace, scenario: Scenario, objectives: Objectives, results: str
 
 
 def _benchmark(load: Load, scenario: Scenario, level: float, results: str) -> Benchmark:
-    """Return one benchmark with what a replay of it says."""
+    """Return one benchmark with the prediction of a replay of it."""
     sent = replace(without_load(scenario), max_concurrency=load.in_flight, num_prompts=ROUNDS * load.in_flight,
                    random_input_len=load.input_tokens, random_output_len=load.output_tokens, interval=level)
     summary = replay(client_load(sent), sent).summary

@@ -28,7 +28,7 @@ class Benchmark:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ProbeAnswer(Answer):
-    """What `planner probe --json` writes."""
+    """The output of `planner probe --json`."""
 
     capacity_rps: Annotated[float, Key("requests/s", "Capacity that the benchmarks test")]
     in_flight: Annotated[float, Key("1", "Mean number of requests in flight at this capacity")]

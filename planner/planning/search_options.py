@@ -15,9 +15,9 @@ from planner.settings.rate_scaling import RECOMMENDED
 if TYPE_CHECKING:  # the command line makes its options of this file, and loads no tables for that
     from planner.traces.shaping.rate_series import RateSeries
 
-DEFAULT_ATTAINMENT = 0.99  # share of requests that a search asks for where none is given [1]
+DEFAULT_ATTAINMENT = 0.99  # share of requests that a search asks for if none is given [1]
 SHARED = ("prices", "num_spare", "scaling", "jobs")  # choices of `share`; its file has the others
-RANKS = (1, 2, 4, 8)  # tensor-parallel sizes that are tried where none are given
+RANKS = (1, 2, 4, 8)  # tensor-parallel sizes that are tried if none are given
 
 
 def _scaling() -> Any:
@@ -133,24 +133,24 @@ def _series(path: Path) -> "RateSeries":
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
-    """What fleets are made of, and what is asked of them.
+    """The options for fleets, and the requirements on them.
 
     Parameters
     ----------
     gpus, quantizations : catalog names, and weight formats; None is the checkpoint's own. Without GPUs, the scenario's.
-    ranks : tensor-parallel sizes; of the defaults, those that a node has GPUs for.
+    ranks : tensor-parallel sizes; by default, the sizes that a node has GPUs for.
     prices, reserved_prices, spot_prices : USD per GPU-hour, by catalog name: on demand in place of the catalog's,
         reserved, and of GPUs that may be taken away.
-    price_file : prices by term and GPU, where the options before have none; see `price_list.read_prices`.
-    power_price, co2_per_kwh : of the GPUs' power [USD/kWh, g/kWh]; None where nobody asks.
+    price_file : prices by term and GPU, for prices that the options before lack; see `price_list.read_prices`.
+    power_price, co2_per_kwh : of the GPUs' power [USD/kWh, g/kWh]; None if not asked for.
     growth, months : of the rate, for which kinds are sized month by month; None for none.
     change_cost : of another kind of replica from one month to the next [USD].
     sensitivity : whether the cheapest kinds are sized again under changed assumptions.
     sort : column by which options are sorted; None for the total cost per month.
-    num_spare : replicas that may fail: as many are added to those that serve the trace [1].
+    num_spare : replicas that may fail: as many are added to the replicas that serve the trace [1].
     period_s : length of the parts that a schedule has its own number of replicas for; None for no schedule [s].
-    disaggregate : whether fleets in which some replicas prefill and the others decode are tried besides.
-    decode_gpus, decode_ranks : what those that decode are made of; None for the same as those that prefill.
+    disaggregate : whether fleets in which some replicas prefill and the others decode are tried too.
+    decode_gpus, decode_ranks : of the decode replicas; None for the same as the prefill replicas.
     thresholds : of the prompt length, that are tried between two pools; none for quantiles of the trace's [tokens].
     forecast_s, season_s, forecast_quantile : how long a forecast of the series is wanted, after how long rates have
         their shape again, and which share of the past it covers; None for the series as it is [s, s, 1].

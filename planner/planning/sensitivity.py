@@ -44,10 +44,10 @@ class _Change:
 
 
 def sensitivity(traffic: Traffic, able: Able, objectives: Objectives, choices: Choices) -> Sensitivity:
-    """Return what each assumption makes of the choice and the number of GPUs.
+    """Return the effect of each assumption on the choice and on the number of GPUs.
 
     Changed are output lengths, prefix hits, the rate and the chosen GPU's price by a fifth, and step times by the 80 %
-    interval of their held-out errors. Prefix hits are those of a replay of the chosen fleet; where it has none, a fifth
+    interval of their held-out errors. A replay of the chosen fleet gives the prefix hits; if there are none, a fifth
     of each prompt. Each of the kinds that cost at most twice as much is sized again, up to eight times its replicas.
 
     Parameters
@@ -111,14 +111,14 @@ def _factor(deployment: Deployment, end: int) -> float:
 
 
 def _with_lengths(load: Trace, factor: float) -> Trace:
-    """Return a load whose outputs, and what is said of their lengths, are longer."""
+    """Return a load with longer outputs, output limits and predicted outputs."""
     columns = [name for name in LENGTHS if name in load.requests.columns]
     return replace(load, requests=load.requests.with_columns(
         (pl.col(name) * factor).round().clip(1, MAX_TOKENS).cast(load.requests.schema[name]) for name in columns))
 
 
 def _prefix_changes(traffic: Traffic, kind: Kind, chosen: Fleet) -> tuple[_Change | None, _Change] | None:
-    """Return changes of the prompt tokens that a cache has; None where no replica caches any.
+    """Return changes of the prompt tokens that a cache has; None if no replica caches any.
 
     All kinds are sized on the chosen fleet's load, whose requests these are: another one's may be longer.
     """
@@ -148,7 +148,7 @@ def _with_hits(load: Trace, hits: np.ndarray) -> Trace:
 
 def _sized(traffic: Traffic, kind: Kind, fleet: Fleet, objectives: Objectives, choices: Choices,
            change: _Change) -> tuple[int, float] | None:
-    """Return the GPUs of a kind under a change, and what they cost; None where too few are enough."""
+    """Return the GPUs of a kind under a change, and their price; None if no number of replicas tried is enough."""
     if change.price != 1.0:  # nothing else is changed
         return fleet.num_gpus, fleet.cost_usd_per_hour
     load = traffic.load(fleet.trace_copies)
@@ -175,7 +175,7 @@ def _changed(change: _Change, kept: Able, sizes: Sequence[tuple[int, float] | No
 
 
 def _break_even(kept: Able) -> float | None:
-    """Return by what share the chosen GPU's price may grow until a fleet of another GPU is cheaper."""
+    """Return the share by which the chosen GPU's price may grow until a fleet of another GPU is cheaper."""
     chosen = kept[0][1]
     others = [fleet.cost_usd_per_hour for _, fleet in kept[1:]
               if fleet.kind.gpu != chosen.kind.gpu and fleet.kind.decode_gpu is None]

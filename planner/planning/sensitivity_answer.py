@@ -1,4 +1,4 @@
-"""Sensitivity of a fleet's size: what each assumption, changed both ways, makes of the GPUs and of the choice."""
+"""Sensitivity of a fleet's size: the effect of each assumption, changed both ways, on the GPUs and on the choice."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -34,7 +34,7 @@ class Swing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensitivity:
-    """What the choice of the cheapest fleet rests on."""
+    """The assumptions that the choice of the cheapest fleet depends on."""
 
     chosen: Annotated[str, Key("", "Cheapest fleet in words")]
     num_gpus: Annotated[int, Key("1", "Its GPUs")]

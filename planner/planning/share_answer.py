@@ -10,7 +10,7 @@ from planner.results.answers import Answer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeploymentShare:
-    """What one deployment gets."""
+    """The share of one deployment."""
 
     deployment: Annotated[str, Key("", "Name of the deployment")]
     load_share: Annotated[float, Key("1", "Share of its load that the fleet serves within the SLO")]
@@ -34,7 +34,7 @@ class GpuShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ShareAnswer(Answer):
-    """What `planner share --json` writes."""
+    """The output of `planner share --json`."""
 
     feasible: Annotated[bool, Key("", "Whether the cluster serves all loads within their SLOs")]
     load_share: Annotated[float, Key("1", "Largest share of every load that the cluster serves within the SLOs")]

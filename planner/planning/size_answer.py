@@ -1,4 +1,4 @@
-"""The answer of `planner size`: the cheapest fleet, the one of fewest GPUs, all others, and what they rest on."""
+"""The answer of `planner size`: the cheapest fleet, the one of fewest GPUs, all others, and their assumptions."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -17,7 +17,7 @@ PerYear = Annotated[float, Key("USD", "Price of the GPUs over 8,760 hours")]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindNames:
-    """What tells a kind of replica from the others."""
+    """The names that distinguish a kind of replica from the others."""
 
     gpu: Annotated[str, Key("", "GPU, of replicas that prefill only if a fleet has such")]
     tensor_parallel_size: Annotated[int, Key("1", "GPUs that share each layer")]
@@ -265,7 +265,7 @@ class ThresholdAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SizeAnswer(Answer):
-    """What `planner size --json` writes."""
+    """The output of `planner size --json`."""
 
     cheapest: Annotated[Fleet | None, Spread("The cheapest fleet of equal replicas. Null if none "
                                                      "meets the objectives")]

@@ -60,18 +60,18 @@ NO_INTERVAL = "--interval has no effect here; planner capacity gives the confide
 def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choices) -> SizeAnswer:
     """Find the fewest replicas of each kind that serve a trace within its objectives.
 
-    Requests go to the replicas by the scenario's router; where it names none, at random, as a Kubernetes Service sends
-    them. Where a rate is asked for, the trace's traffic gets it by `choices.scaling`, and goes on until one of eight
+    Requests go to the replicas by the scenario's router; if it names none, at random, as a Kubernetes Service sends
+    them. If a rate is asked for, the trace's traffic gets it by `choices.scaling`, and goes on until one of eight
     times the length needs no other number. With a rate series the fleet serves its highest window, as long as that
     lasts. The cheapest fleet's kind is sized behind other routers and by other ways of scaling too.
 
     Parameters
     ----------
     trace : as read; the scenario's window, number of requests and rate are applied to it here.
-    scenario : of one replica, but for its GPU, layout and weight format, which `choices` has; with data-parallel
+    scenario : of one replica, except its GPU, layout and weight format, which `choices` has; with data-parallel
         attention its ranks are `data_parallel_size`, and all of them one replica.
-    objectives : what the load must keep.
-    choices : what fleets are made of. With a fleet's file of two pools, whose conditions leave a threshold open, they
+    objectives : that the load must keep.
+    choices : options for fleets. With a fleet's file of two pools, whose conditions leave a threshold open, they
         are made of its pools, and the threshold is looked for too.
 
     Raises
@@ -140,7 +140,7 @@ def _sized(traffic: Traffic, kinds: Sequence[Kind], objectives: Objectives,
 
 
 def _traffic(trace: Trace, scenario: Scenario, choices: Choices) -> Traffic:
-    """Return the load that is asked for: at a rate, or of so many users."""
+    """Return the load that is asked for: at a rate, or of a number of users."""
     if not scenario.is_closed_loop:
         if choices.think_time is not None:
             raise UsageError(f"--think-time {choices.think_time:g}: requests at a rate have none; give the users by "
@@ -178,7 +178,7 @@ def _check(scenario: Scenario, choices: Choices) -> None:
 
 def _asked(trace: Trace, traffic: Traffic, scenario: Scenario, objectives: Objectives, choices: Choices,
            unable: tuple[UnableFleet, ...]) -> SizeAnswer:
-    """Return what was asked and what was assumed, in an answer that has no fleet yet."""
+    """Return an answer that has the question and the assumptions, but no fleet yet."""
     users = traffic.users if isinstance(traffic, UsersLoad) else None
     own = None if users is not None else rate_of(traffic.trace)
     rate_rps = None if users is not None else traffic.mean_rps
@@ -223,14 +223,14 @@ def _assumptions(traffic: Traffic, own_rps: float, scenario: Scenario, disaggreg
 
 def _compared(traffic: Traffic, kind: Kind, objectives: Objectives, choices: Choices, best: Fleet,
               count: int) -> Compared:
-    """Return the size under other assumptions, empty where nothing else is to be tried."""
+    """Return the size under other assumptions, empty if nothing else is to be tried."""
     if not choices.compare_assumptions:
         return Compared(routers=(), routers_not_tried=(), better_router=None, scalings=(), notes=())
     return spread(traffic, kind, objectives, choices, count, best.trace_copies, best.num_gpus)
 
 
 def _infeasible(asked: SizeAnswer, unable: Sequence[UnableFleet]) -> SizeAnswer:
-    """Return that no fleet keeps the objectives, with what the closest kind misses.
+    """Return that no fleet keeps the objectives, with the objectives that the closest kind misses.
 
     Raises
     ------
@@ -247,7 +247,7 @@ def _infeasible(asked: SizeAnswer, unable: Sequence[UnableFleet]) -> SizeAnswer:
 
 
 def _distance(fleet: UnableFleet) -> float:
-    """Return by what share a fleet's worst objective is missed."""
+    """Return the share by which a fleet misses its worst objective."""
     return max(math.inf if each.missed_by is None else each.missed_by for each in fleet.missed)
 
 
@@ -313,9 +313,9 @@ def _mean_rps(traffic: Traffic, choices: Choices, served_rps: float) -> float:
 
 
 def _settled(traffic: Traffic, load: Trace, deployment: Deployment, objectives: Objectives, kind: Kind) -> Sized:
-    """Return the fewest replicas, how they serve, what one less misses, and whether a longer load needs as many.
+    """Return the fewest replicas, how they serve, the limiting metric, and whether a longer load needs as many.
 
-    Longer ones are tried where a rate is asked for, up to `MOST_REQUESTS`.
+    Longer loads are tried if a rate is asked for, up to `MOST_REQUESTS`.
     """
     def fewest(longer: Trace, times: int, guess: int) -> Sized:
         count, served, limiting = fewest_replicas(longer, deployment, objectives, guess, kind.divided,
@@ -336,7 +336,7 @@ def _settled(traffic: Traffic, load: Trace, deployment: Deployment, objectives: 
 
 
 def _headroom(traffic: Traffic, deployment: Deployment, objectives: Objectives, sized: Sized) -> float | None:
-    """Return by what share the load may grow before the replicas miss the objectives [1]; None without an end.
+    """Return the share by which the load may grow before the replicas miss the objectives [1]; None without an end.
 
     The load is as long as the one that the number of replicas rests on, and the rate is searched as finely as a
     capacity.
@@ -359,7 +359,7 @@ def _headroom(traffic: Traffic, deployment: Deployment, objectives: Objectives, 
 
 
 def _user_headroom(traffic: UsersLoad, deployment: Deployment, objectives: Objectives, count: int) -> float | None:
-    """Return by what share the users may be more [1]."""
+    """Return the share by which the number of users may grow [1]."""
     def evaluate(users: float) -> Verdict:
         own = _with_users(deployment, traffic, round(users))
         served = together_or_lost(traffic.with_users(round(users)), own, objectives, count)

@@ -1,4 +1,4 @@
-"""What a search for a capacity asks: one deployment under one traffic, at any rate or with any number of users."""
+"""The question of a capacity search: one deployment under one traffic, at any rate or with any number of users."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -100,7 +100,7 @@ class Rates:
                        search=replace(self.search, scaling=scaling))
 
     def replayed(self, scenario: Scenario, load: float, times: int) -> Scenario:
-        """Return a scenario that replays the trace at a rate, when the trace goes on with itself so many times."""
+        """Return a scenario that replays the trace, repeated `times` times, at a rate."""
         return replace(scenario, request_rate=load, scaling=self.search.scaling, trace_copies=times,
                        seed=self.search.seed or None)
 
@@ -123,7 +123,7 @@ class Users:
 
     @property
     def unknown(self) -> Unknown:
-        """What users are."""
+        """The kind of users, as the unknown of the search."""
         return UNKNOWNS[self.search.of]
 
     @property
@@ -132,14 +132,14 @@ class Users:
         return 1.0, self.trace.requests["arrival_s"].n_unique()
 
     def load(self, users: int) -> tuple[Trace, Deployment]:
-        """Return the requests of so many users, and the deployment with their limit."""
+        """Return the requests of `users` users, and the deployment with their limit."""
         of, pause_s = self.search.of, self.search.think_time
         turns = self.trace if self.pace == 1 else pausing(self.trace, 1 / self.pace)
         trace = load_of(turns, of, users, None if pause_s is None else pause_s / self.pace)
         return trace, resolve(limited(self.deployment.scenario, of, users, pause_s), trace)
 
     def served(self, load: float, objectives: Objectives | None = None) -> ReplayResult:
-        """Replay so many users; raise LostError once `objectives` are lost."""
+        """Replay `load` users; raise LostError once `objectives` are lost."""
         return serve(*self.load(round(load)), objectives=objectives)
 
     def num_requests_at(self, load: float) -> int:
@@ -159,7 +159,7 @@ class Users:
         return load
 
     def replayed(self, scenario: Scenario, load: float, times: int) -> Scenario:
-        """Return a scenario that replays so many users."""
+        """Return a scenario that replays `load` users."""
         return of_users(replace(scenario, seed=self.search.seed or None), self.search.of, round(load),
                         self.search.think_time, times)
 
@@ -168,7 +168,7 @@ Sought = Rates | Users
 
 
 def longer(sought: Sought, times: int) -> Sought:
-    """Return the traffic of a trace that goes on with itself so many times."""
+    """Return the question for the trace, repeated `times` times."""
     return replace(sought, trace=repeated(sought.trace, times))
 
 
@@ -193,7 +193,7 @@ def quick_verdict(sought: Sought, load: float) -> Verdict:
 
 
 def judged(sought: Sought, result: ReplayResult) -> Verdict:
-    """Judge a replay by what is sought."""
+    """Judge a replay by the objectives of the search."""
     tenants = tenants_of(result.trace) if sought.search.by_tenant else None
     return replace(judge(sought.objectives, result.times_s, tenants), statistics_ms=statistics_ms(result.times_s))
 
@@ -207,7 +207,7 @@ def tenants_of(trace: Trace) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posed:
-    """The question for a capacity: what is sought, and what its answer says beside the load.
+    """The question for a capacity: the search, with the assumptions, workload and think time for its answer.
 
     Parameters
     ----------

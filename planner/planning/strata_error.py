@@ -9,11 +9,11 @@ from planner.progress import in_parallel, later
 from planner.settings.objectives import Objectives
 
 DRAWS = 2
-MOST_STRATA = 1_000  # of so many each has 400 requests
+MOST_STRATA = 1_000  # with this number, each has 400 requests
 
 
 def check_strata(choices: Choices) -> None:
-    """Raise UsageError where the number of strata does not fit."""
+    """Raise UsageError if the number of strata does not fit."""
     count = choices.num_strata
     if count is None:
         return

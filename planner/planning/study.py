@@ -21,7 +21,7 @@ from planner.settings.scenario import OPTION_DEFAULTS, Scenario, given_options, 
 from planner.traces.gather import BadRows
 
 TRACE_KEYS = ("trace", "format", "column", "where", "on_bad_rows")
-OWN_KEYS = (*TRACE_KEYS, "slo", "attainment", "from_command")  # besides the options of `Scenario`
+OWN_KEYS = (*TRACE_KEYS, "slo", "attainment", "from_command")  # in addition to the options of `Scenario`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Study:
     name : of the file, or of the table that describes it.
     trace, format : as `planner replay` takes them.
     scenario : its deployment and load.
-    objectives : for verdicts, goodput, attainment and capacity; None where none are given.
+    objectives : for verdicts, goodput, attainment and capacity; None if none are given.
     on_bad_rows : "drop" leaves out rows that cannot be used, "error" refuses them.
     notes : on how it was read.
     """
@@ -96,14 +96,14 @@ def without_load(scenario: Scenario) -> Scenario:
 
 
 def without_rate(scenario: Scenario) -> Scenario:
-    """Return a scenario without a rate or a number in flight, for those that look for one."""
+    """Return a scenario without a rate or a number in flight, for searches that look for one."""
     names = ("rate_scale", "request_rate", *SEARCHED, *CLOSED_LOOP)
     defaults: dict[str, Any] = {name: OPTION_DEFAULTS[name] for name in names}
     return replace(scenario, **defaults)
 
 
 def times_rate(scenario: Scenario, factor: float) -> Scenario:
-    """Return a scenario with so many times its rate: of the requests per second where given, else of the trace's."""
+    """Return a scenario with `factor` times its rate: its requests per second if given, else the trace's rate."""
     if scenario.request_rate is not None:
         return replace(scenario, request_rate=scenario.request_rate * factor)
     return replace(scenario, rate_scale=(scenario.rate_scale or 1.0) * factor)
@@ -151,7 +151,7 @@ def _objective_words(objectives: Objectives | None) -> list[str]:
 
 
 def text_of(values: Mapping[str, Any], key: str) -> str | None:
-    """Return the text of a key, None where it is not there.
+    """Return the text of a key, None if it is not there.
 
     Raises
     ------
@@ -171,7 +171,7 @@ def texts_of(values: Mapping[str, Any], key: str) -> list[str]:
 
 
 def number_of(values: Mapping[str, Any], key: str) -> float | None:
-    """Return the finite number of a key, None where it is not there.
+    """Return the finite number of a key, None if it is not there.
 
     Raises
     ------

@@ -22,7 +22,7 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimum:
-    """What a search for the front found."""
+    """The result of a search for the front."""
 
     best: Annotated[Mapping[str, Any] | None, Key("", "Best configuration in the first metric that keeps the limits: "
                                                   "its axes, its row of the table, and command and command_lacks to "
@@ -33,7 +33,7 @@ class Optimum:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SweepAnswer(Answer):
-    """What `planner sweep --json` writes."""
+    """The output of `planner sweep --json`."""
 
     output: Annotated[str, Key("", "Parquet file with all results")]
     num_configurations: Annotated[int, Key("1", "Configurations in that file")]

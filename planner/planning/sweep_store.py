@@ -13,7 +13,7 @@ from planner.files.nested import parse_json
 from planner.files.table_file import DAMAGE
 from planner.files.writing import append_text
 
-OWN = "summary_"  # before a number of the summary that has an option's name, where that is an axis
+OWN = "summary_"  # before a number of the summary that has an option's name, if that option is an axis
 OF_THE_PLAN = ("is_pareto", "misses")  # columns that depend on the other rows or on the limits
 PART = 1000  # rows of the journal that are in memory as dictionaries at once
 
@@ -95,7 +95,7 @@ class SweepStore:
 
 
 def _earlier(output: Path) -> tuple[pl.DataFrame, list[str]]:
-    """Return the results and the keys of an earlier output; none where there is no file."""
+    """Return the results and the keys of an earlier output; none if there is no file."""
     if not output.exists():
         return pl.DataFrame(), []
     try:

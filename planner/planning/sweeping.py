@@ -34,7 +34,7 @@ from planner.settings.statistic import parse_statistic
 from planner.traces import Trace, read_trace
 from planner.traces.shaping.client_load import NAME, client_load, refuse_client_options
 
-ABOUT = "planner.sweep"  # of the Parquet file's metadata: the axes, and what the front is over
+ABOUT = "planner.sweep"  # of the Parquet file's metadata: the axes, and the front's metrics
 NOTES = 8  # that are told of a whole sweep
 ROUND = 32  # configurations for each process, after which results are kept; at first
 LEAST_ROUND_S = 2.0  # of a round: between two rounds the processes wait
@@ -44,8 +44,8 @@ def sweep(plan: Sweep, output: Path, *, jobs: int = -1, backend: str = "processe
           trace: Trace | None = None) -> pl.DataFrame:
     """Replay every configuration of a grid, and write them as a table.
 
-    What an earlier run left in the output, or beside it when it was killed, is taken over where the configuration, the
-    trace and the program are still the same.
+    Results that an earlier run left in the output, or beside it when it was killed, are reused if the configuration,
+    the trace and the program are still the same.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def sweep(plan: Sweep, output: Path, *, jobs: int = -1, backend: str = "processe
     output : Parquet file; while the sweep runs, its results are in `OUTPUT.journal` beside it.
     jobs : processes; -1 for one a core.
     backend, address : "processes" of this machine, or a cluster: "dask" with its scheduler's address, "ray".
-    trace : the plan's, where it has been read already.
+    trace : the plan's, if it has been read already.
 
     Returns
     -------
@@ -73,7 +73,7 @@ def sweep(plan: Sweep, output: Path, *, jobs: int = -1, backend: str = "processe
 
 
 class Grid:
-    """The configurations of a plan, and the results of those that have been replayed."""
+    """The configurations of a plan, and the results of the replayed configurations."""
 
     def __init__(self, plan: Sweep, output: Path, *, jobs: int, trace: Trace | None = None) -> None:
         if output.suffix != ".parquet":
@@ -83,7 +83,7 @@ class Grid:
         self._output, self._jobs = output, jobs
         self._store = SweepStore(output)
         self._extends = len(self._store) > 0
-        self._keys: dict[int, str] = {}  # by place in the grid, of those that were asked for
+        self._keys: dict[int, str] = {}  # by place in the grid, for the places asked for
 
     def replay(self, places: Iterable[int]) -> None:
         """Replay the configurations, by their places in the grid, that have no result yet."""
@@ -129,12 +129,12 @@ class Grid:
         return self._keys[place]
 
     def _load(self, place: int) -> Trace:
-        """Return what a configuration serves: the recorded trace, or its own random load."""
+        """Return the load of a configuration: the recorded trace, or its own random load."""
         return client_load(self.points[place].scenario) if self.trace is None else self.trace
 
 
 def _recorded(plan: Sweep, points: Sequence[Point]) -> Trace | None:
-    """Read the trace once for all; there is none where each configuration makes its own load."""
+    """Read the trace once for all; None if each configuration makes its own load."""
     if plan.trace == NAME:
         return None
     for point in points:
@@ -188,7 +188,7 @@ def _objective_values(summary: Mapping[str, Any]) -> dict[str, float | None]:
 
 def _table(plan: Sweep, values: Sequence[Mapping[str, Any]], keys: Sequence[str],
            results: pl.DataFrame) -> pl.DataFrame:
-    """Return the table of a sweep: what each configuration is, whether it is on the front, and its results."""
+    """Return the table of a sweep: each configuration's values, whether it is on the front, and its results."""
     for metric in plan.front:
         if metric not in results.columns:
             raise UnknownNameError("metric", metric, results.columns)
@@ -209,19 +209,19 @@ def _table(plan: Sweep, values: Sequence[Mapping[str, Any]], keys: Sequence[str]
 
 
 def _misses(plan: Sweep, row: Mapping[str, Any]) -> str:
-    """Return the metrics whose limits a configuration misses; empty where it has no result."""
+    """Return the metrics whose limits a configuration misses; empty if it has no result."""
     if row["status"] != "done":
         return ""
     return ", ".join(limit.metric for limit in plan.limits if limit.shortfall(row.get(limit.metric)) > 0)
 
 
 def describe(plan: Sweep, output: Path, table: pl.DataFrame, optimum: Optimum | None = None) -> SweepAnswer:
-    """Return what came of a sweep, or of a search for its front."""
+    """Return the outcome of a sweep, or of a search for its front."""
     return _answer(plan.axes, plan.front, output, table, optimum)
 
 
 def describe_file(output: Path) -> tuple[SweepAnswer, pl.DataFrame]:
-    """Return what came of a sweep, as `describe`, and its table, from the file that it wrote.
+    """Return the outcome of a sweep, as `describe`, and its table, from the file that it wrote.
 
     Raises
     ------
@@ -260,7 +260,7 @@ def _rows(axes: Mapping[str, Any], metrics: Sequence[str], table: pl.DataFrame) 
 
 
 def _notes(table: pl.DataFrame) -> tuple[str, ...]:
-    """Return what is noted of most configurations, and of how many; an older sweep's file has no notes."""
+    """Return the most frequent notes, with their numbers of configurations; an older sweep's file has no notes."""
     done = table.filter(status="done")
     if "notes" not in table.columns:
         return ()
@@ -272,11 +272,11 @@ def _notes(table: pl.DataFrame) -> tuple[str, ...]:
 
 
 def shortfall(plan: Sweep, row: Mapping[str, Any]) -> float:
-    """Return by how much a configuration misses what it must keep, summed over the limits [1].
+    """Return the shares by which a configuration misses its limits, summed over the limits [1].
 
     Raises
     ------
-    UnknownNameError : a limit is of a metric that no summary has.
+    UnknownNameError : a limit has a metric that no summary has.
     """
     if row["status"] == "done":
         for limit in plan.limits:

@@ -1,4 +1,4 @@
-"""The targets file of the gate: named scenarios, and what each must reach."""
+"""The targets file of the gate: named scenarios, and the targets of each."""
 
 import math
 from collections.abc import Mapping
@@ -17,14 +17,14 @@ TARGET_KEYS = ("metric", "min", "max", "max_regression")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What one metric of a scenario must keep.
+    """The limits on one metric of a scenario.
 
     Parameters
     ----------
     metric : a key of the summary, a statistic's key such as `p99.9_ttft_ms`, or `capacity_rps`,
         `capacity_rps_per_gpu`, `capacity_concurrency`, `capacity_sessions`.
-    minimum, maximum : limits in the metric's unit; None where there is none.
-    max_regression : share of the baseline by which the metric may become worse; None where it may as it likes [1].
+    minimum, maximum : limits in the metric's unit; None if there is none.
+    max_regression : share of the baseline by which the metric may become worse; None for no limit [1].
     """
 
     metric: str
@@ -39,7 +39,7 @@ class Target:
                 for kind, limit, sign in limits if limit is not None]
 
     def shortfall(self, value: float | None) -> float:
-        """Return by what share of a limit a value misses it, 0 where it keeps them; infinite without a value [1]."""
+        """Return the share of a limit by which a value misses it, 0 if none is missed; infinite without a value [1]."""
         return max((math.inf if margin is None else max(-margin, 0.0) / (abs(limit) or 1.0)
                     for _, limit, margin in self.margins(value)), default=0.0)
 

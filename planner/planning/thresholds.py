@@ -127,7 +127,7 @@ def read_open_fleet(scenario: Scenario) -> OpenFleet:
 
 
 def thresholds_of(load: Trace, choices: Choices) -> list[int]:
-    """Return the thresholds to try, in order: those that are asked for, else quantiles of the prompt lengths [tokens].
+    """Return the thresholds to try, in order: the given thresholds, else quantiles of the prompt lengths [tokens].
 
     A threshold that leaves all prompts on one side is left out if it was not asked for.
     """
@@ -230,7 +230,7 @@ def fewest_of_both(load: Trace, deployment: Deployment, objectives: Objectives,
         elif is_met(first, second):
             best = first, second
             first -= 1
-        else:  # nor do fewer of the first pool
+        else:  # fewer replicas of the first pool miss them too
             second += 1
     return known[best][0]
 
@@ -279,7 +279,7 @@ def _alone(load: Trace, pool: Pool, objectives: Objectives) -> int | Unreachable
 
 def _beside(load: Trace, deployment: Deployment, objectives: Objectives, first: int | UnreachableError,
             second: int | UnreachableError) -> tuple[int, int]:
-    """Return replicas of both pools where the requests of one alone cannot keep the objectives, and all together may.
+    """Return replicas of both pools if the requests of one cannot keep the objectives alone, but all together may.
 
     The other pool has twice the replicas that its requests need.
 

@@ -1,4 +1,4 @@
-"""Loads of users: so many at once of a trace's requests or sessions, with their pauses."""
+"""Loads of users: a number of a trace's requests or sessions at once, with their pauses."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,14 +12,14 @@ from planner.traces.shaping.session_start import session_numbers
 
 
 def limited(scenario: Scenario, of: str, users: int, think_time_s: float | None) -> Scenario:
-    """Return a scenario with so many requests in flight, or sessions open; those who take turns need no limit."""
+    """Return a scenario with at most `users` requests in flight or sessions open; no limit on users with think time."""
     if of == "sessions":
         return replace(scenario, max_sessions=users)
     return replace(scenario, max_concurrency=users if think_time_s is None else None)
 
 
 def of_users(scenario: Scenario, of: str, users: int, think_time_s: float | None, times: int) -> Scenario:
-    """Return a scenario that replays so many users, of a trace that follows itself so many times."""
+    """Return a scenario that replays `users` users on the trace, repeated `times` times."""
     limits: dict[str, Any] = {"max_sessions" if of == "sessions" else "max_concurrency": users}
     return replace(scenario, **limits, ready_at_start=True, think_time=think_time_s, trace_copies=times)
 
