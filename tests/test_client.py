@@ -98,5 +98,6 @@ def test_a_seed_is_of_a_recorded_trace_where_something_else_is_drawn() -> None:
         refuse_client_options(Scenario(seed=0), "trace.csv")
     with pytest.raises(UsageError, match="--num-prompts"):
         refuse_client_options(Scenario(seed=0, router="random", num_prompts=3), "trace.csv")
-    for drawn in ({"num_speculative_tokens": 2}, {"retry_jitter_factor": 0.2}, {"router": "power-of-two"}):
+    for drawn in ({"num_speculative_tokens": 2}, {"retry_jitter_factor": 0.2, "max_retries": 1},
+                  {"router": "power-of-two"}):
         refuse_client_options(Scenario(seed=7, **drawn), "trace.csv")

@@ -89,13 +89,12 @@ def stopped_by(s: State) -> int:
         return BLOCKS
     if e.budget <= 0:
         return TOKENS
-    scarce = PLAN if e.has_tight_plan and e.prompt_budget < e.budget else TOKENS
     if e.prompt_budget <= 0:
-        return scarce if e.step_prompts > 0 else PLAN
+        return TOKENS if e.step_prompts > 0 and (not e.has_tight_plan or e.prompt_budget >= e.budget) else PLAN
     hit_blocks, unused_hits, _, computed = look_up(s, i)
     n = tokens_within_budget(s, s.requests[i], computed)
     if n == 0:
-        return scarce
+        return PLAN if e.has_tight_plan and e.prompt_budget < e.budget else TOKENS
     return PLAN if has_room(s, s.requests[i], n, hit_blocks, unused_hits, computed) else BLOCKS
 
 
