@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from planner.planning.bracket import STEP, TOLERANCE, Bracket, Unknown, UnlimitedError, find_bracket
+from planner.planning.bracket import Bracket, Unknown, UnlimitedError, find_bracket
 from planner.planning.capacity_answer import Confidence
 from planner.planning.missed import UnreachableError
 from planner.planning.sought import Sought, longer, quick_verdict, verdict
@@ -68,7 +68,7 @@ def _settled(sought: Sought, start: float) -> Settled:
     times, longest, found = 1, sought, list[tuple[int, float]]()
     while not found:
         try:
-            found.append((times, _edge(longest, start, STEP)))
+            found.append((times, _edge(longest, start)))
         except UnlimitedError:  # of users there are no more than the traffic has
             if not (sought.unknown.is_whole and _can_last(sought, 2 * times, start)):
                 raise
@@ -78,19 +78,19 @@ def _settled(sought: Sought, start: float) -> Settled:
     while not is_settled and _can_last(sought, 2 * found[-1][0], found[-1][1]):
         times = 2 * found[-1][0]
         longest = longer(sought, times)
-        found.append((times, _edge(longest, found[-1][1], NEXT)))
+        found.append((times, _edge(longest, found[-1][1])))
         is_settled = abs(found[-1][1] / found[-2][1] - 1) <= SETTLED
-    bracket = find_bracket(partial(verdict, longest), found[-1][1], unknown=sought.unknown, step=1 + TOLERANCE,
-                           limits=longest.limits)
+    bracket = find_bracket(partial(verdict, longest), start if len(found) == 1 else found[-2][1],
+                           unknown=sought.unknown, limits=longest.limits)
     found[-1] = times, bracket.lower
     lengths = tuple((each * sought.num_requests_at(load), load) for each, load in found)
     return Settled(bracket=bracket, times=times, lengths=lengths,
                    is_stationary=is_settled if sought.search.horizon == "double" and len(found) > 1 else None)
 
 
-def _edge(sought: Sought, start: float, step: float) -> float:
+def _edge(sought: Sought, start: float) -> float:
     """Return the largest load, without checks around it."""
-    return find_bracket(partial(quick_verdict, sought), start, unknown=sought.unknown, checks=(), step=step,
+    return find_bracket(partial(quick_verdict, sought), start, unknown=sought.unknown, checks=(),
                         limits=sought.limits).lower
 
 
