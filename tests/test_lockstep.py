@@ -262,7 +262,7 @@ def test_pools_that_cannot_be(tmp_path: Path, pool: str, words: str) -> None:
     ({"prefill_replicas": 1}, "prefill_replicas = 1: a fleet's file has a pool"),
     ({"autoscale": "a.toml"}, "autoscale = 'a.toml': replicas that come and go"),
     ({"fail_replica": "0@1"}, "fail_replica = '0@1': a rank that fails"),
-    ({"data_parallel_size": 1, "fleet": "f.toml"}, "fleet = 'f.toml': ranks are of a pool"),
+    ({"data_parallel_size": 1, "fleet": "f.toml"}, "fleet = 'f.toml': each pool has its own ranks"),
     ({"model": "llama-3.1-8b", "gpu": "h100-sxm"}, "llama-3.1-8b, which has no experts"),
     ({"model": "deepseek-v3", "gpu": "h200-sxm", "data_parallel_size": 16}, "spans 2 nodes of 8"),
 ])

@@ -69,7 +69,10 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(house: Path, tmp_path: Path) -> Run:
-    """Run the command line of the copy, or with `-c` a program, in a temporary folder; return what it prints."""
+    """Return a function that runs a command of the copied package in a temporary folder and returns its output.
+
+    With `-c` it runs a Python program.
+    """
     def run_words(*words: object) -> str:
         head = () if words[0] == "-c" else ("-m", "planner.commands.cli")
         done = subprocess.run(

@@ -22,7 +22,7 @@ from planner.planning.capacity_search import Settled, confidence_of, largest_fro
 from planner.planning.missed import missed_objectives
 from planner.planning.replay_line import replay_line
 from planner.planning.search_options import Search
-from planner.planning.sought import Posed, Rates, Sought, behind, judged, longer, pose_rates, pose_users
+from planner.planning.sought import Posed, Rates, Sought, behind, judged, longer, pose_rates, pose_users, served
 from planner.progress import in_parallel, later
 from planner.replays.fleet.replicas import serve
 from planner.replays.result_tables import ReplayResult
@@ -70,7 +70,7 @@ def capacity(trace: Trace, scenario: Scenario, objectives: Objectives, search: S
         found = settled(sought, posed.start)
     except UnreachableLoadError as error:
         who = "one user" if sought.unknown.is_whole else str(error).partition(":")[0]
-        return _infeasible(asked, sought, sought.served(error.lowest), who, error.lowest)
+        return _infeasible(asked, sought, served(sought, error.lowest), who, error.lowest)
     largest, longest = found.bracket.lower, longer(sought, found.times)
     scalings, routers = _compared(longest, largest)
     answer = replace(_feasible(posed, longest, asked, found), scalings=scalings, routers=routers,
@@ -157,9 +157,9 @@ def _feasible(posed: Posed, longest: Sought, asked: CapacityAnswer, found: Settl
     bracket, unknown = found.bracket, longest.unknown
     probes, largest = dict(bracket.probes), _number(unknown, bracket.lower)
     if unknown.is_whole:
-        served = longest.served(largest)
-        asked = replace(_with_rejections(asked, longest, served),
-                        request_throughput=summarize(served, None)["request_throughput"])
+        result = served(longest, largest)
+        asked = replace(_with_rejections(asked, longest, result),
+                        request_throughput=summarize(result, None)["request_throughput"])
     else:
         kept = part_words(longest.trace, largest, longest.search.scaling)
         asked = replace(asked, assumptions=(*asked.assumptions, *filter(None, [kept])),

@@ -9,6 +9,7 @@ import numpy as np
 
 from planner.planning.bracket import Bracket, Unknown, UnlimitedError, find_bracket
 from planner.planning.capacity_answer import Confidence
+from planner.planning.fewest import LOST
 from planner.planning.missed import UnreachableError
 from planner.planning.sought import Sought, longer, quick_verdict, verdict
 from planner.progress import in_parallel, later, stage
@@ -68,7 +69,8 @@ def _settled(sought: Sought, start: float) -> Settled:
     times, longest, found = 1, sought, list[tuple[int, float]]()
     while not found:
         try:
-            found.append((times, _edge(longest, start)))
+            edge = _edge(longest, start)
+            found.append((times, edge.lower))
         except UnlimitedError:  # of users there are no more than the traffic has
             if not (sought.unknown.is_whole and _can_last(sought, 2 * times, start)):
                 raise
@@ -78,20 +80,22 @@ def _settled(sought: Sought, start: float) -> Settled:
     while not is_settled and _can_last(sought, 2 * found[-1][0], found[-1][1]):
         times = 2 * found[-1][0]
         longest = longer(sought, times)
-        found.append((times, _edge(longest, found[-1][1])))
+        edge = _edge(longest, found[-1][1])
+        found.append((times, edge.lower))
         is_settled = abs(found[-1][1] / found[-2][1] - 1) <= SETTLED
-    bracket = find_bracket(partial(verdict, longest), start if len(found) == 1 else found[-2][1],
-                           unknown=sought.unknown, limits=longest.limits)
+    tried = {load: told for load, told in edge.probes if told is not LOST}
+    bracket = find_bracket(lambda load: tried.get(load) or verdict(longest, load),
+                           start if len(found) == 1 else found[-2][1], unknown=sought.unknown, limits=longest.limits)
     found[-1] = times, bracket.lower
     lengths = tuple((each * sought.num_requests_at(load), load) for each, load in found)
     return Settled(bracket=bracket, times=times, lengths=lengths,
                    is_stationary=is_settled if sought.search.horizon == "double" and len(found) > 1 else None)
 
 
-def _edge(sought: Sought, start: float) -> float:
-    """Return the largest load, without checks around it."""
-    return find_bracket(partial(quick_verdict, sought), start, unknown=sought.unknown, checks=(),
-                        limits=sought.limits).lower
+def _edge(sought: Sought, start: float) -> Bracket:
+    """Return the bracket of the largest load, without checks around it."""
+    return find_bracket(partial(quick_verdict, sought, is_told=True), start, unknown=sought.unknown, checks=(),
+                        limits=sought.limits)
 
 
 def _can_last(sought: Sought, times: int, load: float) -> bool:

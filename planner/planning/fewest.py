@@ -18,6 +18,7 @@ from planner.settings.objectives import Objectives, Verdict, judge
 from planner.traces import Trace
 from planner.traces.shaping.window_and_rate import limit
 
+LOST = Verdict(is_met=False, attainment=0.0, limiting_metric="none")  # of a replay that was not run to its end
 MOST_GPUS = 100_000
 LONG, PARTS = 20_000, 8  # requests of a load from which on a part of it is searched first, and which part
 ROUGHLY = 0.05  # precision of that [1]
@@ -34,7 +35,7 @@ def together(trace: Trace, deployment: Deployment, objectives: Objectives, count
     return served, judge(objectives, served.times_s)
 
 
-def together_or_lost(trace: Trace, deployment: Deployment, objectives: Objectives, count: int
+def together_or_lost(trace: Trace, deployment: Deployment, objectives: Objectives, count: int | None = None
                      ) -> tuple[ReplayResult, Verdict] | None:
     """Return how `count` replicas serve; None as soon as they cannot keep the objectives."""
     try:
@@ -42,6 +43,12 @@ def together_or_lost(trace: Trace, deployment: Deployment, objectives: Objective
     except LostError:
         return None
     return served, judge(objectives, served.times_s)
+
+
+def verdict_alone(trace: Trace, deployment: Deployment, objectives: Objectives, count: int) -> Verdict:
+    """Judge `count` replicas if only the verdict counts: the replay ends once the objectives are lost."""
+    served = together_or_lost(trace, deployment, objectives, count)
+    return LOST if served is None else served[1]
 
 
 def apart(trace: Trace, deployment: Deployment, objectives: Objectives, count: int) -> tuple[ReplayResult, Verdict]:

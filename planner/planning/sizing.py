@@ -11,7 +11,7 @@ from planner.launch import launch_command
 from planner.planning.alternatives import Compared, Sized, spread, traded
 from planner.planning.answers_on_disk import keeps_answers
 from planner.planning.bracket import UNKNOWNS, UnlimitedError, UnreachableLoadError, find_bracket
-from planner.planning.fewest import fewest_replicas, together_or_lost
+from planner.planning.fewest import fewest_replicas, verdict_alone
 from planner.planning.fleet_schedule import check_schedule, schedule_of, with_forecast
 from planner.planning.fleets import (
     Kind,
@@ -34,7 +34,6 @@ from planner.planning.replay_line import fleet_line
 from planner.planning.search_options import RANKS, Choices
 from planner.planning.sensitivity import sensitivity
 from planner.planning.size_answer import ClosestKind, Fleet, Schedule, SizeAnswer, SizedTraffic, UnableFleet
-from planner.planning.sought import LOST
 from planner.planning.strata_error import check_strata, strata_notes
 from planner.planning.thresholds import cheapest_threshold, read_open_fleet
 from planner.planning.user_loads import beginning, limited
@@ -346,8 +345,7 @@ def _headroom(traffic: Traffic, deployment: Deployment, objectives: Objectives, 
     own = traffic.mean_rps
 
     def evaluate(rate: float) -> Verdict:
-        served = together_or_lost(traffic.grown(rate / own, sized.times), deployment, objectives, sized.count)
-        return LOST if served is None else served[1]
+        return verdict_alone(traffic.grown(rate / own, sized.times), deployment, objectives, sized.count)
 
     try:
         bracket = find_bracket(evaluate, own, checks=(), limits=traffic.limits_rps)
@@ -362,8 +360,7 @@ def _user_headroom(traffic: UsersLoad, deployment: Deployment, objectives: Objec
     """Return the share by which the number of users may grow [1]."""
     def evaluate(users: float) -> Verdict:
         own = _with_users(deployment, traffic, round(users))
-        served = together_or_lost(traffic.with_users(round(users)), own, objectives, count)
-        return LOST if served is None else served[1]
+        return verdict_alone(traffic.with_users(round(users)), own, objectives, count)
 
     there = traffic.trace.requests["arrival_s"].n_unique()
     try:

@@ -12,11 +12,10 @@ from planner.deployment.starting import startable
 from planner.errors import UsageError
 from planner.planning.bracket import RATE, UNKNOWNS, Unknown
 from planner.planning.capacity_answer import SearchedTraffic
-from planner.planning.fewest import apart_in_time
+from planner.planning.fewest import LOST, apart_in_time, together_or_lost
 from planner.planning.search_options import Search
 from planner.planning.user_loads import beginning, limited, of_users, think_time
 from planner.replays.fleet.replicas import serve
-from planner.replays.hope import LostError
 from planner.replays.result_tables import ReplayResult
 from planner.settings.objectives import Objectives, Verdict, judge
 from planner.settings.rate_scaling import MEANINGS
@@ -38,7 +37,6 @@ from planner.traces.shaping.rescaling import (
 from planner.traces.shaping.tenants import tenant_names
 
 NUM_WINDOWS = 32  # of a trace, for its bootstrap
-LOST = Verdict(is_met=False, attainment=0.0, limiting_metric="none")  # of a replay that was not run to its end
 START = 16  # users of a replica that are tried first
 
 
@@ -59,10 +57,9 @@ class Rates:
 
     unknown: ClassVar[Unknown] = RATE
 
-    def served(self, load: float, objectives: Objectives | None = None) -> ReplayResult:
-        """Replay the traffic at a rate; raise LostError once `objectives` are lost."""
-        return serve(at_rate(self.trace, load, self.search.scaling, self.search.seed), self.deployment,
-                     objectives=objectives)
+    def load(self, rate_rps: float) -> tuple[Trace, Deployment]:
+        """Return the traffic at a rate, and the deployment."""
+        return at_rate(self.trace, rate_rps, self.search.scaling, self.search.seed), self.deployment
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -131,16 +128,12 @@ class Users:
         """One user, and as many as there are in the traffic."""
         return 1.0, self.trace.requests["arrival_s"].n_unique()
 
-    def load(self, users: int) -> tuple[Trace, Deployment]:
+    def load(self, users: float) -> tuple[Trace, Deployment]:
         """Return the requests of `users` users, and the deployment with their limit."""
-        of, pause_s = self.search.of, self.search.think_time
+        count, of, pause_s = round(users), self.search.of, self.search.think_time
         turns = self.trace if self.pace == 1 else pausing(self.trace, 1 / self.pace)
-        trace = load_of(turns, of, users, None if pause_s is None else pause_s / self.pace)
-        return trace, resolve(limited(self.deployment.scenario, of, users, pause_s), trace)
-
-    def served(self, load: float, objectives: Objectives | None = None) -> ReplayResult:
-        """Replay `load` users; raise LostError once `objectives` are lost."""
-        return serve(*self.load(round(load)), objectives=objectives)
+        trace = load_of(turns, of, count, None if pause_s is None else pause_s / self.pace)
+        return trace, resolve(limited(self.deployment.scenario, of, count, pause_s), trace)
 
     def num_requests_at(self, load: float) -> int:
         """Return the requests, which do not depend on the number of users."""
@@ -177,19 +170,29 @@ def behind(sought: Sought, router: str) -> Sought:
     return replace(sought, deployment=with_router(sought.deployment, router))
 
 
+def served(sought: Sought, load: float) -> ReplayResult:
+    """Replay a load."""
+    return serve(*sought.load(load))
+
+
 def verdict(sought: Sought, load: float) -> Verdict:
     """Replay a load and judge it."""
-    return judged(sought, sought.served(load))
+    return judged(sought, served(sought, load))
 
 
-def quick_verdict(sought: Sought, load: float) -> Verdict:
-    """Judge a load if only the verdict counts: the replay ends once the objectives are lost."""
+def quick_verdict(sought: Sought, load: float, *, is_told: bool = False) -> Verdict:
+    """Judge a load; the replay ends once the objectives are lost, and the verdict is then `LOST`.
+
+    Parameters
+    ----------
+    is_told : whether the verdict on a load that keeps the objectives has the statistics of `verdict`.
+    """
     if sought.search.by_tenant:
         return verdict(sought, load)
-    try:
-        return judge(sought.objectives, sought.served(load, sought.objectives).times_s)
-    except LostError:
+    kept = together_or_lost(*sought.load(load), sought.objectives)
+    if kept is None:
         return LOST
+    return judged(sought, kept[0]) if is_told else kept[1]
 
 
 def judged(sought: Sought, result: ReplayResult) -> Verdict:

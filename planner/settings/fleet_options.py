@@ -21,7 +21,7 @@ class FleetOptions:
         False, "Data-parallel attention: --data-parallel-size counts the ranks of one engine. They share the "
         "experts of an MoE model and step together (SGLang: --enable-dp-attention; TensorRT-LLM: enable_attention_dp).",
         label="data-parallel attention", excludes={
-            "fleet": "ranks are of a pool, whose table has both options",
+            "fleet": "each pool has its own ranks; its table has both options",
             "pipeline_parallel_size": "tensor_parallel_size and data_parallel_size spread the model",
             "prefill_replicas": "a fleet's file has a pool that prefills and one that decodes, each with its ranks",
             "autoscale": "replicas that come and go have no ranks",

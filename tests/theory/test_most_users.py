@@ -18,7 +18,7 @@ from planner.planning.capacity import capacity
 from planner.planning.capacity_answer import CapacityAnswer
 from planner.planning.search_options import Choices, Search
 from planner.planning.sizing import size
-from planner.planning.sought import Users
+from planner.planning.sought import Users, served
 from planner.replays.fleet.replicas import serve
 from planner.run import replay
 from planner.settings.objectives import Verdict, judge, parse_objectives
@@ -79,7 +79,7 @@ def test_users_who_pause_are_a_machine_repair_problem(servers: int, think_s: flo
     turns = in_turn(geometric(60_000), "concurrency")
     users = Users(deployment=resolve(scenario, turns), trace=turns, objectives=objectives, search=search)
     for some_users in (servers, 3 * servers + 2, 40):
-        stay_s = float(np.nanmean(users.served(some_users).e2e_s))
+        stay_s = float(np.nanmean(served(users, some_users).e2e_s))
         assert stay_s == pytest.approx(repairmen_s(some_users, servers, service_s, think_s), rel=0.02)
     most = next(users for users in count(1) if repairmen_s(users, servers, service_s, think_s) > 2.5) - 1
     found = capacity(geometric(60_000), scenario, objectives, search)
