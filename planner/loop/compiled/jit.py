@@ -106,12 +106,9 @@ def jit(function: F) -> F:
     needs. A division by zero is no error, as in NumPy: else each caller of a helper that divides would check for a
     failure after each call.
     """
-    if PLAIN:
-        plain: F = numba.njit(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, error_model="numpy")
-        return plain
-    helper = numba.njit(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, error_model="numpy",
-                        pipeline_class=helper_compiler())
-    if not numba.config.DISABLE_JIT:
+    shorter = {} if PLAIN else {"pipeline_class": helper_compiler()}
+    helper = numba.njit(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, error_model="numpy", **shorter)
+    if not PLAIN and not numba.config.DISABLE_JIT:
         helper._cache = helper_cache()(helper)
         helper.get_call_template = functools.partial(_resolve, helper, helper.get_call_template)
     compiled: F = helper
