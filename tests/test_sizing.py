@@ -15,6 +15,7 @@ from planner.errors import TraceError, UsageError
 from planner.files.counts import share_text
 from planner.loop.state.engine_settings import Recording
 from planner.planning.alternatives import MOST_TIMES
+from planner.planning.far_kinds import Effort
 from planner.planning.fewest import fewest_replicas, together
 from planner.planning.fleet_schedule import schedule_of
 from planner.planning.fleets import Kind
@@ -189,7 +190,7 @@ def test_a_rate_is_asked_of_a_trace_that_goes_on() -> None:
     asked = replace(ONE_SLOT, request_rate=10.4)
     for scenario, count, stationary in ((ONE_SLOT, 1, None), (asked, 2, True)):
         traffic = traffic_of(trace, scenario, "compress", None)
-        found = _settled(traffic, traffic.load(), deployment, objectives, kind_of(scenario))
+        found = _settled(traffic, traffic.load(), deployment, objectives, kind_of(scenario), Effort())
         assert (found.count, found.stationary) == (count, stationary)
 
 

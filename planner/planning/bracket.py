@@ -2,12 +2,12 @@
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from planner.errors import UsageError
 from planner.planning.missed import UnreachableError
-from planner.progress import Stage, stage
+from planner.progress import Stage, in_parallel, later, stage
 from planner.settings.objectives import Verdict
 
 TOLERANCE = 0.005  # upper / lower - 1 of the bracket
@@ -85,7 +85,7 @@ class Bracket:
 
 def find_bracket(evaluate: Callable[[float], Verdict], start: float, *, unknown: Unknown = RATE,
                  tolerance: float = TOLERANCE, checks: tuple[float, ...] = CHECKED, step: float = STEP,
-                 limits: tuple[float, float] = ANY) -> Bracket:
+                 limits: tuple[float, float] = ANY, jobs: int = 1) -> Bracket:
     """Find the highest load that keeps the objectives.
 
     Goes up or down from `start` to a first bracket, by `step` and then by steps that double, up to twofold. Bisects it
@@ -101,6 +101,7 @@ def find_bracket(evaluate: Callable[[float], Verdict], start: float, *, unknown:
     checks : distances at which loads on either side are tried, as shares of the bracket; none to check nothing.
     step : first step from `start`: small if that is near the answer.
     limits : loads below the one and above the other are not tried.
+    jobs : loads on either side that are tried at once; -1 for one a core [1].
 
     Raises
     ------
@@ -108,7 +109,7 @@ def find_bracket(evaluate: Callable[[float], Verdict], start: float, *, unknown:
     """
     with stage(f"trying {'numbers' if unknown.is_whole else 'rates'}") as trying:
         search = _Search(evaluate=evaluate, unknown=unknown, tolerance=tolerance, checks=checks, limits=limits,
-                         step=step, known={}, trying=trying)
+                         step=step, jobs=jobs, known={}, trying=trying)
         low, high = search.first_bracket(search.rounded(start))
         trying.total = len(search.known) + _num_loads(low, high, tolerance, checks)
         return search.refined(low, high)
@@ -136,6 +137,7 @@ class _Search:
     checks: tuple[float, ...]
     limits: tuple[float, float]
     step: float
+    jobs: int
     known: dict[float, Verdict]
     trying: Stage
 
@@ -144,6 +146,15 @@ class _Search:
             self.known[load] = self.evaluate(load)
             self.count()
         return self.known[load].is_met
+
+    def try_all(self, loads: Iterable[float]) -> None:
+        """Judge loads that are not known yet, several at once."""
+        unknown = sorted(set(loads) - self.known.keys())
+        self.count(len(unknown))
+        calls = [later(self.evaluate)(load) for load in unknown]
+        self.known |= zip(unknown, in_parallel("trying loads around the largest", calls, len(calls), self.jobs),
+                          strict=True)
+        self.count()
 
     def count(self, coming: int = 0) -> None:
         """Report how many loads are done, and that at least `coming` more follow."""
@@ -212,15 +223,13 @@ class _Search:
     def checked(self, loads: list[float]) -> list[float]:
         """Try loads within the limits, and those between two of them of which one is near the edge; return all."""
         tried = sorted({self.rounded(load) for load in loads if self.limits[0] <= load <= self.limits[1]})
-        self.count(len(set(tried) - self.known.keys()))
-        for load in tried:
-            self.is_met(load)
+        self.try_all(tried)
         found = set(tried)
         for low, high in itertools.pairwise(tried):
             if min(abs(self.known[low].strain - 1), abs(self.known[high].strain - 1)) <= NEAR:
                 steps = math.ceil(math.log(high / low) / math.log1p(FINE))
                 found |= {self.rounded(low * (high / low) ** (k / steps)) for k in range(1, steps)}
-        self.count(len(found - self.known.keys()))
+        self.try_all(found)
         return sorted(found)
 
     def bisected(self, low: float, high: float) -> tuple[float, float]:

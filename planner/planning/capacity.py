@@ -23,7 +23,7 @@ from planner.planning.missed import missed_objectives
 from planner.planning.replay_line import replay_line
 from planner.planning.search_options import Search
 from planner.planning.sought import Posed, Rates, Sought, behind, judged, longer, pose_rates, pose_users, served
-from planner.progress import in_parallel, later
+from planner.progress import in_parallel, later, stage
 from planner.replays.fleet.replicas import serve
 from planner.replays.result_tables import ReplayResult
 from planner.results.notes import notes
@@ -58,6 +58,8 @@ def capacity(trace: Trace, scenario: Scenario, objectives: Objectives, search: S
     PlannerError : as a replay.
     """
     check_search(scenario, search)
+    if search.quick:
+        search = replace(search, replicates=0, compare_assumptions=False)
     pose = pose_rates if search.of == "requests" else pose_users
     posed = pose(trace, scenario, objectives, search)
     sought, asked = posed.sought, _asked(posed, trace)
@@ -72,9 +74,12 @@ def capacity(trace: Trace, scenario: Scenario, objectives: Objectives, search: S
         who = "one user" if sought.unknown.is_whole else str(error).partition(":")[0]
         return _infeasible(asked, sought, served(sought, error.lowest), who, error.lowest)
     largest, longest = found.bracket.lower, longer(sought, found.times)
-    scalings, routers = _compared(longest, largest)
-    answer = replace(_feasible(posed, longest, asked, found), scalings=scalings, routers=routers,
-                     confidence=confidence_of(sought, largest) if search.replicates else None)
+    with stage(f"capacity {sought.unknown.text(largest)} {sought.unknown.unit}; other scalings, other routers and the "
+               f"confidence follow", 2) as following:
+        scalings, routers = _compared(longest, largest)
+        following.move(1)
+        sure = confidence_of(sought, largest) if search.replicates else None
+    answer = replace(_feasible(posed, longest, asked, found), scalings=scalings, routers=routers, confidence=sure)
     return replace(answer, notes=(*answer.notes, *search_notes(found.bracket, found, sought.unknown),
                                   *_rests_on(answer)))
 

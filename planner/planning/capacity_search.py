@@ -19,7 +19,8 @@ from planner.traces.shaping.rescaling import MOST_REQUESTS
 
 NEXT = 1.06  # first step of a search from a load that is near the answer
 SETTLED = 0.02  # change of the capacity from one horizon to twice it that counts as none
-NEAR = 0.02  # tolerance of a replicate's bracket
+NEAR = 0.02  # tolerance of the capacity under another assumption
+DRAWN = 0.04  # and of a replicate's: a third of the spread of replicates, as a rule
 MANY_BLOCKS = 5_000_000  # of prompts: a replay with more of them takes seconds
 
 
@@ -85,7 +86,8 @@ def _settled(sought: Sought, start: float) -> Settled:
         is_settled = abs(found[-1][1] / found[-2][1] - 1) <= SETTLED
     tried = {load: told for load, told in edge.probes if told is not LOST}
     bracket = find_bracket(lambda load: tried.get(load) or verdict(longest, load),
-                           start if len(found) == 1 else found[-2][1], unknown=sought.unknown, limits=longest.limits)
+                           start if len(found) == 1 else found[-2][1], unknown=sought.unknown, limits=longest.limits,
+                           jobs=sought.search.jobs)
     found[-1] = times, bracket.lower
     lengths = tuple((each * sought.num_requests_at(load), load) for each, load in found)
     return Settled(bracket=bracket, times=times, lengths=lengths,
@@ -122,10 +124,10 @@ def confidence_of(sought: Sought, capacity: float) -> Confidence:
     drawn = np.random.default_rng(search.seed).permutation((np.arange(search.replicates) + 0.5) / search.replicates)
     spreads = [step_factors(each, drawn) for each in fitted_deployments(sought.deployment)]
     factors = max(spreads, key=lambda spread: float(np.ptp(spread)))  # of pools, the one that is known the least
-    calls = [later(_replicate)(sought, capacity, factor, search.seed + 1 + k)
-             for k, factor in enumerate(factors.tolist())]
-    loads = np.array(in_parallel("drawing windows and errors for the confidence", calls, len(calls), search.jobs))
-    loads = np.asarray(loads * capacity / _replicate(sought, capacity, 1.0, None))
+    calls = [later(_replicate)(sought, capacity, 1.0, None), *(
+        later(_replicate)(sought, capacity, factor, search.seed + 1 + k) for k, factor in enumerate(factors.tolist()))]
+    undrawn, *drawn_loads = in_parallel("drawing windows and errors for the confidence", calls, len(calls), search.jobs)
+    loads = np.array(drawn_loads) * capacity / undrawn
     return Confidence(**{f"p{share}": float(np.quantile(loads, share / 100)) for share in (10, 50, 90)})
 
 
@@ -133,7 +135,7 @@ def _replicate(sought: Sought, start: float, factor: float, seed: int | None) ->
     """Return the capacity of one draw: 0 if no load keeps the objectives, the largest load tried if all do."""
     drawn = sought.drawn(factor, seed)
     try:
-        found = find_bracket(partial(quick_verdict, drawn), start, unknown=drawn.unknown, tolerance=NEAR, checks=(),
+        found = find_bracket(partial(quick_verdict, drawn), start, unknown=drawn.unknown, tolerance=DRAWN, checks=(),
                              step=NEXT, limits=drawn.limits).lower
     except UnreachableError:
         return 0.0

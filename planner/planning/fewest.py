@@ -164,8 +164,9 @@ def fewest_replicas(trace: Trace, deployment: Deployment, objectives: Objectives
     least = 1 if divided is together else 2
     most = max(min(trace.num_requests, MOST_GPUS // deployment.layout.num_gpus), least) if bound is None else bound
     if not is_near and trace.num_requests >= LONG:
-        guess = _guessed(limit(trace, trace.num_requests // PARTS), deployment, objectives, guess, divided, bound)
-    low, high = _bracketed(is_met, min(max(guess, least), most), least, most, raise_where_none)
+        guess = guessed(trace, deployment, objectives, guess, divided, bound)
+    low, high = _bracketed(is_met, min(max(guess, least), most), least, most, raise_where_none,
+                           precision)
     low, high = _bisected(is_met, low, high, precision)
     for _ in range(MOST_REPAIRS if precision == 0 else 0):
         above = sorted({min(high + 1 + int(share * high), most) for share in CHECKED} - {high})
@@ -181,21 +182,22 @@ def fewest_replicas(trace: Trace, deployment: Deployment, objectives: Objectives
 
 
 def _bracketed(is_met: Callable[[int], bool], guess: int, least: int, most: int,
-               raise_where_none: Callable[[int], None]) -> tuple[int, int]:
+               raise_where_none: Callable[[int], None], precision: float = 0.0) -> tuple[int, int]:
     """Return a number that misses the objectives, `least` - 1 if there is none, and a larger one that keeps them.
 
-    From the guess one step of an eighth, then by twos.
+    From the guess one step of an eighth, then by twos; downwards first the smallest step.
     """
     low, high = least - 1, guess
     while not is_met(high):
         raise_where_none(high)
         low, high = high, min(max(high + high // 8 if low < guess else 2 * high, high + 1), most)
-    tried = high - 1
-    while low == least - 1 and tried >= least:
+    step = max(int(precision * high), 1)
+    while low == least - 1 and high > least:
+        tried = max(high - step, least)
         if not is_met(tried):
             low = tried
         else:
-            high, tried = tried, min(max(tried - tried // 8 if high == guess else tried // 2, least), tried - 1)
+            high, step = tried, max(2 * step, tried // 8)
     return low, high
 
 
@@ -206,9 +208,10 @@ def _bisected(is_met: Callable[[int], bool], low: int, high: int, precision: flo
     return low, high
 
 
-def _guessed(part: Trace, deployment: Deployment, objectives: Objectives, guess: int, divided: Divided,
-             bound: int | None) -> int:
-    """Return about the answer for a part of a load; the bound or the guess if there is no answer."""
+def guessed(trace: Trace, deployment: Deployment, objectives: Objectives, guess: int, divided: Divided,
+            bound: int | None) -> int:
+    """Return the answer for the first part of a load, within `ROUGHLY`; the bound or the guess if there is none."""
+    part = limit(trace, trace.num_requests // PARTS)
     try:
         return fewest_replicas(part, deployment, objectives, guess, divided, bound, is_near=True, precision=ROUGHLY)[0]
     except UnreachableError:

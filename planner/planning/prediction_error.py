@@ -9,15 +9,15 @@ from planner.deployment.deploy import Deployment
 from planner.errors import CatalogError
 from planner.files.counts import count_text
 from planner.planning.alternatives import fewest_near
+from planner.planning.fewest import verdict_alone
 from planner.planning.fleets import Kind, spare_replicas
 from planner.planning.loads import Traffic
 from planner.planning.search_options import Choices
 from planner.planning.size_answer import Fleet
-from planner.replays.fleet.replicas import serve
 from planner.replays.result_tables import ReplayResult
 from planner.results.resolved import fitted_deployments
 from planner.results.uncertainty import step_factors
-from planner.settings.objectives import Objectives, judge
+from planner.settings.objectives import Objectives
 from planner.traces import Trace
 from planner.traces.shaping.closed_load import pausing
 from planner.traces.shaping.window_and_rate import scale_rate
@@ -49,8 +49,8 @@ def keeps_with_error(served: ReplayResult, count: int, objectives: Objectives,
     """
     if error is None:
         return None
-    times_s = serve(_hurried(served.trace, 1 + error), served.deployment, count).times_s
-    return judge(objectives.scaled(1 / (1 + error)), times_s).is_met
+    hurried = _hurried(served.trace, 1 + error)
+    return verdict_alone(hurried, served.deployment, objectives.scaled(1 / (1 + error)), count).is_met
 
 
 def replicas_with_error(load: Trace, kind: Kind, objectives: Objectives, choices: Choices, count: int,

@@ -29,6 +29,11 @@ def _compare_assumptions() -> Any:
                          "confidence values.")
 
 
+def _quick() -> Any:
+    return declare(False, "Give the number alone: no confidence, no other --scaling methods, no other routers.",
+                   is_switch=True)
+
+
 def _jobs() -> Any:
     return declare(-1, "Number of processes. -1: one per core.")
 
@@ -53,6 +58,7 @@ class Search:
     by_tenant: bool = declare(False, "Each tenant must meet the objectives by itself.")
     replicates: int = declare(20, "Bootstrap replicates for the confidence. 0: none.")
     compare_assumptions: bool = _compare_assumptions()
+    quick: bool = _quick()
     jobs: int = _jobs()
     seed: int = 0
 
@@ -219,4 +225,5 @@ class Choices:
                                             "that time it covers.")
     scaling: str = _scaling()
     compare_assumptions: bool = _compare_assumptions()
+    quick: bool = _quick()
     jobs: int = _jobs()

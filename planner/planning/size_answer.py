@@ -111,6 +111,9 @@ class Fleet:
                                              "step_error. Null if the error is not known")] = None
     stationary: Annotated[bool | None, Key("", "Whether a longer load needs as many replicas. Null if it was not "
                                            "tried")]
+    precision: Annotated[float, Key("1", "Share by which num_replicas may be too high, and headroom too low. Above 0 "
+                                         "only for dozens of replicas at over three times the price of the cheapest "
+                                         "fleet")] = 0.0
     trace_copies: Annotated[int, Key("1", "Repeats of the trace in the load", only="if a fleet meets the objectives")]
     schedule: Annotated[Schedule | None, Key("", "Replicas over time. Null without --period and --rate-series, and if "
                                              "no number of replicas serves a part")]

@@ -10,8 +10,9 @@ from planner.errors import CapacityError, CatalogError, UsageError
 from planner.launch import launch_command
 from planner.planning.alternatives import Compared, Sized, spread, traded
 from planner.planning.answers_on_disk import keeps_answers
-from planner.planning.bracket import UNKNOWNS, UnlimitedError, UnreachableLoadError, find_bracket
-from planner.planning.fewest import fewest_replicas, verdict_alone
+from planner.planning.bracket import TOLERANCE, UNKNOWNS
+from planner.planning.far_kinds import Effort, efforts
+from planner.planning.fewest import fewest_replicas
 from planner.planning.fleet_schedule import check_schedule, schedule_of, with_forecast
 from planner.planning.fleets import (
     Kind,
@@ -24,6 +25,7 @@ from planner.planning.fleets import (
     with_file,
 )
 from planner.planning.growth import check_growth, growth_of
+from planner.planning.headroom import headroom
 from planner.planning.layouts import can_cost_less, pruned_notes, replica_cost, smallest_layouts
 from planner.planning.loads import StrataTraffic, Traffic, UsersLoad, traffic_of, users_of
 from planner.planning.missed import UnreachableError, reached_objectives
@@ -37,13 +39,13 @@ from planner.planning.size_answer import ClosestKind, Fleet, Schedule, SizeAnswe
 from planner.planning.strata_error import check_strata, strata_notes
 from planner.planning.thresholds import cheapest_threshold, read_open_fleet
 from planner.planning.user_loads import beginning, limited
-from planner.progress import in_parallel, later
+from planner.progress import in_parallel, later, stage
 from planner.replays.fleet.shares import shares
 from planner.results.notes import notes
 from planner.results.summary import summarize
 from planner.results.utilization import utilization
 from planner.settings.default_router import SERVICE_ROUTER, routed
-from planner.settings.objectives import Objectives, Verdict, judge, required_of
+from planner.settings.objectives import Objectives, judge, required_of
 from planner.settings.rate_scaling import MEANINGS
 from planner.settings.scenario import Scenario
 from planner.steptime.roofline import priors
@@ -94,13 +96,21 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
     able = sorted(((kind, fleet) for kind, fleet in found if isinstance(fleet, Fleet)),
                   key=lambda each: _cost(each[1], choices))
     unable = tuple(fleet for _, fleet in found if isinstance(fleet, UnableFleet))
-    asked = _asked(trace, traffic, scenario, objectives, choices, unable)
+    asked = replace(_asked(trace, traffic, scenario, objectives, choices, unable), notes=tuple(forecast_notes))
     if pools is not None:
         best = able[0][1] if able else None
         load = traffic.load(1 if best is None else best.trace_copies)
         asked = replace(asked, split=cheapest_threshold(pools, load, objectives, choices, best))
     if not able:
         return _infeasible(asked, unable)
+    with stage(f"cheapest: {able[0][1].replicas} × {able[0][1].kind.words}, {able[0][1].cost_usd_per_hour:,.2f} USD/h; "
+               f"other scalings and routers follow", 1):
+        return _answered(traffic, asked, able, unable, pruned, objectives, choices)
+
+
+def _answered(traffic: Traffic, asked: SizeAnswer, able: Sequence[tuple[Kind, Fleet]], unable: tuple[UnableFleet, ...],
+              pruned: Sequence[Kind], objectives: Objectives, choices: Choices) -> SizeAnswer:
+    """Return the answer with the fleets of all kinds, the cheapest first, and the size under other assumptions."""
     kind, best = able[0]
     fleets = tuple(fleet for _, fleet in able)
     count = best.num_replicas - spare_replicas(choices, kind.divided)
@@ -114,24 +124,28 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
         growth=growth_of(traffic, able, objectives, choices),
         routers=compared.routers, routers_not_tried=compared.routers_not_tried, better_router=compared.better_router,
         scalings=compared.scalings, doubts=doubts_of(traffic, kind, count, fleets, objectives, choices),
-        notes=(*compared.notes, *drawn, *forecast_notes, *pruned_notes(pruned), *best.notes))
+        notes=(*compared.notes, *drawn, *asked.notes, *pruned_notes(pruned), *best.notes))
 
 
 def _sized(traffic: Traffic, kinds: Sequence[Kind], objectives: Objectives,
            choices: Choices) -> tuple[list[tuple[Kind, Fleet | UnableFleet]], list[Kind]]:
     """Return kinds with the fleet of each, and the kinds that were not tried."""
+    load = traffic.load()
+
     def fleets_of(tried: Sequence[Kind]) -> list[tuple[Kind, Fleet | UnableFleet]]:
+        ways = efforts(load, tried, objectives, choices)
         longest_first = sorted(range(len(tried)), key=lambda place: replica_cost(tried[place], choices))
-        calls = [later(_fleet)(traffic, tried[place], objectives, choices) for place in longest_first]
+        calls = [later(_fleet)(traffic, load, tried[place], objectives, choices, ways[place])
+                 for place in longest_first]
         found = in_parallel("sizing fleets", calls, len(calls), choices.jobs)
         return [sized for _, sized in sorted(zip(longest_first, found, strict=True), key=lambda each: each[0])]
 
     if not choices.prune_layouts:
         return fleets_of(kinds), []
-    first, others = smallest_layouts(kinds, traffic.load())
+    first, others = smallest_layouts(kinds, load)
     found = fleets_of(first)
     costs = {fleet.kind.gpu: fleet.cost_usd_per_hour for _, fleet in found if isinstance(fleet, Fleet)}
-    calls = [later(can_cost_less)(traffic.load(), kind, objectives, choices, costs.get(kind.names.gpu, math.inf))
+    calls = [later(can_cost_less)(load, kind, objectives, choices, costs.get(kind.names.gpu, math.inf))
              for kind in others]
     can = in_parallel("comparing layouts", calls, len(calls), choices.jobs)
     tried = [kind for kind, is_so in zip(others, can, strict=True) if is_so]
@@ -223,7 +237,7 @@ def _assumptions(traffic: Traffic, own_rps: float, scenario: Scenario, disaggreg
 def _compared(traffic: Traffic, kind: Kind, objectives: Objectives, choices: Choices, best: Fleet,
               count: int) -> Compared:
     """Return the size under other assumptions, empty if nothing else is to be tried."""
-    if not choices.compare_assumptions:
+    if not choices.compare_assumptions or choices.quick:
         return Compared(routers=(), routers_not_tried=(), better_router=None, scalings=(), notes=())
     return spread(traffic, kind, objectives, choices, count, best.trace_copies, best.num_gpus)
 
@@ -250,17 +264,16 @@ def _distance(fleet: UnableFleet) -> float:
     return max(math.inf if each.missed_by is None else each.missed_by for each in fleet.missed)
 
 
-def _fleet(traffic: Traffic, kind: Kind, objectives: Objectives,
-           choices: Choices) -> tuple[Kind, Fleet | UnableFleet]:
+def _fleet(traffic: Traffic, load: Trace, kind: Kind, objectives: Objectives, choices: Choices,
+           effort: Effort) -> tuple[Kind, Fleet | UnableFleet]:
     """Return a kind whose engines start with its fewest replicas, also of one that prefills and another that decodes.
 
     Of two kinds the cheapest that `cheapest_split` finds. A kind that cannot serve the load comes with the reason.
     """
-    load = traffic.load()
     try:
         kind = kind.started(traffic.trace)
         deployment = kind.deployed(load)
-        sized = _settled(traffic, load, deployment, objectives, kind)
+        sized = _settled(traffic, load, deployment, objectives, kind, effort)
     except (CapacityError, CatalogError, UnreachableError) as error:
         missed = error.missed if isinstance(error, UnreachableError) else ()
         return kind, UnableFleet(kind=kind.names, reason=str(error), missed=missed)
@@ -293,7 +306,8 @@ def _fleet(traffic: Traffic, kind: Kind, objectives: Objectives,
                                    for name in priors(part.pool.deployment.stack))),
         notes=(*notes(_without_router(deployment), load), *slice_notes(kind.names, num_gpus),
                *([NO_INTERVAL] if kind.scenario.interval is not None else [])),
-        headroom=_headroom(traffic, deployment, objectives, sized), step_error=longer, stationary=sized.stationary,
+        headroom=headroom(traffic, deployment, objectives, sized, effort.precision or TOLERANCE), step_error=longer,
+        stationary=sized.stationary, precision=effort.precision,
         covers_error=keeps_with_error(served, sized.count, objectives, longer), trace_copies=sized.times,
         schedule_reason=schedule_reason, replay_command=fleet_line(traffic, kind, sized, objectives),
         replay_cost_usd_per_million_output_tokens=used["cost_usd_per_million_output_tokens"])
@@ -311,17 +325,18 @@ def _mean_rps(traffic: Traffic, choices: Choices, served_rps: float) -> float:
     return served_rps if isinstance(traffic, UsersLoad) else traffic.mean_rps
 
 
-def _settled(traffic: Traffic, load: Trace, deployment: Deployment, objectives: Objectives, kind: Kind) -> Sized:
+def _settled(traffic: Traffic, load: Trace, deployment: Deployment, objectives: Objectives, kind: Kind,
+             effort: Effort) -> Sized:
     """Return the fewest replicas, how they serve, the limiting metric, and whether a longer load needs as many.
 
     Longer loads are tried if a rate is asked for, up to `MOST_REQUESTS`.
     """
     def fewest(longer: Trace, times: int, guess: int) -> Sized:
         count, served, limiting = fewest_replicas(longer, deployment, objectives, guess, kind.divided,
-                                                  is_near=times > 1)
+                                                  is_near=times > 1 or effort.is_near, precision=effort.precision)
         return Sized(count=count, served=served, limiting_metric=limiting, stationary=None, times=times)
 
-    found = fewest(load, 1, 1)
+    found = fewest(load, 1, effort.guess)
     if not traffic.can_last:
         return found
     most = MOST_REQUESTS // load.num_requests
@@ -332,50 +347,6 @@ def _settled(traffic: Traffic, load: Trace, deployment: Deployment, objectives: 
         if found.stationary:
             break
     return found
-
-
-def _headroom(traffic: Traffic, deployment: Deployment, objectives: Objectives, sized: Sized) -> float | None:
-    """Return the share by which the load may grow before the replicas miss the objectives [1]; None without an end.
-
-    The load is as long as the one that the number of replicas rests on, and the rate is searched as finely as a
-    capacity.
-    """
-    if isinstance(traffic, UsersLoad):
-        return _user_headroom(traffic, deployment, objectives, sized.count)
-    own = traffic.mean_rps
-
-    def evaluate(rate: float) -> Verdict:
-        return verdict_alone(traffic.grown(rate / own, sized.times), deployment, objectives, sized.count)
-
-    try:
-        bracket = find_bracket(evaluate, own, checks=(), limits=traffic.limits_rps)
-        return max(bracket.lower / own - 1.0, 0.0)
-    except UnlimitedError:
-        return None
-    except UnreachableLoadError:  # a short trace at the edge: at other lengths and rates it is missed, at its own met
-        return 0.0
-
-
-def _user_headroom(traffic: UsersLoad, deployment: Deployment, objectives: Objectives, count: int) -> float | None:
-    """Return the share by which the number of users may grow [1]."""
-    def evaluate(users: float) -> Verdict:
-        own = _with_users(deployment, traffic, round(users))
-        return verdict_alone(traffic.with_users(round(users)), own, objectives, count)
-
-    there = traffic.trace.requests["arrival_s"].n_unique()
-    try:
-        bracket = find_bracket(evaluate, traffic.users, unknown=UNKNOWNS[traffic.of], checks=(), limits=(1.0, there))
-        return max(bracket.lower / traffic.users - 1.0, 0.0)
-    except UnlimitedError:
-        return None
-
-
-def _with_users(deployment: Deployment, traffic: UsersLoad, users: int) -> Deployment:
-    """Return a deployment, and its pools, with the limit of another number of users."""
-    scenario = limited(deployment.scenario, traffic.of, users, traffic.think_time_s)
-    pools = tuple(replace(pool, deployment=_with_users(pool.deployment, traffic, users)) for pool in deployment.pools)
-    return replace(deployment, scenario=scenario, pools=pools,
-                   settings=replace(deployment.settings, max_concurrency=scenario.max_concurrency))
 
 
 def _schedule(traffic: Traffic, load: Trace, deployment: Deployment, objectives: Objectives, choices: Choices,

@@ -16,16 +16,37 @@ from planner.loop.compiled.jit import compile_with_signature, jit, numba
 from planner.loop.state.engine_state import numba_records
 from planner.loop.state.entries import SLOT
 
+SPREAD = 4  # of ids over their number, up to which each has a place in a table
+FULL = -1  # the table has too few places
+
 
 @jit
-def _find(parents: Any, ids: Any, nodes: Any, parent: int, value: int) -> int:
+def _find(table: Any, parent: int, value: int) -> int:
     """Return the place of the key (parent, value) in an open-addressed table, or the free place for it."""
+    parents, ids, nodes = table[0], table[1], table[2]
     mask = len(nodes) - 1
     key = parent * 1_000_003 + value
     place = (key ^ (key >> 17) ^ (key >> 31)) & mask
-    while nodes[place] >= 0 and (parents[place] != parent or ids[place] != value):
+    while nodes[place] > 0 and (parents[place] != parent or ids[place] != value):
         place = (place + 1) & mask
     return int(place)
+
+
+@jit
+def _follow(first: Any, table: Any, before: int, value: int, new: int) -> tuple[int, int]:
+    """Return the node of an id after another node, `new` if there is none yet, and the places it takes in the table.
+
+    The end of a prompt has the length as its value and comes after -node.
+    """
+    if before > 0 and value < first.shape[1] and first[0, value] in (0, before):
+        if first[0, value] == 0:
+            first[0, value], first[1, value] = before, new
+        return int(first[1, value]), 0
+    place = _find(table, before, value)
+    if table[2, place] > 0:
+        return int(table[2, place]), 0
+    table[0, place], table[1, place], table[2, place] = before, value, new
+    return new, 1
 
 
 @jit
@@ -35,44 +56,49 @@ def num_used_ids(offsets: Any, id_tokens: int, input_tokens: Any, r: int) -> int
 
 
 def _assign(ids: Any, offsets: Any, id_tokens: int, block_size: int, input_tokens: Any, num_blocks: Any,
-            numbered_blocks: Any, slots: Any, slot_start: Any, more: int, table: Any) -> int:
-    """Fill in the contents of all slots and count them. `table` has shape [3, power of two], -1 throughout.
+            numbered_blocks: Any, slots: Any, slot_start: Any, more: int, first: Any, table: Any) -> int:
+    """Fill in the contents of all slots and count them; FULL if the table is too small.
 
-    A content covers `more` tokens after its block.
+    A node is a chain of ids. Most ids follow one chain alone: `first` has each id's first node and the node before it.
+    The others, and the ends of prompts, are in the table.
+
+    Parameters
+    ----------
+    more : tokens after its block that a content covers [tokens].
+    first : zeros, shape [2, num_ids]; without ids, all nodes are in the table.
+    table : zeros, shape [3, power of two].
     """
     n = len(input_tokens)
-    parents, keys, nodes = table[0], table[1], table[2]
-    bases = np.empty(len(ids) + n + 1, np.int64)  # a node's first content, or a prompt's first generated one
+    bases = np.empty(len(ids) + n + 2, np.int64)  # a node's first content, or a prompt's first generated one
     ends = np.empty(n, np.int64)
-    sizes = np.zeros(len(ids) + n + 1, np.int64)
-    num_nodes = 1  # node 0 is the root
-    num_contents = 0
+    sizes = np.zeros(len(ids) + n + 2, np.int64)
+    num_nodes, root = 1, 1
+    num_contents, num_taken = 0, 0
     for r in range(n):
-        node = 0
+        node = root
         depth = 0
         full = max(input_tokens[r] - more, 0) // block_size
         for k in range(offsets[r], offsets[r] + num_used_ids(offsets, id_tokens, input_tokens, r)):
-            place = _find(parents, keys, nodes, node, ids[k])
-            first = max(depth * id_tokens - more, 0) // block_size
+            begin = max(depth * id_tokens - more, 0) // block_size
             depth += 1
             last = max(depth * id_tokens - more, 0) // block_size
-            if nodes[place] < 0:
-                parents[place], keys[place], nodes[place] = node, ids[k], num_nodes
-                bases[num_nodes] = num_contents
-                num_contents += last - first
-                num_nodes += 1
-            node = nodes[place]
-            for block in range(first, min(last, full)):
-                slots[slot_start[r] + block].content = bases[node] + block - first
+            node, taken = _follow(first, table, node, ids[k], num_nodes + 1)
+            num_taken += taken
+            if node > num_nodes:
+                num_nodes = node
+                bases[node] = num_contents
+                num_contents += last - begin
+            for block in range(begin, min(last, full)):
+                slots[slot_start[r] + block].content = bases[node] + block - begin
         if depth * id_tokens >= input_tokens[r] and depth > 0:  # requests with this very prompt generate the same
-            place = _find(parents, keys, nodes, -1 - node, input_tokens[r])
-            if nodes[place] < 0:
-                parents[place], keys[place], nodes[place] = -1 - node, input_tokens[r], num_nodes
-                num_nodes += 1
-            ends[r] = nodes[place]
+            ends[r], taken = _follow(first, table, -node, input_tokens[r], num_nodes + 1)
+            num_taken += taken
+            num_nodes = max(num_nodes, ends[r])
         else:
-            ends[r] = num_nodes
             num_nodes += 1
+            ends[r] = num_nodes
+        if 2 * (num_taken + offsets[min(r + 2, n)] - offsets[min(r + 1, n)] + 1) > table.shape[1]:
+            return FULL
         known_end = min(full, max(depth * id_tokens - more, 0) // block_size)
         sizes[ends[r]] = max(sizes[ends[r]], numbered_blocks[r] - known_end)
     for r in range(n):
@@ -90,7 +116,8 @@ def _assign(ids: Any, offsets: Any, id_tokens: int, block_size: int, input_token
 
 _I8 = numba.int64[::1]
 _SIGNATURE = numba.int64(
-    _I8, _I8, numba.int64, numba.int64, _I8, _I8, _I8, numba_records(SLOT), _I8, numba.int64, numba.int64[:, ::1]
+    _I8, _I8, numba.int64, numba.int64, _I8, _I8, _I8, numba_records(SLOT), _I8, numba.int64, numba.int64[:, ::1],
+    numba.int64[:, ::1],
 )
 
 
@@ -126,10 +153,17 @@ def assign_contents(
     -------
     The number of distinct contents.
     """
-    size = 1 << int(2 * (len(ids) + len(input_tokens)) + 1).bit_length()
-    table = np.full((3, size), -1, np.int64)
-    return int(_compiled()(ids, offsets, id_tokens, block_size, input_tokens, num_blocks, numbered_blocks, slots,
-                           slot_start, int(covers_next), table))
+    num_ids = int(ids.max(initial=-1)) + 1
+    is_close = num_ids <= SPREAD * len(ids)
+    longest = int(np.diff(offsets).max(initial=0))
+    size = 1 << int(4 * (len(input_tokens) + longest + (0 if is_close else len(ids))) + 1).bit_length()
+    while True:
+        first, table = np.zeros((2, num_ids if is_close else 0), np.int64), np.zeros((3, size), np.int64)
+        count = int(_compiled()(ids, offsets, id_tokens, block_size, input_tokens, num_blocks, numbered_blocks, slots,
+                                slot_start, int(covers_next), first, table))
+        if count != FULL:
+            return count
+        size *= 4
 
 
 @functools.cache

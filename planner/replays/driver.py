@@ -127,8 +127,8 @@ class _Looks:
         for part in requests.parts(self._num_ended, arrived):
             under_way = np.flatnonzero(part.state < st.COMPLETED)
             num_ended = 0 if not all_ended else int(under_way[0]) if len(under_way) else len(part)
-            self._used = self._used + self._hope.used(part[:num_ended], now_s)
-            used = used + self._hope.used(part[num_ended:], now_s)
+            by_ended, by_others = self._hope.used(part, now_s, num_ended)
+            self._used, used = self._used + by_ended, used + by_others
             self._num_ended += num_ended
             all_ended = all_ended and len(under_way) == 0
         self._hope.check(self._used + used)

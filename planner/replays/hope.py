@@ -5,6 +5,7 @@ late, or have ended without an answer, than an objective allows, the verdict is 
 """
 
 import math
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,6 @@ from numpy.typing import NDArray
 
 from planner.loop.state import engine_state as st
 from planner.settings.objectives import Objectives
-from planner.settings.slo import METRICS
 from planner.traces import Trace
 
 Floats = NDArray[np.float64]
@@ -42,13 +42,13 @@ class _Rule:
     most: float | None
     sum_s: float = math.inf
 
-    def used(self, times_s: dict[str, Floats]) -> float:
-        """Return how much of the allowance some requests have used: late ones, or their sum."""
+    def used(self, times_s: dict[str, Floats]) -> NDArray[Any]:
+        """Return how much of the allowance each request has used: whether it is late, or its time."""
         if self.most is None:
             (metric,) = self.limits_s
-            return float(times_s[metric].sum())
+            return times_s[metric]
         late = [times_s[metric] > limit_s for metric, limit_s in self.limits_s.items()]
-        return float(np.count_nonzero(np.any(late, axis=0)))
+        return np.asarray(np.any(late, axis=0))
 
     @property
     def allowed(self) -> float:
@@ -67,22 +67,27 @@ class Hope:
 
     def __init__(self, objectives: Objectives, num_requests: int) -> None:
         self._rules = _rules(objectives, num_requests)
+        self._metrics = {metric for rule in self._rules for metric in rule.limits_s}
         self._spent = np.zeros(len(self._rules))
 
-    def used(self, requests: Any, now_s: float) -> Floats:
-        """Return how much of each allowance some requests have used at least, shape [num_objectives].
+    def used(self, requests: Any, now_s: float, num_ended: int = 0) -> tuple[Floats, Floats]:
+        """Return how much of each allowance the first requests and the others have used at least.
+
+        Shape [num_objectives] each.
 
         Parameters
         ----------
         requests : as records or columns, arrived or not.
         now_s : nothing that is still to come happens before it; infinite if nothing is to come [s].
+        num_ended : the first requests, which have ended [1].
         """
-        times_s = least_times_s(requests, now_s)
-        return np.array([rule.used(times_s) for rule in self._rules])
+        times_s = least_times_s(requests, now_s, self._metrics)
+        used = np.array([rule.used(times_s) for rule in self._rules], np.float64)
+        return used[:, :num_ended].sum(1), used[:, num_ended:].sum(1)
 
     def spend(self, requests: Any) -> None:
         """Count the allowances that a finished engine's requests have used; raise LostError if they are too much."""
-        self._spent = self._spent + self.used(requests, math.inf)
+        self._spent = self._spent + self.used(requests, math.inf)[1]
         self.check(np.zeros(1))
 
     def check(self, used: Floats) -> None:
@@ -105,8 +110,8 @@ def _rules(objectives: Objectives, num_requests: int) -> list[_Rule]:
     """
     rules = []
     if objectives.attainment is not None and objectives.slo.limits_s:
-        limits_s = dict.fromkeys(METRICS, math.inf) | objectives.slo.limits_s
-        rules.append(_Rule(limits_s=limits_s, most=_most_late(objectives.attainment, num_requests)))
+        most = _most_late(objectives.attainment, num_requests)
+        rules.append(_Rule(limits_s=dict(objectives.slo.limits_s), most=most))
     for statistic, limit_s in objectives.statistics.items():
         if statistic.percentile is None:
             rules.append(_Rule(limits_s={statistic.metric: limit_s}, most=None, sum_s=limit_s * num_requests))
@@ -128,21 +133,25 @@ def _most_late(attainment: float, num_requests: int) -> int:
     return most
 
 
-def least_times_s(requests: Any, now_s: float) -> dict[str, Floats]:
-    """Return the least TTFT, TPOT and end-to-end latency that requests can have in the end, shape [num_requests] [s].
+def least_times_s(requests: Any, now_s: float, metrics: Set[str]) -> dict[str, Floats]:
+    """Return the least value of each metric that requests can have in the end, shape [num_requests] [s].
 
     A request without an answer is infinitely late: one that has ended so, or all that have none if `now_s` is
     infinite. A request that has not arrived may still be in time.
     """
-    arrival_s, first_s = np.asarray(requests.arrival_s), np.asarray(requests.first_token_s)
     is_done, is_sent = requests.state == st.COMPLETED, requests.state != st.NOT_ARRIVED
     is_lost = (requests.state > st.COMPLETED) | (~is_done & math.isinf(now_s))
+    arrival_s, first_s = np.asarray(requests.arrival_s), np.asarray(requests.first_token_s)
     end_s = np.where(is_done, requests.finished_s, now_s)
-    length = np.where(is_done, requests.num_output_tokens, getattr(requests, "output_tokens", 0))
+    times_s = {}
     with np.errstate(divide="ignore", invalid="ignore"):
-        times_s = {"ttft": np.where(np.isnan(first_s), now_s, first_s) - arrival_s,
-                   "tpot": np.where(length > 1, (end_s - first_s) / (length - 1.0), 0.0),
-                   "e2el": end_s - arrival_s}
+        if "ttft" in metrics:
+            times_s["ttft"] = np.where(np.isnan(first_s), now_s, first_s) - arrival_s
+        if "tpot" in metrics:
+            length = np.where(is_done, requests.num_output_tokens, getattr(requests, "output_tokens", 0))
+            times_s["tpot"] = np.where(length > 1, (end_s - first_s) / (length - 1.0), 0.0)
+        if "e2el" in metrics:
+            times_s["e2el"] = end_s - arrival_s
     return {metric: np.where(is_lost, math.inf, np.where(is_sent & ~np.isnan(values), np.maximum(values, 0.0), 0.0))
             for metric, values in times_s.items()}
 

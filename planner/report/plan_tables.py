@@ -6,6 +6,7 @@ from planner.files.counts import count_text, share_text
 from planner.launch.write_manifest import role_command
 from planner.planning.alternatives import size_text
 from planner.planning.capacity_answer import CapacityAnswer, Probe
+from planner.planning.far_kinds import FAR_TIMES, is_far
 from planner.planning.missed import Missed
 from planner.planning.size_answer import ClosestKind, Fleet, KindNames, SizeAnswer, UnableFleet
 from planner.report.capacity_sentence import limit_words
@@ -17,7 +18,6 @@ from planner.settings.objectives import Required
 
 ROWS_BELOW, ROWS_ABOVE = 5, 4  # of the loads that were tried, next to the capacity
 ALIKE = 0.01  # relative difference of two prices, below which both are one
-FAR_REPLICAS, FAR_TIMES = 24, 3  # of a fleet too large to be chosen, and its price over the cheapest's
 FLEET_HEADS = ("gpu", "tp", "weights", "replicas", "GPUs", "USD/h", "USD/Mtok", "kW", "headroom", "error", "covered",
                "one less misses")
 SAME = 0.02  # share by which the median of the draws may differ from the capacity without a word
@@ -174,24 +174,20 @@ def _room_words(best: Fleet, fleets: Sequence[Fleet | UnableFleet]) -> list[str]
             f"{other.cost_usd_per_hour:,.2f} USD/h has a headroom of {headroom_text(other.headroom)}"]
 
 
-def _is_far(fleet: Fleet | UnableFleet, best: Fleet | UnableFleet) -> bool:
-    """Tell whether a fleet has dozens of replicas at several times the price of the cheapest."""
-    return (isinstance(fleet, Fleet) and isinstance(best, Fleet) and fleet.num_replicas >= FAR_REPLICAS
-            and fleet.cost_usd_per_hour > FAR_TIMES * best.cost_usd_per_hour)
-
-
 def _folded(fleets: Sequence[Fleet | UnableFleet]) -> list[str]:
     """Return in a line which fleets have no row; nothing if all have one."""
     far = [fleet for fleet in fleets if isinstance(fleet, Fleet)]
     if not far:
         return []
     names = ", ".join(f"{fleet.replicas} × {' '.join(_named(fleet.kind))}" for fleet in far)
-    return [f"not shown, over {FAR_TIMES} times the price of the cheapest: {names}; the JSON has them"]
+    precision = max(fleet.precision for fleet in far)
+    roughly = f", each at most {100 * precision:.0f} % too high" if precision else ""
+    return [f"not shown, over {FAR_TIMES} times the price of the cheapest{roughly}: {names}; the JSON has them"]
 
 
 def _fleet_rows(every: Sequence[Fleet | UnableFleet]) -> Grid:
     """Return the fleets as rows; a fleet that cannot serve the load has its reason."""
-    fleets = [fleet for fleet in every if not _is_far(fleet, every[0])]
+    fleets = [fleet for fleet in every if not is_far(fleet, every[0])]
     rows: list[tuple[str, ...]] = []
     for fleet in fleets:
         ranks, gpu = _named(fleet.kind)
@@ -205,7 +201,7 @@ def _fleet_rows(every: Sequence[Fleet | UnableFleet]) -> Grid:
                          f"{'–' if fleet.limiting_metric == 'none' else fleet.limiting_metric}"
                          f"{'; max_model_len is lowered' if fleet.lowered else ''}"))
     unmeasured = [fleet for fleet in fleets if isinstance(fleet, Fleet) and fleet.priors]
-    far = _folded([fleet for fleet in every if _is_far(fleet, every[0])])
+    far = _folded([fleet for fleet in every if is_far(fleet, every[0])])
     return Grid(heads=FLEET_HEADS, rows=rows, left=(0, 2, -1), notes=[*([UNMEASURED] if unmeasured else []), *far])
 
 

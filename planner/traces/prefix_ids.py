@@ -18,7 +18,7 @@ class PrefixIds:
 
     Parameters
     ----------
-    values : interned ids, 0 to n - 1 in order of first appearance [total].
+    values : small whole numbers from 0 on; read from a file, in order of first appearance [total].
     offsets : request i owns ``values[offsets[i]:offsets[i + 1]]`` [num_requests + 1].
     block_tokens : tokens that one id stands for; the last id of a prompt may be partly filled [tokens].
     """
@@ -55,8 +55,9 @@ def _dense(flat: pl.Series) -> NDArray[np.int64]:
         places = flat.rank("dense").to_numpy().astype(np.int64) - 1
     first_at = np.full(int(places.max()) + 1, len(places), dtype=np.int64)
     first_at[places[::-1]] = np.arange(len(places) - 1, -1, -1)  # the last to be written is the first in the file
-    number = np.empty(len(first_at), dtype=np.int64)
-    number[np.argsort(first_at, kind="stable")] = np.arange(len(first_at))
+    is_first = np.zeros(len(places) + 1, dtype=np.int64)  # the last place stands for values that no request has
+    is_first[first_at] = 1
+    number = np.cumsum(is_first)[first_at] - 1
     dense: NDArray[np.int64] = number[places]
     return dense
 

@@ -1,8 +1,8 @@
 """The same traffic at another rate, and for longer: compressed, thinned, resampled, or a Poisson process."""
 
-import dataclasses
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -13,7 +13,7 @@ from planner.files.counts import count_text
 from planner.schema import MAX_SECONDS
 from planner.traces import Trace
 from planner.traces.parents import joined_parents, named_parents
-from planner.traces.prefix_ids import PrefixIds, intern_ids, take_rows
+from planner.traces.prefix_ids import SPREAD, PrefixIds, intern_ids, take_rows
 from planner.traces.shaping.window_and_rate import at_request_rate
 
 Floats = NDArray[np.float64]
@@ -287,7 +287,7 @@ def _arranged(trace: Trace, rows: Rows, arrivals_s: Floats, copy: Rows | None = 
     table = trace.requests[rows].with_columns(pl.Series("arrival_s", arrivals_s - arrivals_s[0]),
                                               pl.col("request_id").cast(pl.String) + suffix)
     table = own_sessions(table, suffix)
-    return dataclasses.replace(trace, requests=table, zero_at_s=None,
+    return replace(trace, requests=table, zero_at_s=None,
                                prefix=None if trace.prefix is None else _own_content(trace.prefix, rows, copy))
 
 
@@ -329,6 +329,10 @@ def _copy_numbers(rows: Rows) -> Rows:
 
 
 def _own_content(prefix: PrefixIds, rows: Rows, copy: Rows) -> PrefixIds:
+    """Return the ids of some rows; another copy of a row has other ids."""
     taken = take_rows(prefix, rows)
-    shift = np.repeat(copy, np.diff(taken.offsets)) * (int(prefix.values.max(initial=-1)) + 1)
-    return intern_ids([pl.Series(taken.values + shift)], np.diff(taken.offsets), prefix.block_tokens)
+    num_ids = int(prefix.values.max(initial=-1)) + 1
+    taken = replace(taken, values=taken.values + np.repeat(copy, np.diff(taken.offsets)) * num_ids)
+    if num_ids * (int(copy.max(initial=0)) + 1) <= SPREAD * len(taken.values):  # small enough to index tables with
+        return taken
+    return intern_ids([pl.Series(taken.values)], np.diff(taken.offsets), prefix.block_tokens)
