@@ -33,7 +33,8 @@ def headroom(traffic: Traffic, deployment: Deployment, objectives: Objectives, s
 
     search = functools.partial(find_bracket, evaluate, checks=(), limits=traffic.limits_rps)
     try:
-        bracket = search(own, step=_first_step(sized.count), tolerance=max(tolerance, ROUGHLY))
+        bracket = search(own, step=max(_first_step(sized.count), 1 + tolerance),
+                         tolerance=max(tolerance, ROUGHLY))
         if bracket.lower < 2 * own:
             bracket = search(bracket.lower, step=bracket.upper / bracket.lower, tolerance=tolerance)
         return max(bracket.lower / own - 1.0, 0.0)
