@@ -33,6 +33,7 @@ compiled-loop compiled-fleet: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.replay_speed
+	$(BIN)/python -m benchmarks.questions
 	$(BIN)/python -m benchmarks.fleets
 	$(BIN)/python -m benchmarks.disaggregation
 	$(BIN)/python benchmarks/week.py
