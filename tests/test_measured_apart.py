@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 from helpers import EVERYTHING, play
 
+from planner.catalog.catalog_files import load_gpu
 from planner.measured.accuracy import predict_file
 from planner.measured.run_table import Measurement, read_measured
 from planner.settings.scenario import Scenario
@@ -39,6 +40,18 @@ def test_a_run_is_predicted_over_all_its_gpus(tmp_path: Path) -> None:
     assert lengths is not None
     inputs, outputs = lengths["input_tokens"][0], lengths["output_tokens"][0]
     assert predicted["tput_per_gpu"] == pytest.approx(rate * (inputs + outputs) / outputs / 3, rel=1e-6)
+
+
+def test_power_is_predicted_beside_what_was_measured(tmp_path: Path) -> None:
+    """Watts are those of a GPU, and joules those of all GPUs for a token of output."""
+    cells = {"measured_avg_power_w": 400.0, "measured_joules_per_output_token": 2.0, "framework": "dynamo-vllm",
+             "date": "2026-03-01"}
+    pl.DataFrame([ROW | cells]).write_csv(tmp_path / "runs.csv")
+    (found,) = predict_file(tmp_path / "runs.csv", Scenario(), client=None, jobs=1).predictions
+    predicted = found.predicted
+    assert load_gpu("h100-sxm").idle_w < predicted["avg_power_w"] < 700
+    assert predicted["joules_per_output_token"] == pytest.approx(
+        predicted["avg_power_w"] * 3 / 2 / predicted["output_tput_per_gpu"], rel=1e-6)
 
 
 def test_workers_become_pools(tmp_path: Path) -> None:

@@ -32,9 +32,10 @@ REQUIRED = ("gpu", "engine", "model", "isl", "osl", "concurrency", "tp")
 OF_SIDES = tuple(f"{side}_{name}" for side in ("prefill", "decode")
                  for name in ("num_workers", "gpus", "dp_attention"))
 LABELS_OF_SIDES = tuple(f"{side}_{name}" for side in ("prefill", "decode") for name in ("tp", "ep"))
-ALSO_READ = ("id", "client", "precision", "gemm_quant_mode", "measured_date", "n_gpus", "spec_decoding", "dp_attention")
+DATES = ("measured_date", "date")
+ALSO_READ = ("id", "client", "precision", "gemm_quant_mode", *DATES, "n_gpus", "spec_decoding", "dp_attention")
 # Columns that no prediction depends on.
-RECORDED_ONLY = ("source", "moe_quant_mode", "moe_tp", "num_warmups", "image", "checkpoint")
+RECORDED_ONLY = ("source", "moe_quant_mode", "moe_tp", "num_warmups", "image", "checkpoint", "framework")
 LOAD = ("num_prompts", "random_range_ratio", "request_rate", "seed")  # options on the requests that a client sent
 LAYOUT = ("data_parallel_attention", "expert_parallel")  # options that say how the row's GPUs are shared
 # Options that a run of one engine under a benchmark's load cannot have, as `planner validate` has none of them.

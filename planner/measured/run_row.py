@@ -8,7 +8,7 @@ from typing import Any
 from planner.catalog.catalog_files import load_gpu, load_model
 from planner.engines import ENGINES
 from planner.errors import UnknownNameError, UsageError
-from planner.measured.run_columns import LAYOUT, LOAD, NAMES, OPTIONS, options_of, text_of
+from planner.measured.run_columns import DATES, LAYOUT, LOAD, NAMES, OPTIONS, options_of, text_of
 from planner.model.layout import ALL_GATHER, Layout
 from planner.settings.scenario import parse_scenario
 from planner.traces import Trace
@@ -87,7 +87,7 @@ def read_row(cells: Mapping[str, Any], client: str | None) -> Row:
         if not text[name]:
             raise UsageError(f"{name} is empty; must be a number; fill it in, or leave the row out")
     return Row(gpu=text["gpu"], engine=text["engine"], model=text["model"], version=text["version"],
-               date=text_of(cells, "measured_date")[:10], client=named,
+               date=text_of(cells, *DATES)[:10], client=named,
                precision=text_of(cells, "precision") or _precision_of(text_of(cells, "gemm_quant_mode")),
                isl=int(float(text["isl"])), osl=int(float(text["osl"])),
                concurrency=int(float(text["concurrency"])) if text["concurrency"] else None,

@@ -18,12 +18,15 @@ from planner.loop.state.terms import StepTime
 from planner.measured.agentic import OF_SERVER, server_figures, warm_ttft
 from planner.measured.agentic_load import is_warm
 from planner.measured.run_table import GROUPS, METRICS, Measurement, counted
-from planner.measured.statistics import THROUGHPUT, statistics
+from planner.measured.statistics import POWER, THROUGHPUT, statistics
 from planner.measured.validate_answer import Errors, ErrorSummary, GroupErrors
 from planner.progress import in_parallel, later
-from planner.replays.driver import ReplayRecords, run
+from planner.replays.driver import run
 from planner.replays.fleet.replicas import serve
+from planner.replays.fleet.shares import shares
+from planner.replays.result_tables import ReplayResult, Replica
 from planner.results.summary import describe_weighted
+from planner.results.utilization import hardware
 from planner.steptime.engine_constants import EngineConstants
 from planner.traces import Trace
 from planner.traces.shaping.client_load import NAME
@@ -89,7 +92,9 @@ def replay_measured(measurement: Measurement, deployment: Deployment) -> Predict
     step_time = _for_text(deployment.step_time, measurement.reading / measurement.tokens_per_counted)
     replayed = run(measurement.load, deployment.policy, deployment.settings, step_time, NO_ROWS)
     gpus = 0 if measurement.layout is None else measurement.layout.gpus_per_rank
-    return _predicted(measurement, deployment, replayed, (gpus, gpus))
+    replica = Replica(replayed.engine, replayed.settings, replayed.links)
+    return _predicted(measurement, ReplayResult(trace=measurement.load, deployment=deployment, records=replayed,
+                                                replicas=(replica,)), (gpus, gpus))
 
 
 def replay_apart(measurement: Measurement) -> Prediction:
@@ -102,11 +107,10 @@ def replay_apart(measurement: Measurement) -> Prediction:
     assert load is not None
     deployment = resolve_pools(scenario, measurement.pools, load, f"row {measurement.id}")
     decoding = sum(pool.num_gpus for pool in deployment.pools if pool.role == "decode")
-    return _predicted(measurement, deployment, serve(load, deployment).records, (decoding, deployment.num_gpus))
+    return _predicted(measurement, serve(load, deployment), (decoding, deployment.num_gpus))
 
 
-def _predicted(measurement: Measurement, deployment: Deployment, replayed: ReplayRecords,
-               gpus: tuple[int, int]) -> Prediction:
+def _predicted(measurement: Measurement, result: ReplayResult, gpus: tuple[int, int]) -> Prediction:
     """Take the statistics that a client reports of a replay.
 
     Parameters
@@ -114,6 +118,7 @@ def _predicted(measurement: Measurement, deployment: Deployment, replayed: Repla
     gpus : by which output tokens and all tokens are counted [1].
     """
     assert measurement.load is not None
+    deployment, replayed = result.deployment, result.records
     records = replayed.requests
     has_times = is_measured(measurement.load)
     refused = has_times & np.isin(records.state, (REJECTED, FAILED))
@@ -144,6 +149,8 @@ def _predicted(measurement: Measurement, deployment: Deployment, replayed: Repla
         predicted |= server_figures(replayed, makespan_s, float(kept.finished_s.max()))
         predicted |= warm_ttft(times_s["ttft"], is_warm(measurement.load)[counts])
     predicted |= _throughput(measurement, names, float(inputs), float(outputs), makespan_s, gpus)
+    if set(POWER) & set(names):
+        predicted |= _power(result, names, float(outputs), makespan_s)
     return Prediction(measurement=measurement, predicted=predicted, status="ok")
 
 
@@ -155,6 +162,15 @@ def _throughput(measurement: Measurement, names: Sequence[str], inputs: float, o
     tokens = (outputs, outputs + inputs / measurement.tokens_per_counted)
     return {name: value / makespan_s / count for name, value, count in zip(THROUGHPUT, tokens, gpus, strict=True)
             if name in names}
+
+
+def _power(result: ReplayResult, names: Sequence[str], outputs: float, makespan_s: float) -> dict[str, float]:
+    """Return the mean power of a GPU board [W], and the energy of all boards by output token [J]."""
+    figures = hardware(shares(result, makespan_s), makespan_s)
+    if figures["energy_kwh"] is None:
+        return {}
+    values = (1e3 * figures["energy_kwh"] / figures["gpu_hours"], 3.6e6 * figures["energy_kwh"] / outputs)
+    return {name: value for name, value in zip(POWER, values, strict=True) if name in names}
 
 
 def _misfit(load: Trace, refused: NDArray[np.bool_], deployment: Deployment) -> str:
