@@ -35,7 +35,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     'until = "2026-03-02"'])
 def test_a_recipe_holds_where_its_condition_does(write: Any, condition: str) -> None:
     write(f'[[recipe]]\nengine = "vllm"\n{condition}\n[recipe.set]\nmax_num_seqs = 7\n')
-    assert find_recipe("toy", RUN) == {"max_num_seqs": 7}
+    assert find_recipe("toy", RUN).settings == {"max_num_seqs": 7}
 
 
 @pytest.mark.parametrize("condition", [
@@ -46,24 +46,55 @@ def test_a_recipe_holds_where_its_condition_does(write: Any, condition: str) -> 
 def test_and_not_where_it_does_not(write: Any, condition: str) -> None:
     write(f'[[recipe]]\nengine = "vllm"\n{condition}\n[recipe.set]\nmax_num_seqs = 7\n'
           '[[recipe]]\nengine = "vllm"\nfallback = true\n[recipe.set]\nmax_num_seqs = 8\n')
-    assert find_recipe("toy", RUN) == {"max_num_seqs": 8}
+    assert find_recipe("toy", RUN).settings == {"max_num_seqs": 8}
+
+
+TWO = ('[[release]]\nengine = "none"\n'
+       '[[recipe]]\nengine = "vllm"\nmodel = ["m"]\nprecision = ["fp8"]\n'
+       'gpus = ["h200-sxm"]\nversion = ["0.7"]\n[recipe.set]\nmax_num_seqs = 6\n[[recipe]]\nengine = "vllm"\nmodel = ["m"]\nprecision = ["fp8"]\n'
+       'gpus = ["h200-sxm"]\nversion = ["0.8"]\n[recipe.set]\nmax_num_seqs = 7\nspeculative_tokens = 3\n'
+       '[[recipe]]\nengine = "vllm"\nfallback = true\n[recipe.set]\nmax_num_seqs = 8\n')
+
+
+def test_without_a_recipe_of_its_own_a_run_takes_the_nearest_and_says_which(write: Any) -> None:
+    """Of the same generation of GPU; the release that is nearest wins."""
+    write(TWO)
+    nearest = find_recipe("toy", RUN)
+    assert nearest.settings["max_num_seqs"] == 7
+    assert nearest.note == ("vllm 0.9.1 on h100-sxm, m in fp8: the nearest recipe applies, of gpus = h200-sxm, "
+                            "version = 0.8")
+
+
+def test_a_run_that_states_whether_it_drafts_takes_a_recipe_that_does_so(write: Any) -> None:
+    write(TWO)
+    assert find_recipe("toy", replace(RUN, drafts=True)).settings["speculative_tokens"] == 3
+    assert find_recipe("toy", replace(RUN, drafts=False)).settings == {"max_num_seqs": 6}
+
+
+@pytest.mark.parametrize("change", [{"gpu": "b200-sxm"}, {"gpu": "mi300x"}, {"model": "n"}, {"precision": "fp4"}])
+def test_another_generation_model_or_format_has_the_engines_defaults(write: Any, change: dict[str, str]) -> None:
+    write(TWO)
+    defaults = find_recipe("toy", replace(RUN, **change))
+    assert defaults.settings == {"max_num_seqs": 8}
+    assert "no recipe is known, so the engine's defaults apply" in defaults.note
 
 
 def test_an_empty_version_is_one_that_nobody_recorded(write: Any) -> None:
     write('[[recipe]]\nengine = "vllm"\nversion = [""]\n[recipe.set]\nmax_num_seqs = 7\n')
-    assert find_recipe("toy", replace(RUN, version=""))["max_num_seqs"] == 7
+    assert find_recipe("toy", replace(RUN, version="")).settings["max_num_seqs"] == 7
 
 
 def test_settings_follow_the_concurrency(write: Any) -> None:
     write('[[recipe]]\nengine = "vllm"\n[recipe.set]\nmax_num_seqs = "concurrency"\n'
           'cuda_graph_max_bs = "concurrency/8"\nmax_num_batched_tokens = 1000\nbatched_tokens_per_concurrency = 2\n')
-    assert find_recipe("toy", RUN) == {"max_num_seqs": 64, "cuda_graph_max_bs": 8, "max_num_batched_tokens": 1152}
-    assert find_recipe("toy", replace(RUN, concurrency=4))["cuda_graph_max_bs"] == 1
+    assert find_recipe("toy", RUN).settings == {
+        "max_num_seqs": 64, "cuda_graph_max_bs": 8, "max_num_batched_tokens": 1152}
+    assert find_recipe("toy", replace(RUN, concurrency=4)).settings["cuda_graph_max_bs"] == 1
 
 
 def test_a_step_may_hold_a_prompt_all_decodes_and_some_more(write: Any) -> None:
     write('[[recipe]]\nengine = "vllm"\n[recipe.set]\nbatched_tokens_over_isl = 1500\n')
-    assert find_recipe("toy", RUN) == {"max_num_batched_tokens": 1024 + 64 + 1500}
+    assert find_recipe("toy", RUN).settings == {"max_num_batched_tokens": 1024 + 64 + 1500}
 
 
 def test_an_engine_without_a_recipe_is_an_error(write: Any) -> None:
@@ -126,7 +157,7 @@ def test_of_the_bundled_recipes_every_setting_is_read_or_recorded_with_a_reason(
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_bundled_recipes_say_what_every_run_needs(engine: str) -> None:
-    found = find_recipe("inferencex", replace(RUN, engine=engine, model="unknown"))
+    found = find_recipe("inferencex", replace(RUN, engine=engine, model="unknown")).settings
     assert {"max_num_seqs", "kv_cache_dtype", "cuda_graph_max_bs"} - set(found) <= {"cuda_graph_max_bs"}
     assert all(recipe["engine"] in ENGINES and recipe["source"] for recipe in recipes._rows("inferencex", "recipe"))
 
@@ -163,3 +194,23 @@ def test_prompts_are_as_long_as_the_engine_saw_them(
     assert number(run.load.requests["output_tokens"].max()) <= 100  # answers are counted by the engine
     assert run.scenario.max_model_len is not None
     assert run.scenario.max_model_len >= number(lengths.max()) + 100
+
+
+def test_a_row_with_drafts_takes_the_recipes_number_and_says_so() -> None:
+    """TensorRT-LLM 1.3 has no recipe of its own; that of 1.2 drafts three tokens."""
+    row = replace(ROW, engine="trtllm", gpu="b200-sxm", model="deepseek-ai/DeepSeek-R1", precision="fp8",
+                  version="1.3.0rc14", date="2026-05-18", drafts=True, tp=8, concurrency=256, isl=8192, osl=1024)
+    run = published_run(row)
+    assert run["scenario"].num_speculative_tokens == 3
+    assert "version = 1.2" in run["notes"][0]
+    assert "the recipe drafts 3 tokens a step" in run["notes"][1]
+    assert published_run(replace(row, drafts=False))["scenario"].num_speculative_tokens == 0
+
+
+def test_a_run_without_a_release_has_that_of_its_date_if_its_labels_are_whole() -> None:
+    """TensorRT-LLM ran FP8 experts by DeepGEMM until January 2026, and by its own kernels from then on."""
+    row = replace(ROW, engine="trtllm", gpu="b200-sxm", model="deepseek-ai/DeepSeek-R1", precision="fp8", version="",
+                  drafts=False, has_attention=True, tp=8, concurrency=16, isl=1024, osl=1024)
+    old, new = (published_run(replace(row, date=day))["scenario"] for day in ("2025-12-15", "2026-01-29"))
+    assert (old.engine_version, old.moe_backend) == ("1.1.0rc2.post2", "deep_gemm")
+    assert (new.engine_version, new.moe_backend) == ("1.2.0rc6.post2", "flashinfer_trtllm")

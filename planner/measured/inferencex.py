@@ -78,21 +78,30 @@ def published_run(row: Row, *, has_gaps: bool = False) -> dict[str, Any]:
     gpu = load_gpu(row.gpu)
     run = Run(engine=row.engine, model=row.model, precision=precision, gpu=gpu.name, isl=row.isl, osl=row.osl,
               concurrency=row.concurrency, tp=row.tp, ep=row.ep, dp=row.dp, version=row.version, date=row.date,
-              client=row.client)
-    recipe = dict(find_recipe(RECIPES, run))
+              client=row.client, drafts=None if "num_speculative_tokens" in row.options else row.drafts)
+    release = release_of(RECIPES, run)
+    if row.has_attention and not row.version and release:  # a table with all labels needs no corrections of old runs
+        run = replace(run, version=release)
+    chosen = find_recipe(RECIPES, run)
+    recipe = dict(chosen.settings)
+    notes = [chosen.note] if chosen.note else []
     if row.drafts is False:
         recipe.pop("speculative_tokens", None)
     elif "speculative_tokens" not in recipe:
         check_drafts(row)
+    elif row.drafts and "num_speculative_tokens" not in row.options:
+        notes.append(f"spec_decoding: the recipe drafts {recipe['speculative_tokens']} tokens a step; a column "
+                     f"num_speculative_tokens has another number")
     chunks = {"stream_interval": int(recipe.get("stream_interval", 1))} if has_gaps else {}
-    layout = replace(_layout(row, str(recipe.pop("layout", ""))),
+    corrected = str(recipe.pop("layout", ""))
+    layout = replace(_layout(row, "" if row.has_attention else corrected),
                      attention_dp_timeout_iters=int(recipe.pop("attention_dp_timeout_iters", 0)))
     in_flight = max(row.concurrency // layout.data_parallel_size, 1)
     prompts = int(recipe.pop("num_prompts_per_concurrency", PROMPTS_PER_CONCURRENCY)) * in_flight
     model = checkpoint_of(row.model, precision)
     is_burst = row.client == "inferencex"
     ratio = tokens_per_counted(RECIPES, run) if is_burst else 1.0
-    options = _options(recipe, in_flight) | {"engine_version": release_of(RECIPES, run)}
+    options = _options(recipe, in_flight) | {"engine_version": release}
     if options["kv_cache_dtype"] == "auto":
         options["kv_cache_dtype"] = kv_type_of(gpu)
     scenario = Scenario(**{
@@ -101,7 +110,7 @@ def published_run(row: Row, *, has_gaps: bool = False) -> dict[str, Any]:
         "max_model_len": math.ceil(ratio * row.isl) + row.osl + 200, **options, **chunks, **row.settings})
     return {"scenario": scenario, "layout": layout,
             "load": inferencex_load(row.isl, row.osl, prompts, ratio, is_burst=is_burst),
-            "tokens_per_counted": ratio, "num_opening": 0 if is_burst else in_flight}
+            "tokens_per_counted": ratio, "num_opening": 0 if is_burst else in_flight, "notes": tuple(notes)}
 
 
 def checkpoint_of(model: str, precision: str) -> str:

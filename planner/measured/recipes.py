@@ -2,18 +2,25 @@
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
-from planner.catalog.catalog_files import data_dir, read_rows
-from planner.engines.releases import stated_release
+from packaging.version import Version
+
+from planner.catalog.catalog_files import data_dir, load_gpu, read_rows
+from planner.engines.releases import is_release, stated_release
 from planner.errors import CatalogError
 
 EQUAL = ("client", "isl", "osl", "tp", "ep")  # conditions that hold if the value is the same
 CONDITIONS = frozenset({"engine", "model", "precision", "gpus", "version", *EQUAL, "tp_below", "min_concurrency",
                         "max_concurrency", "dp_attention", "since", "until"})
 ABOUT = frozenset({"source", "unsure", "fallback"})  # keys of a row with its source
+# Conditions in which the nearest recipe may differ, with the distance of each. That of the release is apart.
+DISTANCES = {"gpus": 2.0, "isl": 4.0, "osl": 2.0, "tp": 1.0, "ep": 0.5, "tp_below": 1.0, "dp_attention": 4.0,
+             "min_concurrency": 0.5, "max_concurrency": 0.5, "version": 0.0, "since": 0.0, "until": 0.0}
+UNKNOWN_RELEASE = 1.0  # distance if the release of the run or of the recipe is not known
 GIVEN = {"recipe": "set", "retokenised": "tokens_per_counted", "release": "engine_version"}  # by the kind of row
 
 
@@ -34,10 +41,22 @@ class Run:
     version: str
     date: str
     client: str
+    drafts: bool | None = None
 
 
-def find_recipe(name: str, run: Run) -> Mapping[str, Any]:
-    """Return the settings of the first recipe whose conditions all hold for a run.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """The settings of a run, and a sentence on how they were chosen; empty if the recipe is the run's."""
+
+    settings: Mapping[str, Any]
+    note: str = ""
+
+
+def find_recipe(name: str, run: Run) -> Recipe:
+    """Return the first recipe whose conditions all hold for a run; else the nearest one, else the engine's defaults.
+
+    The nearest recipe names the run's model, and has its engine, client, precision and generation of GPU, and drafts
+    if the run drafts. Other conditions may differ; see DISTANCES.
 
     Parameters
     ----------
@@ -47,11 +66,62 @@ def find_recipe(name: str, run: Run) -> Mapping[str, Any]:
     ------
     CatalogError : no recipe of this engine is there, not even a fallback.
     """
+    about = f"{run.engine} {run.version or run.date}".strip() + f" on {run.gpu}, {run.model} in {run.precision}"
+    near: list[tuple[float, dict[str, Any], tuple[str, ...]]] = []
     for recipe in _rows(name, "recipe"):
-        if _holds(recipe, run):
-            return _settings(recipe["set"], run)
-    raise CatalogError(f"hardware_db/recipes/{name}.toml: no recipe for engine {run.engine!r}; add one with "
-                       f"fallback = true")
+        failed = tuple(_failed(recipe, run))
+        if recipe.get("fallback"):
+            if failed:
+                continue
+            if near:
+                break
+            return Recipe(settings=_settings(recipe["set"], run),
+                          note=f"{about}: no recipe is known, so the engine's defaults apply")
+        if not failed:
+            return Recipe(settings=_settings(recipe["set"], run))
+        if _is_near(recipe, run, failed):
+            near.append((_distance(name, recipe, run, failed), recipe, failed))
+    if not near:
+        raise CatalogError(f"hardware_db/recipes/{name}.toml: no recipe for engine {run.engine!r}; add one with "
+                           f"fallback = true")
+    _, recipe, failed = min(near, key=lambda row: row[0])
+    differs = ", ".join(f"{key} = {_text(recipe[key])}" for key in failed)
+    return Recipe(settings=_settings(recipe["set"], run), note=f"{about}: the nearest recipe applies, of {differs}")
+
+
+def _text(value: Any) -> str:
+    return " or ".join(str(part) or "unknown" for part in value) if isinstance(value, list) else str(value).lower()
+
+
+def _is_near(recipe: Mapping[str, Any], run: Run, failed: tuple[str, ...]) -> bool:
+    """Tell whether a recipe whose conditions failed may be the nearest one.
+
+    A generation of GPUs has one maker, and multiplies the same formats.
+    """
+    if "model" not in recipe or not set(failed) <= DISTANCES.keys():
+        return False
+    gpus = map(load_gpu, (*recipe.get("gpus", ()), run.gpu))
+    return "gpus" not in failed or len({(gpu.vendor, "fp8" in gpu.flops_per_s, "fp4" in gpu.flops_per_s)
+                                        for gpu in gpus}) == 1
+
+
+def _distance(name: str, recipe: Mapping[str, Any], run: Run, failed: tuple[str, ...]) -> float:
+    """Return how far a recipe is from a run: lengths and layout, minor releases, and years."""
+    total = sum(DISTANCES[key] for key in failed)
+    if "version" in failed:
+        release = release_of(name, run)
+        known = [text.rstrip(".") for text in recipe["version"] if is_release(text.rstrip("."))] if release else []
+        total += min((abs(_minor(text) - _minor(str(release))) for text in known), default=UNKNOWN_RELEASE)
+    for key in {"since", "until"} & set(failed):
+        days = (date.fromisoformat(run.date) - date.fromisoformat(recipe[key])).days if run.date else 365
+        total += abs(days) / 365
+    return total
+
+
+def _minor(text: str) -> float:
+    """Return a release as a number of minor releases; a micro release is a tenth."""
+    version = Version(text)
+    return 100.0 * version.major + version.minor + version.micro / 10.0
 
 
 def tokens_per_counted(name: str, run: Run) -> float:
@@ -78,20 +148,28 @@ def release_of(name: str, run: Run) -> str | None:
 
 def _holds(recipe: Mapping[str, Any], run: Run) -> bool:
     """Tell whether every condition of a recipe holds."""
+    return next(_failed(recipe, run), None) is None
+
+
+def _failed(recipe: Mapping[str, Any], run: Run) -> Iterator[str]:
+    """Yield the conditions of a recipe that do not hold."""
     versions = recipe.get("version")
-    return (
-        recipe["engine"] == run.engine
-        and run.model in recipe.get("model", (run.model,))
-        and run.precision in recipe.get("precision", (run.precision,))
-        and run.gpu in recipe.get("gpus", (run.gpu,))
-        and all(recipe.get(key, getattr(run, key)) == getattr(run, key) for key in EQUAL)
-        and run.tp < recipe.get("tp_below", math.inf)
-        and recipe.get("min_concurrency", 0) <= run.concurrency <= recipe.get("max_concurrency", math.inf)
-        and recipe.get("dp_attention", run.dp > 1) == (run.dp > 1)
-        and (versions is None or any(run.version.startswith(v) if v else not run.version for v in versions))
-        and recipe.get("since", run.date) <= run.date
-        and ("until" not in recipe or "" < run.date < recipe["until"])  # an undated run may be a later one
-    )
+    held = {
+        "engine": recipe["engine"] == run.engine,
+        "model": run.model in recipe.get("model", (run.model,)),
+        "precision": run.precision in recipe.get("precision", (run.precision,)),
+        "gpus": run.gpu in recipe.get("gpus", (run.gpu,)),
+        **{key: recipe.get(key, getattr(run, key)) == getattr(run, key) for key in EQUAL},
+        "tp_below": run.tp < recipe.get("tp_below", math.inf),
+        "min_concurrency": recipe.get("min_concurrency", 0) <= run.concurrency,
+        "max_concurrency": run.concurrency <= recipe.get("max_concurrency", math.inf),
+        "dp_attention": recipe.get("dp_attention", run.dp > 1) == (run.dp > 1),
+        "version": versions is None or any(run.version.startswith(v) if v else not run.version for v in versions),
+        "since": recipe.get("since", run.date) <= run.date,
+        "until": "until" not in recipe or "" < run.date < recipe["until"],  # an undated run may be a later one
+        "drafts": run.drafts is None or "set" not in recipe or "fallback" in recipe
+                  or run.drafts == ("speculative_tokens" in recipe["set"])}
+    return (key for key, holds in held.items() if not holds)
 
 
 def _settings(recipe: Mapping[str, Any], run: Run) -> dict[str, Any]:

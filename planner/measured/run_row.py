@@ -33,6 +33,7 @@ class Row:
     concurrency : requests in flight over the whole deployment at most [1]; None if a rate alone limits them.
     tp, pp, dp, ep : parallel sizes [1]; `dp` counts attention ranks, `ep` the GPUs that experts are spread over.
     drafts : whether drafts are checked; None if the table does not say.
+    has_attention : whether the table says if attention is data parallel, so that its layout needs no correction.
     options : of the scenario, by their names, if the row gives them.
     """
 
@@ -51,6 +52,7 @@ class Row:
     dp: int
     ep: int
     drafts: bool | None = None
+    has_attention: bool = False
     options: Mapping[str, Any]
 
     @property
@@ -91,7 +93,8 @@ def read_row(cells: Mapping[str, Any], client: str | None) -> Row:
                precision=text_of(cells, "precision") or _precision_of(text_of(cells, "gemm_quant_mode")),
                isl=int(float(text["isl"])), osl=int(float(text["osl"])),
                concurrency=int(float(text["concurrency"])) if text["concurrency"] else None,
-               tp=tp, pp=pp, dp=dp, ep=ep, drafts=drafting != "none" if drafting else None, options=options)
+               tp=tp, pp=pp, dp=dp, ep=ep, drafts=drafting != "none" if drafting else None,
+               has_attention=bool(text_of(cells, "dp_attention")), options=options)
 
 
 def _precision_of(gemm_mode: str) -> str:
