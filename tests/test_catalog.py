@@ -72,7 +72,7 @@ def test_every_gpu_number_has_unit_source_date_and_flops_are_dense(path: Path) -
         if isinstance(getattr(gpu, field), float | int):
             defaults = (("launch_speed", 1.0), ("multiprocessors", 0.0), ("shared_memory_bytes", 0.0),
                         ("sustained_clock", 0.0), ("hbm_energy_j_per_byte", 0.0), ("flop_energy_j", 0.0),
-                        ("host_staged", 0.0), ("power_limit_w", 0.0), ("instances", 1))
+                        ("host_staged", 0.0), ("network_bytes_per_s", 0.0), ("power_limit_w", 0.0), ("instances", 1))
             assert field in gpu.provenance or (field, getattr(gpu, field)) in defaults, field
 
 

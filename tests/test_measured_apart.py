@@ -1,5 +1,6 @@
 """Published runs with prefill and decode apart: pools by recipe, predictions, and errors in a row."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from planner.measured.accuracy import predict_file
 from planner.measured.run_table import Measurement, read_measured
 from planner.settings.scenario import Scenario
 
+MEASURED = Path(os.environ.get("PLANNER_SHARED", Path(__file__).parents[2] / "shared")) / "measured"
 ROW: dict[str, Any] = {
     "id": "a", "gpu": "h100-sxm", "engine": "vllm", "model": "llama-3.1-8b", "precision": "bf16",
     "spec_decoding": "none", "isl": 256, "osl": 64, "concurrency": 4, "prefill_num_workers": 1, "prefill_tp": 1,
@@ -76,6 +78,53 @@ def test_drafts_are_those_of_the_recipe(tmp_path: Path) -> None:
     decode = read(tmp_path, **DEEPSEEK | {"gpu": "mi355x", "precision": "fp8"}, prefill_gpus=8, decode_gpus=16,
                   spec_decoding="mtp", decode_ep=8).pools[1].scenario
     assert (decode.num_speculative_tokens, decode.speculative_method) == (2, "mtp")
+
+
+APART = DEEPSEEK | {"gpu": "gb300", "engine": "trtllm", "precision": "fp8", "date": "2026-02-20"}
+
+
+def test_a_run_has_the_settings_of_its_gpu_precision_and_load(tmp_path: Path) -> None:
+    """Two workers that prefill on 4 GB300 each, and one with attention ranks on 16 that decodes, with one draft."""
+    found = read(tmp_path, **APART, concurrency=2253, prefill_num_workers=2, prefill_gpus=8, prefill_dp_attention=True,
+                 decode_num_workers=1, decode_gpus=16, decode_dp_attention=True, spec_decoding="mtp", decode_ep=16)
+    prefill, decode = (pool.scenario for pool in found.pools)
+    assert (prefill.max_num_seqs, prefill.max_num_batched_tokens, prefill.moe_backend) == (16, 16384, "deep_gemm")
+    assert (decode.max_num_seqs, decode.num_speculative_tokens) == (128, 1)
+
+
+def test_without_a_recipe_of_its_load_a_run_takes_the_nearest_with_seats_for_all(tmp_path: Path) -> None:
+    """The note names the difference."""
+    found = read(tmp_path, **APART | {"gpu": "b300-sxm"}, concurrency=9000, prefill_gpus=8, prefill_dp_attention=True,
+                 decode_num_workers=1, decode_gpus=16, decode_dp_attention=True, decode_ep=16)
+    assert found.pools[1].scenario.max_num_seqs >= 9000 / 16
+    assert "9000 in flight: the nearest recipe applies, of " in found.notes[0]
+
+
+def test_without_numbers_of_workers_a_run_has_those_of_a_recipe_with_as_many_gpus(tmp_path: Path) -> None:
+    """Both sides are labelled with all GPUs then."""
+    cells = APART | {"gpu": "gb200", "precision": "fp4", "isl": 8192, "date": "2025-12-05", "concurrency": 1075,
+                     "prefill_num_workers": 0, "decode_num_workers": 0, "prefill_gpus": 48, "decode_gpus": 48}
+    found = read(tmp_path, **cells)
+    assert [(pool.num_replicas, pool.scenario.data_parallel_size) for pool in found.pools] == [(32, 4), (16, 16)]
+    assert "prefill_num_workers = 0, and no recipe has 51 GPUs" in read(
+        tmp_path, **cells | {"prefill_gpus": 51, "decode_gpus": 51}).status
+
+
+def test_only_attention_ranks_send_tokens_to_their_experts(tmp_path: Path) -> None:
+    """A worker that prefills with tensor parallelism computes its experts in place."""
+    prefill, decode = (pool.scenario for pool in read(
+        tmp_path, **DEEPSEEK | {"gpu": "mi355x", "precision": "fp8", "date": "2026-02-23"}, prefill_gpus=8,
+        decode_num_workers=2, decode_gpus=16, decode_dp_attention=True, spec_decoding="mtp", decode_ep=8).pools)
+    assert (prefill.all2all_backend, decode.all2all_backend) == ("allgather_reducescatter", "mori")
+    assert (decode.num_speculative_tokens, decode.async_scheduling) == (1, False)
+
+
+@pytest.mark.skipif(not MEASURED.is_dir(), reason="needs the measured runs")
+def test_every_published_run_is_read() -> None:
+    """Except ATOM's, whose engine is not modelled."""
+    for name in ("closed_loop", "closed_loop_history", "disaggregated", "disaggregated_history"):
+        runs = read_measured(MEASURED / f"inferencex_api_{name}.csv")
+        assert [run.id for run in runs if run.status != "ok" and run.groups["engine"] != "atom"] == []
 
 
 @pytest.mark.parametrize(("model", "isl", "budget", "drafts"), [

@@ -140,14 +140,29 @@ def test_stages_that_begin_a_node(layout: Layout, crossings: int) -> None:
 
 def test_what_is_refused() -> None:
     for options, said in (
-        ({"tensor_parallel_size": 16}, "16 h100-sxm spans 2 nodes of 8: give --inter-node-bandwidth"),
+        ({"tensor_parallel_size": 16, "gpu": "a100-sxm"},
+         "16 a100-sxm spans 2 nodes of 8: give --inter-node-bandwidth"),
         ({"tensor_parallel_size": 12}, "tensor_parallel_size = 12 on nodes of 8 GPUs: where a replica spans"),
         ({"tensor_parallel_size": 3, "pipeline_parallel_size": 3}, "= 3 on nodes of 8"),
         ({"tensor_parallel_size": 16, "inter_node_bandwidth": 0.0}, "inter_node_bandwidth = 0: must be above 0"),
         ({"tensor_parallel_size": 16, "inter_node_bandwidth": 50.0, "inter_node_latency": -1.0}, "not be negative"),
     ):
         with pytest.raises(UsageError, match=said):
-            deploy(Scenario(model="llama-3.1-405b", gpu="h100-sxm", **options))
+            deploy(Scenario(**{"model": "llama-3.1-405b", "gpu": "h100-sxm", **options}))
+
+
+@pytest.mark.parametrize(("gpu", "bandwidth"), [("h100-sxm", 50.0), ("b300-sxm", 100.0), ("mi355x", 50.0)])
+def test_a_replica_over_nodes_has_the_published_network_and_a_note(gpu: str, bandwidth: float) -> None:
+    """The option overrides it, without the note."""
+    options: dict[str, Any] = {"model": "llama-3.1-405b", "gpu": gpu, "tensor_parallel_size": 16}
+    published = deploy(Scenario(**options))
+    stated = deploy(Scenario(**options, inter_node_bandwidth=bandwidth))
+    assert published.stack is not None
+    assert published.stack.node_link == NodeLink(bandwidth_bytes_per_s=bandwidth * 1e9, latency_s=55e-6)
+    assert published.step_time.curve.tobytes() == stated.step_time.curve.tobytes()
+    about = f"the network of published {gpu} clusters applies, {bandwidth:g} GB/s per GPU"
+    assert any(about in note for note in notes(published, trace_of([(0.0, 10, 2)])))
+    assert not any(about in note for note in notes(stated, trace_of([(0.0, 10, 2)])))
 
 
 def test_nobody_has_measured_it() -> None:

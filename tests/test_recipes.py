@@ -51,7 +51,8 @@ def test_and_not_where_it_does_not(write: Any, condition: str) -> None:
 
 TWO = ('[[release]]\nengine = "none"\n'
        '[[recipe]]\nengine = "vllm"\nmodel = ["m"]\nprecision = ["fp8"]\n'
-       'gpus = ["h200-sxm"]\nversion = ["0.7"]\n[recipe.set]\nmax_num_seqs = 6\n[[recipe]]\nengine = "vllm"\nmodel = ["m"]\nprecision = ["fp8"]\n'
+       'gpus = ["h200-sxm"]\nversion = ["0.7"]\n[recipe.set]\nmax_num_seqs = 6\n'
+       '[[recipe]]\nengine = "vllm"\nmodel = ["m"]\nprecision = ["fp8"]\n'
        'gpus = ["h200-sxm"]\nversion = ["0.8"]\n[recipe.set]\nmax_num_seqs = 7\nspeculative_tokens = 3\n'
        '[[recipe]]\nengine = "vllm"\nfallback = true\n[recipe.set]\nmax_num_seqs = 8\n')
 

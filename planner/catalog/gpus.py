@@ -22,10 +22,11 @@ _GPU_NUMBERS = {  # key in the file -> field, unit, and the range in which any a
     "hbm_energy": ("hbm_energy_j_per_byte", "J/B", 1e-12, 1e-9),
     "flop_energy": ("flop_energy_j", "J/FLOP", 1e-14, 1e-10),
     "host_staged": ("host_staged", "1", 1, 1),
+    "network": ("network_bytes_per_s", "B/s", 1e8, 1e13),
 }
 _FLOPS = (1e11, 1e18)  # dense, any precision
 _OPTIONAL = ("launch_speed", "multiprocessors", "shared_memory", "sustained_clock", "hbm_energy", "flop_energy",
-             "host_staged")
+             "host_staged", "network")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,8 @@ class Gpu:
     multiprocessors : of the GPU, if FlashAttention-2 runs on it; else 0 [1].
     shared_memory_bytes : that tiles of one multiprocessor share [B].
     sustained_clock : share of the peak's clocks that large products keep, if measured; else 0 [1].
+    network_bytes_per_s : a GPU's share of the network between nodes as published clusters have it, one direction; 0 if
+        none is known [B/s].
     tdp_w, idle_w : power limit, and draw without work [W].
     hbm_energy_j_per_byte : of a byte from device memory through the chip, if measured; else 0 [J/B].
     flop_energy_j : of an operation in 16 bit, if measured; else 0 [J/FLOP].
@@ -81,6 +84,7 @@ class Gpu:
     hbm_energy_j_per_byte: float = 0.0
     flop_energy_j: float = 0.0
     host_staged: float = 0.0
+    network_bytes_per_s: float = 0.0
     kernels_of: str
     collectives_of: str
     slice_of: str = ""

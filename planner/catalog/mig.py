@@ -91,7 +91,7 @@ def sliced(gpu: Gpu, profile: str, slices: Mapping[str, Slice]) -> Gpu:
     factors["gpus_per_node"] = 1.0 / gpu.gpus_per_node
     return replace(
         gpu, name=f"{gpu.name}{SEPARATOR}{profile}", aliases=(), gpus_per_node=1, slice_of=gpu.name,
-        instances=slice_.instances, **values,
+        network_bytes_per_s=0.0, instances=slice_.instances, **values,
         flops_per_s={precision: peak * slice_.compute_share for precision, peak in gpu.flops_per_s.items()},
         provenance={field: _part(number, factors[field], gpu.name, slice_) if field in factors else number
                     for field, number in gpu.provenance.items()})

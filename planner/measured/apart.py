@@ -2,46 +2,18 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from planner.catalog.catalog_files import load_gpu, load_model
 from planner.deployment.pools import PoolSpec, Role
 from planner.errors import UsageError
 from planner.measured.inferencex import RANDOM_TOKENS_ACCEPTANCE, checkpoint_of, inferencex_load, kv_type_of
-from planner.measured.recipes import recipe_rows
-from planner.measured.run_columns import text_of
+from planner.measured.pool_recipes import SIDES, ApartRun, PoolRecipe, Side, find_pools
+from planner.measured.run_columns import DATES, text_of
 from planner.measured.run_row import PROMPTS_PER_CONCURRENCY, quantization_of
 from planner.settings.default_router import TURNS
 from planner.settings.scenario import parse_scenario
-
-SIDES: tuple[Role, ...] = ("prefill", "decode")
-RECIPES = "disaggregated"  # in hardware_db/recipes
-CONDITIONS = ("engine", "gpu", "model", "precision", "isl", "drafts",
-              "prefill_workers", "decode_workers", "decode_gpus", "decode_ranks")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
-    """The workers of one side.
-
-    Parameters
-    ----------
-    workers : engines [1].
-    gpus : of one engine [1].
-    has_ranks : whether each GPU has its own attention.
-    spreads_experts : whether whole experts are spread over a worker's GPUs, by the label ep.
-    """
-
-    workers: int
-    gpus: int
-    has_ranks: bool
-    spreads_experts: bool
-
-    @property
-    def num_ranks(self) -> int:
-        """Attention ranks of all workers."""
-        return self.workers * (self.gpus if self.has_ranks else 1)
 
 
 def apart_run(cells: Mapping[str, Any]) -> dict[str, Any]:
@@ -51,28 +23,36 @@ def apart_run(cells: Mapping[str, Any]) -> dict[str, Any]:
     ------
     PlannerError : the deployment is impossible, or a cell is wrong.
     """
-    sides = {side: _side(cells, side) for side in SIDES}
-    model, precision = text_of(cells, "model"), text_of(cells, "precision") or "bf16"
-    gpu, engine = load_gpu(text_of(cells, "gpu")), text_of(cells, "engine")
-    isl, osl, concurrency = (_count(cells, name) for name in ("isl", "osl", "concurrency"))
-    drafts = text_of(cells, "spec_decoding").lower() not in ("", "none")
-    sets = _settings({"engine": engine, "gpu": gpu.name, "model": model, "precision": precision, "isl": isl,
-                      "drafts": drafts,
-                      "prefill_workers": sides["prefill"].workers, "decode_workers": sides["decode"].workers,
-                      "decode_gpus": sides["decode"].gpus, "decode_ranks": sides["decode"].has_ranks}, concurrency)
-    checkpoint = checkpoint_of(model, precision)
+    run = _run(cells)
+    recipe = find_pools(run) or PoolRecipe(options={}, sides=run.sides, note=(
+        f"{run.engine} on {run.gpu}, {run.model} in {run.precision}: no recipe of prefill and decode apart is known, "
+        f"so the engine's defaults apply"))
+    if not recipe.sides:
+        raise UsageError(f"prefill_num_workers = 0, and no recipe has {run.num_gpus} GPUs: must be a whole number from "
+                         f"1 on")
+    checkpoint, gpu = checkpoint_of(run.model, run.precision), load_gpu(run.gpu)
     common: dict[str, Any] = {
-        "model": checkpoint, "gpu": gpu.name, "engine": engine, "kv_cache_dtype": kv_type_of(gpu),
-        "enable_prefix_caching": False, "max_model_len": isl + osl + 200, "max_concurrency": concurrency,
+        "model": checkpoint, "gpu": gpu.name, "engine": run.engine, "kv_cache_dtype": kv_type_of(gpu),
+        "enable_prefix_caching": False, "max_model_len": run.isl + run.osl + 200, "max_concurrency": run.concurrency,
         "router": TURNS}
-    if weights := quantization_of(checkpoint, precision):
+    if weights := quantization_of(checkpoint, run.precision):
         common["quantization"] = weights
-    is_mixture = load_model(checkpoint).num_moe_layers > 0
-    sides = {role: replace(side, has_ranks=sets[role].pop("has_ranks", side.has_ranks)) for role, side in sides.items()}
-    pools = tuple(_pool(role, side, common | _seats(side, concurrency) | sets[role], is_mixture)
-                  for role, side in sides.items())
-    return {"scenario": parse_scenario(common), "pools": pools,
-            "load": inferencex_load(isl, osl, PROMPTS_PER_CONCURRENCY * concurrency, 1.0, is_burst=True)}
+    pools = tuple(_pool(role, side, common, recipe, run.concurrency) for role, side in recipe.sides.items())
+    return {"scenario": parse_scenario(common), "pools": pools, "notes": (recipe.note,) if recipe.note else (),
+            "load": inferencex_load(run.isl, run.osl, PROMPTS_PER_CONCURRENCY * run.concurrency, 1.0, is_burst=True)}
+
+
+def _run(cells: Mapping[str, Any]) -> ApartRun:
+    """Return a row as recipes match it. Without numbers of workers, both sides are labelled with all GPUs."""
+    workers = {text_of(cells, f"{side}_num_workers") for side in SIDES}
+    gpus = [_count(cells, f"{side}_gpus") for side in SIDES]
+    is_whole = workers == {"0"} and len(set(gpus)) == 1
+    return ApartRun(
+        engine=text_of(cells, "engine"), gpu=load_gpu(text_of(cells, "gpu")).name, model=text_of(cells, "model"),
+        precision=text_of(cells, "precision") or "bf16", isl=_count(cells, "isl"), osl=_count(cells, "osl"),
+        drafts=text_of(cells, "spec_decoding").lower() not in ("", "none"), concurrency=_count(cells, "concurrency"),
+        day=text_of(cells, *DATES)[:10], num_gpus=gpus[0] if is_whole else sum(gpus),
+        sides={} if is_whole else {side: _side(cells, side) for side in SIDES})
 
 
 def _side(cells: Mapping[str, Any], side: str) -> Side:
@@ -91,19 +71,24 @@ def _count(cells: Mapping[str, Any], name: str) -> int:
     return int(text)
 
 
-def _seats(side: Side, concurrency: int) -> dict[str, Any]:
-    """Return seats and graphs for the requests in flight, if no recipe names them."""
-    return {"max_num_seqs": max(math.ceil(concurrency / side.num_ranks), 1)}
+def _pool(role: Role, side: Side, common: Mapping[str, Any], recipe: PoolRecipe, concurrency: int) -> PoolSpec:
+    """Return one side as a pool. Ranks with their own attention always spread whole experts.
 
-
-def _pool(role: Role, side: Side, options: Mapping[str, Any], is_mixture: bool) -> PoolSpec:
-    """Return one side as a pool. Ranks with their own attention always spread whole experts."""
-    has_ranks = side.has_ranks and side.gpus > 1
-    layout: dict[str, Any] = {"tensor_parallel_size": 1 if has_ranks else side.gpus,
-                              "expert_parallel": is_mixture and (has_ranks or side.spreads_experts)}
-    if has_ranks:
+    Without a recipe for this very load, there are seats for all requests in flight. Tokens are sent to the GPUs of
+    their experts from attention ranks alone.
+    """
+    options = dict(recipe.options.get(role, {}))
+    side = replace(side, has_ranks=options.pop("has_ranks", side.has_ranks) and side.gpus > 1)
+    values = {"max_num_seqs": _seats(side, concurrency), **common, **options}
+    if role == "decode" and not recipe.is_whole:
+        values["max_num_seqs"] = max(values["max_num_seqs"], _seats(side, concurrency))
+    layout: dict[str, Any] = {
+        "tensor_parallel_size": 1 if side.has_ranks else side.gpus,
+        "expert_parallel": load_model(common["model"]).num_moe_layers > 0 and side.has_whole_experts}
+    if side.has_ranks:
         layout |= {"data_parallel_attention": True, "data_parallel_size": side.gpus}
-    values = dict(options)
+    else:
+        values.pop("all2all_backend", None)
     if values.get("num_speculative_tokens"):
         values |= {"speculative_method": "mtp", "speculative_acceptance": RANDOM_TOKENS_ACCEPTANCE}
     values.setdefault("max_cudagraph_capture_size", values["max_num_seqs"])
@@ -111,15 +96,6 @@ def _pool(role: Role, side: Side, options: Mapping[str, Any], is_mixture: bool) 
                     scenario=parse_scenario(values | layout), notes=())
 
 
-def _settings(run: Mapping[str, Any], concurrency: int) -> dict[str, dict[str, Any]]:
-    """Return the options of both sides from the first recipe with fulfilled conditions; empty without one.
-
-    Raises
-    ------
-    CatalogError : a recipe has a condition that nothing reads.
-    """
-    for row in recipe_rows(RECIPES, "pools", frozenset({*CONDITIONS, "min_concurrency"}), frozenset(SIDES)):
-        holds = all(row.get(name, run[name]) == run[name] for name in CONDITIONS)
-        if holds and concurrency >= row.get("min_concurrency", 0):
-            return {side: dict(row.get(side, {})) for side in SIDES}
-    return {side: {} for side in SIDES}
+def _seats(side: Side, concurrency: int) -> int:
+    """Return seats of a rank for its share of the requests in flight."""
+    return max(math.ceil(concurrency / side.num_ranks), 1)

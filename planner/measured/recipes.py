@@ -10,6 +10,7 @@ from typing import Any
 from packaging.version import Version
 
 from planner.catalog.catalog_files import data_dir, load_gpu, read_rows
+from planner.catalog.gpus import Gpu
 from planner.engines.releases import is_release, stated_release
 from planner.errors import CatalogError
 
@@ -94,15 +95,20 @@ def _text(value: Any) -> str:
 
 
 def _is_near(recipe: Mapping[str, Any], run: Run, failed: tuple[str, ...]) -> bool:
-    """Tell whether a recipe whose conditions failed may be the nearest one.
-
-    A generation of GPUs has one maker, and multiplies the same formats.
-    """
+    """Tell whether a recipe whose conditions failed may be the nearest one."""
     if "model" not in recipe or not set(failed) <= DISTANCES.keys():
         return False
-    gpus = map(load_gpu, (*recipe.get("gpus", ()), run.gpu))
-    return "gpus" not in failed or len({(gpu.vendor, "fp8" in gpu.flops_per_s, "fp4" in gpu.flops_per_s)
-                                        for gpu in gpus}) == 1
+    return "gpus" not in failed or any(is_relative(load_gpu(name), load_gpu(run.gpu)) for name in recipe["gpus"])
+
+
+def is_relative(one: Gpu, other: Gpu) -> bool:
+    """Tell whether two GPUs share a generation: they have one maker, and multiply the same formats.
+
+    >>> [is_relative(load_gpu("b200-sxm"), load_gpu(name)) for name in ("gb300", "h200-sxm", "mi355x")]
+    [True, False, False]
+    """
+    kinds = {(gpu.vendor, "fp8" in gpu.flops_per_s, "fp4" in gpu.flops_per_s) for gpu in (one, other)}
+    return len(kinds) == 1
 
 
 def _distance(name: str, recipe: Mapping[str, Any], run: Run, failed: tuple[str, ...]) -> float:

@@ -127,11 +127,13 @@ def node_link_of(scenario: Scenario, gpu: Gpu | None, layout: Layout) -> NodeLin
 
     Raises
     ------
-    UsageError : it spans nodes whose network is not given, or that its groups do not fill.
+    UsageError : it spans nodes whose network is neither given nor published, or that its groups do not fill.
     """
     if gpu is None or layout.num_gpus <= gpu.gpus_per_node:
         return None
     layout.check_nodes(gpu.gpus_per_node)
+    if scenario.inter_node_bandwidth is None and gpu.network_bytes_per_s:
+        return NodeLink(bandwidth_bytes_per_s=gpu.network_bytes_per_s, latency_s=scenario.inter_node_latency)
     if scenario.inter_node_bandwidth is None:
         nodes = -(-layout.num_gpus // gpu.gpus_per_node)
         raise UsageError(f"a replica of {layout.num_gpus} {gpu.name} spans {nodes} nodes of {gpu.gpus_per_node}: give "

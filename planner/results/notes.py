@@ -196,6 +196,9 @@ def _kernels(deployment: Deployment) -> list[str]:
     if stack.is_staged and stack.layout.num_gpus > 1:
         lines.append(f"collectives go through the host: {stack.gpu.name} has no peer access on PCIe unless its host is "
                      f"set up for it; --pcie-p2p is for such hosts")
+    if stack.node_link is not None and deployment.scenario.inter_node_bandwidth is None:
+        lines.append(f"a replica spans nodes: the network of published {stack.gpu.name} clusters applies, "
+                     f"{stack.node_link.bandwidth_bytes_per_s / 1e9:g} GB/s per GPU; --inter-node-bandwidth changes it")
     if deployment.scenario.pcie_p2p is not None and not stack.gpu.scale_up_link.startswith("PCIe"):
         lines.append(f"pcie_p2p = {deployment.scenario.pcie_p2p}: no effect, since {stack.gpu.scale_up_link} joins "
                      f"{stack.gpu.name}")

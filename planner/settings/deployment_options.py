@@ -37,7 +37,8 @@ class DeploymentOptions:
            "--enable-prefill-cp).", label="prefill context parallelism", unit="groups", engines=(*VLLM, *SGLANG))
     inter_node_bandwidth: float | None = option(
         None, "Network bandwidth between nodes, per GPU and direction [GB/s]: 50 if each GPU has 400 "
-        "Gb/s. Required if a replica spans nodes.", label="network between nodes, bandwidth per GPU", unit="GB/s")
+        "Gb/s. [the GPU's published network; required if none is known]",
+        label="network between nodes, bandwidth per GPU", unit="GB/s")
     # DeepSeek-R1 with TP16 on two nodes of eight H100 has TPOT of 23 to 24 ms (tenstorrent/tt-inference-server#356): 55
     # to 60 us; NCCL's all-reduce of 4 KB between H100 nodes takes 75 us (NVIDIA/nccl#1453): 35 us.
     inter_node_latency: float = option(55e-6, "Latency of each message of a collective between nodes [s].",
