@@ -525,6 +525,8 @@ def test_experts_run_the_kernels_of_the_backend_that_is_asked_for() -> None:
     assert kernels("deep_gemm") == {"deepgemm"}
     assert kernels("flashinfer_trtllm")
     assert all("trtllm" in name for name in kernels("flashinfer_trtllm"))
+    assert kernels("auto") == kernels("flashinfer_trtllm")  # `ModelConfig.resolve_moe_backend`, FP8 blocks on SM100
+    assert kernels("auto", "h200-sxm") == kernels("cutlass", "h200-sxm")
     assert kernels("deep_gemm", "h200-sxm", "vllm") == kernels("auto", "h200-sxm", "vllm")
     assert kernels("flashinfer_trtllm", engine="vllm") <= kernels("auto", engine="vllm")
 

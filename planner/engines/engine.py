@@ -229,6 +229,8 @@ class Kernels:
     fuses_allreduce: Callable[[Architecture, int], bool] = lambda *_: False
     # Largest message of that kernel, of (generation, GPUs, hidden size).
     largest_fused_bytes: Callable[[str, int, int], float] = lambda *_: 0.0
+    # Backend of routed experts that `auto` is, by (GPU generation, format); the benchmark's own kernel elsewhere.
+    auto_experts: Mapping[tuple[str, str], str] = field(default_factory=dict)
     fused_shared_experts: tuple[str, ...] = ()  # model types whose shared expert runs in the kernel of the routed ones
     # Two-batch overlap of the experts' exchange with compute; None without one.
     batch_overlap: TwoBatchOverlap | None = None

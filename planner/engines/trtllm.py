@@ -255,6 +255,8 @@ TRTLLM = Engine(
         routes_with_experts=True,  # `create_moe` was measured as a module, from the router's logits on
         rotates_in_attention=True,  # `rope_fusion` of its Attention
         widens_weights=False, index_share=0.5, compressed="trtllm",
+        # `ModelConfig.resolve_moe_backend` (_torch/model_config.py): TRTLLM for FP8 blocks on SM100 and SM103
+        auto_experts={("blackwell", "fp8_block"): "flashinfer_trtllm"},
         fuses_allreduce=lambda arch, _: arch.model_type in FUSES and not (
             arch.model_type == "llama" and arch.hidden_size <= SMALL_LLAMA),
         largest_fused_bytes=lambda _, num_gpus, __: LARGEST_FUSED_MB.get(num_gpus, LARGEST_FUSED_MB_OF_MORE) * 1e6),

@@ -7,11 +7,13 @@ from dataclasses import replace
 import numpy as np
 
 from planner.catalog.layers.mlps import Experts
+from planner.engines import ENGINES
 from planner.errors import CatalogError
 from planner.model.expert_balance import balanced_load
 from planner.model.precision import KERNELS, WEIGHT_FORMATS, expert_format
 from planner.steptime.contribution import Contribution
 from planner.steptime.dense_time import preferred_kernels
+from planner.steptime.fused_norms import nvlink_generation
 from planner.steptime.kernel_constants import Fit, find_fits, find_measured
 from planner.steptime.operators.gemm import Floats
 from planner.steptime.operators.moe import MoeConstants, moe_s, touched_experts
@@ -56,14 +58,22 @@ def moe_kernels(stack: StepContext) -> tuple[str, tuple[Fit[MoeConstants], ...]]
     if stack.moe_backend == "marlin" and not {"int4_wo", "w4a16_mxfp4"}.isdisjoint(choices):
         choices = ("int4_wo",)
     name, fits = preferred_kernels(MoeConstants, "moe", choices, stack)
-    if stack.moe_backend == "auto":
+    backend = moe_backend(stack, name)
+    if backend == "auto":
         return name, fits
     anyones = find_fits(MoeConstants, "moe", gpu=stack.gpu.kernels_of, engine=stack.engine,
                         dtype=KERNELS[name].like or name, is_shared=True)
     named = (tuple(fit for fit in choice
-                   if any(word in fit.row.get("kernel", "") for word in MOE_BACKENDS[stack.moe_backend]))
+                   if any(word in fit.row.get("kernel", "") for word in MOE_BACKENDS[backend]))
              for choice in (fits, anyones))
     return name, next(filter(None, named), fits)
+
+
+def moe_backend(stack: StepContext, dtype: str) -> str:
+    """Return the backend of the routed experts: the user's, or the engine's choice for a format on this GPU."""
+    if stack.moe_backend != "auto":
+        return stack.moe_backend
+    return ENGINES[stack.engine].kernels.auto_experts.get((nvlink_generation(stack.gpu) or "", dtype), "auto")
 
 
 def _own_kernel(stack: StepContext, experts: Experts, dtype: str) -> Fit[MoeConstants] | None:
@@ -72,7 +82,7 @@ def _own_kernel(stack: StepContext, experts: Experts, dtype: str) -> Fit[MoeCons
     It stands alone: a kernel that was measured with other shapes says less of these. By itself an engine runs its own;
     one that was asked for by name is the same library's under any engine.
     """
-    layout, backend = stack.layout, stack.moe_backend
+    layout, backend = stack.layout, moe_backend(stack, dtype)
     if layout.dispatches or layout.expert_tensor_parallel_size > 1:
         return None
     by = {"engine": stack.engine} if backend == "auto" else {}
