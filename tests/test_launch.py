@@ -134,6 +134,19 @@ def test_of_variables_that_are_not_modelled_the_names_are_listed() -> None:
     assert found.left_aside == ("HF_TOKEN", "VLLM_USE_V1")
 
 
+@pytest.mark.parametrize(("variable", "backend"), [
+    ("TRTLLM_FORCE_COMM_METHOD=NVLINK_TWO_SIDED", "nvlink_two_sided"), ("TRTLLM_FORCE_ALLTOALL_METHOD=DeepEP",
+                                                                        "deepep_high_throughput")])
+def test_a_variable_of_tensorrt_llm_says_how_tokens_reach_their_experts(tmp_path: Path, variable: str,
+                                                                        backend: str) -> None:
+    """Without attention ranks all GPUs have all tokens, and none are sent."""
+    path = tmp_path / "options.yml"
+    path.write_text("enable_attention_dp: true\n")
+    command = f"{variable} trtllm-serve Qwen/Qwen3-30B-A3B --tp_size 16 --ep_size 16"
+    assert read_launch(f"{command} --extra_llm_api_options {path}").options["all2all_backend"] == backend
+    assert "all2all_backend" not in read_launch(command).options
+
+
 def test_files_are_read_and_flags_go_over_them(tmp_path: Path) -> None:
     path = tmp_path / "options.yml"
     path.write_text("max_batch_size: 64\nenable_attention_dp: false\nkv_cache_config:\n  dtype: fp8\n"

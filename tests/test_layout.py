@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from planner.catalog.catalog_files import load_model
+from planner.catalog.catalog_files import load_gpu, load_model
 from planner.deployment.memory import layers_bytes
 from planner.engines import ENGINES
 from planner.errors import CatalogError, UsageError
@@ -25,6 +25,20 @@ def test_sizes_are_at_least_one(name: str) -> None:
     sizes: dict[str, Any] = {name: 0}
     with pytest.raises(UsageError, match=f"{name} = 0; must be at least 1"):
         Layout(**sizes)
+
+
+@pytest.mark.parametrize(("engine", "gpu", "ranks", "options", "exchange"), [
+    ("trtllm", "gb200", 16, {}, "nvlink_one_sided"), ("trtllm", "gb300", 32, {}, "nvlink_one_sided"),
+    ("trtllm", "gb200", 8, {}, "allgather_reducescatter"), ("trtllm", "b200-sxm", 16, {}, "allgather_reducescatter"),
+    ("vllm", "gb200", 16, {}, "allgather_reducescatter"),
+    ("trtllm", "gb200", 16, {"all2all_backend": "allgather_reducescatter"}, "allgather_reducescatter"),
+    ("trtllm", "gb200", 16, {"expert_tensor_parallel_size": 2}, "allgather_reducescatter")])
+def test_tensorrt_llm_sends_tokens_over_the_nvlink_of_a_rack(engine: str, gpu: str, ranks: int, options: dict[str, Any],
+                                                             exchange: str) -> None:
+    """If more GPUs share the experts than a token visits, eight of DeepSeek's; an explicit choice is kept."""
+    scenario = Scenario(model="deepseek-v3", engine=engine, gpu=gpu, data_parallel_attention=True,
+                        data_parallel_size=ranks, expert_parallel=True, **options)
+    assert layout_of(scenario, load_model("deepseek-v3"), load_gpu(gpu)).exchange == exchange
 
 
 def test_a_wait_is_not_negative() -> None:
@@ -56,11 +70,11 @@ def test_experts_are_spread_over_some_of_the_gpus_and_sliced_over_the_others() -
     """A GPU's experts take the same memory, however they are divided."""
     arch = load_model("qwen3-30b-a3b")
     scenario = Scenario(tensor_parallel_size=8, expert_parallel=True)
-    layouts = [layout_of(replace(scenario, expert_tensor_parallel_size=size), arch) for size in (1, 2, 8)]
+    layouts = [layout_of(replace(scenario, expert_tensor_parallel_size=size), arch, None) for size in (1, 2, 8)]
     assert [(layout.expert_parallel_size, layout.expert_tensor_parallel_size) for layout in layouts] == [
         (8, 1), (4, 2), (1, 8)]
     assert len({layers_bytes(arch, "bf16", layout) for layout in layouts}) == 1
     with pytest.raises(UsageError, match="expert_tensor_parallel_size = 3; must divide the 8 GPUs"):
-        layout_of(replace(scenario, expert_tensor_parallel_size=3), arch)
+        layout_of(replace(scenario, expert_tensor_parallel_size=3), arch, None)
     with pytest.raises(UsageError, match="expert_tensor_parallel_size = 2: every GPU holds a slice"):
-        layout_of(Scenario(tensor_parallel_size=8, expert_tensor_parallel_size=2), arch)
+        layout_of(Scenario(tensor_parallel_size=8, expert_tensor_parallel_size=2), arch, None)

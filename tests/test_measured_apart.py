@@ -71,7 +71,7 @@ def test_a_recipe_says_what_labels_do_not(tmp_path: Path) -> None:
     wide = read(tmp_path, **DEEPSEEK, prefill_num_workers=4, prefill_gpus=16, decode_num_workers=1, decode_gpus=32,
                 prefill_dp_attention=True, decode_dp_attention=True).pools
     assert [(pool.num_replicas, pool.scenario.data_parallel_size, pool.scenario.all2all_backend) for pool in wide] == [
-        (16, 4, "allgather_reducescatter"), (32, 32, "deepep_low_latency")]
+        (16, 4, "auto"), (32, 32, "deepep_low_latency")]
 
 
 def test_drafts_are_those_of_the_recipe(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_only_attention_ranks_send_tokens_to_their_experts(tmp_path: Path) -> No
     prefill, decode = (pool.scenario for pool in read(
         tmp_path, **DEEPSEEK | {"gpu": "mi355x", "precision": "fp8", "date": "2026-02-23"}, prefill_gpus=8,
         decode_num_workers=2, decode_gpus=16, decode_dp_attention=True, spec_decoding="mtp", decode_ep=8).pools)
-    assert (prefill.all2all_backend, decode.all2all_backend) == ("allgather_reducescatter", "mori")
+    assert (prefill.all2all_backend, decode.all2all_backend) == ("auto", "mori")
     assert (decode.num_speculative_tokens, decode.async_scheduling) == (1, False)
 
 

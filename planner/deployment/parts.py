@@ -70,7 +70,7 @@ def parts_of(scenario: Scenario, layout: Layout | None) -> Parts:
                                    gpu, scenario.engine_version)
     policy = load_policy(limits.policy)
     _check_named(scenario, architecture, gpu)
-    layout = layout or layout_of(scenario, architecture)
+    layout = layout or layout_of(scenario, architecture, gpu)
     node_link = node_link_of(scenario, gpu, layout)
     if architecture is not None:
         check_heads(architecture, layout, engine)

@@ -231,6 +231,9 @@ class Kernels:
     largest_fused_bytes: Callable[[str, int, int], float] = lambda *_: 0.0
     # Backend of routed experts that `auto` is, by (GPU generation, format); the benchmark's own kernel elsewhere.
     auto_experts: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    # How tokens of attention ranks reach whole experts by default, of (GPU, GPUs that share the experts, experts that a
+    # token visits); None is by all GPUs.
+    exchange: Callable[[Gpu, int, int], str | None] = lambda *_: None
     fused_shared_experts: tuple[str, ...] = ()  # model types whose shared expert runs in the kernel of the routed ones
     # Two-batch overlap of the experts' exchange with compute; None without one.
     batch_overlap: TwoBatchOverlap | None = None

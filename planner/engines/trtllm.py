@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 from planner.catalog.architecture import Architecture
+from planner.catalog.gpus import Gpu
 from planner.catalog.layers.latent import Mla
 from planner.engines.dialect import (
     KV_DTYPES,
@@ -107,6 +108,9 @@ def as_draft_schedule(ranges: str) -> str | None:
     return None if rows[-1][2] else "{" + ", ".join(f"{last}: {tokens}" for _, last, tokens in rows[:-1]) + "}"
 
 
+NODE_GPUS = 8  # of the largest node without NVLink to other nodes
+
+
 def expert_slots(flag: str, value: Any) -> int:
     """Return the places of experts and their copies, of `moe_config.load_balancer`.
 
@@ -121,8 +125,20 @@ def expert_slots(flag: str, value: Any) -> int:
     return slots
 
 
+def exchange(gpu: Gpu, num_gpus: int, visited: int) -> str | None:
+    """Return the exchange that `select_alltoall_method_type` chooses (_torch/modules/fused_moe); None for all GPUs.
+
+    Racks whose nodes share one NVLink (MNNVL) send tokens if more GPUs share the experts than a token visits experts.
+    """
+    return "nvlink_one_sided" if gpu.gpus_per_node > NODE_GPUS and num_gpus > visited else None
+
+
 MOES = {"AUTO": "auto", "DEEPGEMM": "deep_gemm", "TRTLLM": "flashinfer_trtllm"} | dict.fromkeys(
     ("CUTLASS", "CUTEDSL", "TRITON", "WIDEEP", "VANILLA"), "auto")
+COMMUNICATIONS = {  # `CommunicationFactory` (_torch/modules/fused_moe/communication), and older names
+    "NVLINK_ONE_SIDED": "nvlink_one_sided", "NVLINK_TWO_SIDED": "nvlink_two_sided",
+    "ALLGATHER": "allgather_reducescatter", "DEEPEP": "deepep_high_throughput", "DeepEP": "deepep_high_throughput",
+    "DEEPEPLOWLATENCY": "deepep_low_latency", "DeepEPLowLatency": "deepep_low_latency"}
 DRAFTS = {"MTP": "mtp", "Eagle": "eagle3", "Eagle3": "eagle3", "Draft_Target": "draft_model",
           "DraftTarget": "draft_model", "Medusa": "medusa", "NGram": "ngram"}
 
@@ -139,6 +155,8 @@ DIALECT = Dialect(  # tensorrt_llm/commands/serve.py and llmapi/llm_args.py
     roles={"--server-role": {"context": "prefill", "generation": "decode"},
            "--disaggregation-mode": {"prefill": "prefill", "decode": "decode"}},  # Dynamo's workers
     connectors=("--cache-transceiver-config",),
+    variables={name: choice((), "all2all_backend", COMMUNICATIONS)
+               for name in ("TRTLLM_FORCE_COMM_METHOD", "TRTLLM_FORCE_ALLTOALL_METHOD")},
     tier=TierFlags(size="--kv-cache-config.host-cache-size", unit_bytes=1.0),
     entries=(
         Flag(names=("--tp-size", "--tensor-parallel-size"), option="tensor_parallel_size"),
@@ -255,6 +273,7 @@ TRTLLM = Engine(
         routes_with_experts=True,  # `create_moe` was measured as a module, from the router's logits on
         rotates_in_attention=True,  # `rope_fusion` of its Attention
         widens_weights=False, index_share=0.5, compressed="trtllm",
+        exchange=exchange,
         # `ModelConfig.resolve_moe_backend` (_torch/model_config.py): TRTLLM for FP8 blocks on SM100 and SM103
         auto_experts={("blackwell", "fp8_block"): "flashinfer_trtllm"},
         fuses_allreduce=lambda arch, _: arch.model_type in FUSES and not (

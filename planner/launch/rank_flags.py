@@ -82,8 +82,9 @@ def _with_experts(found: Mapping[str, Any], flags: RankFlags) -> Mapping[str, An
     """
     if found.get("all2all_backend", ALL_GATHER) == ALL_GATHER:
         return found
-    whole = flags.sends_whole_experts or bool(found.get("expert_parallel"))
-    own = found.get("data_parallel_size", 1) > 1 and (not flags.needs_switch or "data_parallel_attention" in found)
+    whole = flags.sends_whole_experts or bool(found.get("expert_parallel")) or found.get("experts", 1) > 1
+    ranks = found.get("tensor_parallel_size" if flags.are_all_gpus else "data_parallel_size", 1)
+    own = ranks > 1 and (not flags.needs_switch or bool(found.get("data_parallel_attention")))
     own = own or found.get("prefill_context_parallel_size", 1) > 1
     kept = {name: value for name, value in found.items() if name != "all2all_backend" or (own and whole)}
     return kept | ({"expert_parallel": True} if whole else {})

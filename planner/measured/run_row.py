@@ -9,7 +9,8 @@ from planner.catalog.catalog_files import load_gpu, load_model
 from planner.engines import ENGINES
 from planner.errors import UnknownNameError, UsageError
 from planner.measured.run_columns import DATES, LAYOUT, LOAD, NAMES, OPTIONS, options_of, text_of
-from planner.model.layout import ALL_GATHER, Layout
+from planner.model.layout import AUTO, Layout
+from planner.model.spread import with_exchange
 from planner.settings.scenario import parse_scenario
 from planner.traces import Trace
 from planner.traces.shaping.client_load import at_client_rate, lower_range_load, random_load
@@ -148,8 +149,10 @@ def _layout(row: Row) -> Layout:
     ranks = row.dp if row.options.get("data_parallel_attention", True) else 1
     whole = row.options.get("expert_parallel")
     size = min(row.ep, row.tp * ranks) if whole is None else row.tp * ranks if whole else 1
-    return Layout(tensor_parallel_size=row.tp, pipeline_parallel_size=row.pp, data_parallel_size=ranks,
-                  expert_parallel_size=size, exchange=row.settings.get("all2all_backend", ALL_GATHER))
+    layout = Layout(tensor_parallel_size=row.tp, pipeline_parallel_size=row.pp, data_parallel_size=ranks,
+                    expert_parallel_size=size)
+    return with_exchange(layout, row.settings.get("all2all_backend", AUTO), ENGINES[row.engine], load_model(row.model),
+                         load_gpu(row.gpu))
 
 
 def _load(row: Row, in_flight: int | None) -> Trace:

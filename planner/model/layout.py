@@ -6,6 +6,7 @@ from planner.errors import UsageError
 
 SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "expert_parallel_size",
          "decode_context_parallel_size", "prefill_context_parallel_size")
+AUTO = "auto"  # the engine's choice
 ALL_GATHER = "allgather_reducescatter"  # all tokens go to all GPUs
 
 

@@ -1,18 +1,21 @@
 """Sharding of a scenario's model over GPUs, and the links between nodes and stages."""
 
+from dataclasses import replace
+
 from planner.catalog.architecture import Architecture
 from planner.catalog.gpus import Gpu
 from planner.catalog.layers.gqa import Gqa
 from planner.catalog.layers.latent import Mla
+from planner.catalog.layers.mlps import Experts
 from planner.engines import ENGINES
 from planner.engines.engine import Engine
 from planner.errors import CatalogError, UsageError
-from planner.model.layout import Layout
+from planner.model.layout import ALL_GATHER, AUTO, Layout
 from planner.model.node_link import NodeLink
 from planner.settings.scenario import Scenario, attention_ranks
 
 
-def layout_of(scenario: Scenario, architecture: Architecture | None) -> Layout:
+def layout_of(scenario: Scenario, architecture: Architecture | None, gpu: Gpu | None) -> Layout:
     """Return how a scenario spreads its model.
 
     Raises
@@ -24,13 +27,29 @@ def layout_of(scenario: Scenario, architecture: Architecture | None) -> Layout:
                          f"step together; leave it out, and --data-parallel-size is of replicas by themselves")
     size, ranks, shares = (scenario.tensor_parallel_size, attention_ranks(scenario),
                            scenario.prefill_context_parallel_size)
-    return Layout(tensor_parallel_size=size, pipeline_parallel_size=scenario.pipeline_parallel_size,
-                  data_parallel_size=ranks,
-                  expert_parallel_size=expert_parallel_size(scenario),
-                  enable_eplb=scenario.enable_eplb, num_redundant_experts=scenario.num_redundant_experts,
-                  decode_context_parallel_size=scenario.decode_context_parallel_size,
-                  prefill_context_parallel_size=shares,
-                  splits_cache=ENGINES[scenario.engine].kernels.splits_shared_cache, exchange=scenario.all2all_backend)
+    layout = Layout(tensor_parallel_size=size, pipeline_parallel_size=scenario.pipeline_parallel_size,
+                    data_parallel_size=ranks,
+                    expert_parallel_size=expert_parallel_size(scenario),
+                    enable_eplb=scenario.enable_eplb, num_redundant_experts=scenario.num_redundant_experts,
+                    decode_context_parallel_size=scenario.decode_context_parallel_size,
+                    prefill_context_parallel_size=shares,
+                    splits_cache=ENGINES[scenario.engine].kernels.splits_shared_cache)
+    return with_exchange(layout, scenario.all2all_backend, ENGINES[scenario.engine], architecture, gpu)
+
+
+def with_exchange(layout: Layout, backend: str, engine: Engine, architecture: Architecture | None,
+                  gpu: Gpu | None) -> Layout:
+    """Return a layout whose attention ranks send tokens to their experts by a backend, or by the engine's choice.
+
+    An engine chooses kernels that send tokens for whole experts alone.
+    """
+    if backend != AUTO:
+        return replace(layout, exchange=backend)
+    if gpu is None or architecture is None or layout.data_parallel_size == 1 or (
+            layout.expert_parallel_size < layout.num_expert_gpus):
+        return layout
+    visited = max((experts.num_experts_per_tok for _, experts in architecture.mlps_of(Experts)), default=0)
+    return replace(layout, exchange=engine.kernels.exchange(gpu, layout.expert_parallel_size, visited) or ALL_GATHER)
 
 
 def expert_parallel_size(scenario: Scenario) -> int:

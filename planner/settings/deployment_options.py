@@ -76,12 +76,15 @@ class DeploymentOptions:
         "auto", "Kernels of the routed experts: `auto` (the engine's choice), Marlin (4 bit), Triton, "
         "DeepGEMM, CUTLASS, or TensorRT-LLM's kernels (SGLang: --moe-runner-backend; TensorRT-LLM: "
         "moe_config.backend).", label="MoE kernel")
-    all2all_backend: Literal["allgather_reducescatter", "deepep", "deepep_low_latency", "deepep_high_throughput",
-                             "nvlink_one_sided", "nvlink_two_sided", "mori", "alltoall"] = option(
-        "allgather_reducescatter", "How tokens reach the experts with data-parallel attention and expert "
-        "parallelism. `allgather_reducescatter` sends each token to all GPUs. The others send each token only to the "
-        "GPUs with its experts, by the kernels of DeepEP (`deepep` chooses by batch size), by TensorRT-LLM's kernels "
-        "over NVLink, by MoRI's on AMD, or by NCCL's all-to-all (SGLang: --moe-a2a-backend, --deepep-mode).",
+    all2all_backend: Literal["auto", "allgather_reducescatter", "deepep", "deepep_low_latency",
+                             "deepep_high_throughput", "nvlink_one_sided", "nvlink_two_sided", "mori",
+                             "alltoall"] = option(
+        "auto", "How tokens reach the experts with data-parallel attention and expert parallelism. `auto`: the "
+        "engine's choice (TensorRT-LLM over the NVLink of GB200 and GB300: `nvlink_one_sided`; else "
+        "`allgather_reducescatter`). `allgather_reducescatter` sends each token to all GPUs. The others send each "
+        "token only to the GPUs with its experts, by the kernels of DeepEP (`deepep` chooses by batch size), by "
+        "TensorRT-LLM's kernels over NVLink, by MoRI's on AMD, or by NCCL's all-to-all (SGLang: --moe-a2a-backend, "
+        "--deepep-mode).",
         label="all-to-all kernel")
     enable_dbo: bool = option(
         False, "Two-batch overlap: a step's tokens run as two halves. One half computes while the other is exchanged "
