@@ -531,6 +531,19 @@ def test_experts_run_the_kernels_of_the_backend_that_is_asked_for() -> None:
     assert kernels("flashinfer_trtllm", engine="vllm") <= kernels("auto", engine="vllm")
 
 
+def test_a_kernel_of_another_engine_has_the_imbalance_of_this_engine_and_its_tuner() -> None:
+    """TRTLLM's FP8 experts under TensorRT-LLM: SGLang's time up to 256 tokens, and less above, if none are spread."""
+    def experts_s(engine: str, layout: Layout, tokens: float) -> float:
+        stack = replace(stack_of("deepseek-v3", "b200-sxm", engine, layout), moe_backend="flashinfer_trtllm")
+        [experts] = {layers for _, layers in stack.arch.mlps_of(Experts)}
+        return float(layer_experts_s(stack, experts, np.array([float(tokens)]))[0])
+
+    whole, spread = Layout(tensor_parallel_size=8), Layout(tensor_parallel_size=8, expert_parallel_size=8)
+    assert experts_s("trtllm", whole, 64) == pytest.approx(experts_s("sglang", whole, 64), rel=0.02)
+    assert experts_s("trtllm", whole, 4096) == pytest.approx(0.73 * experts_s("sglang", whole, 4096), rel=0.02)
+    assert experts_s("trtllm", spread, 4096) < 0.6 * experts_s("sglang", spread, 4096)
+
+
 def test_experts_of_a_measured_shape_take_what_the_engine_was_measured_with() -> None:
     """gpt-oss-120b under TensorRT-LLM 1.3.0rc20 on one GB200 (AIConfigurator's table), and other models as before."""
     measured_s = {64: 204e-6, 256: 259e-6, 1024: 359e-6, 4096: 609e-6, 8192: 947e-6, 16384: 1614e-6}

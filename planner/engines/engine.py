@@ -231,6 +231,8 @@ class Kernels:
     largest_fused_bytes: Callable[[str, int, int], float] = lambda *_: 0.0
     # Backend of routed experts that `auto` is, by (GPU generation, format); the benchmark's own kernel elsewhere.
     auto_experts: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    # Time of experts' kernels that were measured under another engine alone, over their time there, by tokens.
+    borrowed_experts: tuple[tuple[float, ...], tuple[float, ...]] = ((1.0,), (1.0,))
     # How tokens of attention ranks reach whole experts by default, of (GPU, GPUs that share the experts, experts that a
     # token visits); None is by all GPUs.
     exchange: Callable[[Gpu, int, int], str | None] = lambda *_: None
