@@ -159,3 +159,11 @@ def test_a_request_whose_kv_is_there_runs_as_a_decode() -> None:
     assert steps["num_decodes"].to_list() == [1, 1, 1]
     assert steps["decode_context_tokens"].to_list() == [512, 513, 514]
     assert steps["duration_s"].max() < 1.05 * steps["duration_s"].min()  # type: ignore[operator]
+
+
+def test_weights_that_need_more_memory_than_the_recipe_gives_have_the_largest_published_share(tmp_path: Path) -> None:
+    """DeepSeek-R1 in FP8 has 157 GiB on each of four B200, and recipes for eight give 0.85 of 178 GiB."""
+    found = read(tmp_path, **DEEPSEEK | {"gpu": "b200-sxm", "precision": "fp8", "date": "2026-02-05"}, prefill_gpus=4,
+                 decode_num_workers=1, decode_gpus=8, decode_ep=8, spec_decoding="mtp")
+    assert found.pools[0].scenario.gpu_memory_utilization == 0.95
+    assert any(note.startswith("prefill: gpu_memory_utilization = 0.85 leaves no room") for note in found.notes)

@@ -6,14 +6,17 @@ from dataclasses import replace
 from typing import Any
 
 from planner.catalog.catalog_files import load_gpu, load_model
+from planner.deployment.parts import blocks_of, parts_of, planned_memory
 from planner.deployment.pools import PoolSpec, Role
-from planner.errors import UsageError
+from planner.errors import CapacityError, UsageError
 from planner.measured.inferencex import RANDOM_TOKENS_ACCEPTANCE, checkpoint_of, inferencex_load, kv_type_of
 from planner.measured.pool_recipes import SIDES, ApartRun, PoolRecipe, Side, find_pools
 from planner.measured.run_columns import DATES, text_of
 from planner.measured.run_row import PROMPTS_PER_CONCURRENCY, quantization_of
 from planner.settings.default_router import TURNS
-from planner.settings.scenario import parse_scenario
+from planner.settings.scenario import Scenario, parse_scenario
+
+LARGEST_FRACTION = 0.95  # of a GPU's memory, in SGLang's recipes for four GPUs
 
 
 def apart_run(cells: Mapping[str, Any]) -> dict[str, Any]:
@@ -37,8 +40,9 @@ def apart_run(cells: Mapping[str, Any]) -> dict[str, Any]:
         "router": TURNS}
     if weights := quantization_of(checkpoint, run.precision):
         common["quantization"] = weights
-    pools = tuple(_pool(role, side, common, recipe, run.concurrency) for role, side in recipe.sides.items())
-    return {"scenario": parse_scenario(common), "pools": pools, "notes": (recipe.note,) if recipe.note else (),
+    pools = tuple(_starting(_pool(role, side, common, recipe, run.concurrency)) for role, side in recipe.sides.items())
+    return {"scenario": parse_scenario(common), "pools": pools,
+            "notes": (*((recipe.note,) if recipe.note else ()), *(note for pool in pools for note in pool.notes)),
             "load": inferencex_load(run.isl, run.osl, PROMPTS_PER_CONCURRENCY * run.concurrency, 1.0, is_burst=True)}
 
 
@@ -94,6 +98,27 @@ def _pool(role: Role, side: Side, common: Mapping[str, Any], recipe: PoolRecipe,
     values.setdefault("max_cudagraph_capture_size", values["max_num_seqs"])
     return PoolSpec(name=role, role=role, weight=1, num_replicas=side.num_ranks,
                     scenario=parse_scenario(values | layout), notes=())
+
+
+def _starting(pool: PoolSpec) -> PoolSpec:
+    """Return a pool that starts: with LARGEST_FRACTION of the memory if its weights need more than its recipe gives."""
+    if _starts(pool.scenario):
+        return pool
+    scenario = replace(pool.scenario, gpu_memory_utilization=LARGEST_FRACTION)
+    if not _starts(scenario):
+        return pool
+    return replace(pool, scenario=scenario, notes=(
+        f"{pool.name}: gpu_memory_utilization = {pool.scenario.gpu_memory_utilization or 'the default'} leaves no room "
+        f"for KV beside the weights on {scenario.gpu}: {LARGEST_FRACTION} applies, the largest of published recipes",))
+
+
+def _starts(scenario: Scenario) -> bool:
+    parts = parts_of(scenario, None)
+    try:
+        planned_memory(parts, blocks_of(parts)[0])
+    except CapacityError:
+        return False
+    return True
 
 
 def _seats(side: Side, concurrency: int) -> int:
