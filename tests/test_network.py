@@ -139,14 +139,15 @@ def test_stages_that_begin_a_node(layout: Layout, crossings: int) -> None:
 
 
 def test_what_is_refused() -> None:
-    for options, said in (
+    cases: tuple[tuple[dict[str, Any], str], ...] = (
         ({"tensor_parallel_size": 16, "gpu": "a100-sxm"},
          "16 a100-sxm spans 2 nodes of 8: give --inter-node-bandwidth"),
         ({"tensor_parallel_size": 12}, "tensor_parallel_size = 12 on nodes of 8 GPUs: where a replica spans"),
         ({"tensor_parallel_size": 3, "pipeline_parallel_size": 3}, "= 3 on nodes of 8"),
         ({"tensor_parallel_size": 16, "inter_node_bandwidth": 0.0}, "inter_node_bandwidth = 0: must be above 0"),
         ({"tensor_parallel_size": 16, "inter_node_bandwidth": 50.0, "inter_node_latency": -1.0}, "not be negative"),
-    ):
+    )
+    for options, said in cases:
         with pytest.raises(UsageError, match=said):
             deploy(Scenario(**{"model": "llama-3.1-405b", "gpu": "h100-sxm", **options}))
 

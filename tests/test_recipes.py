@@ -73,7 +73,7 @@ def test_a_run_that_states_whether_it_drafts_takes_a_recipe_that_does_so(write: 
 
 
 @pytest.mark.parametrize("change", [{"gpu": "b200-sxm"}, {"gpu": "mi300x"}, {"model": "n"}, {"precision": "fp4"}])
-def test_another_generation_model_or_format_has_the_engines_defaults(write: Any, change: dict[str, str]) -> None:
+def test_another_generation_model_or_format_has_the_engines_defaults(write: Any, change: dict[str, Any]) -> None:
     write(TWO)
     defaults = find_recipe("toy", replace(RUN, **change))
     assert defaults.settings == {"max_num_seqs": 8}

@@ -175,7 +175,7 @@ def _side(row: Mapping[str, Any], side: Side | None) -> Side:
 
 
 def _shape(side: Side | None) -> tuple[int, int, bool, bool] | None:
-    return side and (side.workers, side.gpus, side.has_ranks, side.has_whole_experts)
+    return None if side is None else (side.workers, side.gpus, side.has_ranks, side.has_whole_experts)
 
 
 def _note(run: ApartRun, group: Mapping[str, Any], pool: Mapping[str, Any]) -> str:
