@@ -40,7 +40,8 @@ from planner.ui.words import plain, sentence, with_labels, without_paths
 
 NAME = "sizing"
 NO_SCHEDULE, BY_PERIOD, BY_SERIES = SCHEDULES = "none", "parts of the trace", "a file of rates"
-KEYS = ("schedule", "spare", "ranks", "period", "layouts", "sensitivity", "growth", *POOL_KEYS)  # in the address
+KEYS = ("schedule", "spare", "ranks", "period", "layouts", "sensitivity", "growth", "change_cost",
+        *POOL_KEYS)  # in the address
 MOST_SPARE = 100
 IN_THE_CARD = ("launch: ", "doubt: ")  # how sentences begin that the card has
 WHOLE = ("cost_usd_per_month", "cost_usd_per_year", "power_usd_per_month", "total_usd_per_month", "co2_kg_per_month")
@@ -94,12 +95,15 @@ def _asked() -> tuple[dict[str, Any], RateSeries | None, Pools | None]:
                               help="Also size the cheapest fleets with changed assumptions.")
     growth = st.text_input("Growth of the rate", "", placeholder="10%/month", **in_link("growth", "", ANY),
                            help="As in 10%/month or 2x/year: when the cheapest fleet must grow, over 12 months.")
+    change_cost = st.number_input("Cost of a change of kind [USD]", 0.0, None, 0.0, 100.0, **in_link(
+        "change_cost", 0.0, number(0, None, is_whole=False, may_be_empty=False)), help="Cost of a change to another "
+        "kind of replica from one month to the next.") if growth.strip() else 0.0
     file = st.file_uploader("Rates over time", type=["csv", "gz", "zst"], key="rate_series",
                             help="CSV with start_s and rate_rps: the start of each window and its requests per "
                                  "second.") if kind == BY_SERIES else None
     form = {"GPUs": gpus, "GPUs per replica": ranks, "spare replicas": int(spare), "scaling": scaling_of(last),
             "length of a part [s]": period, "replicas over the day": kind, "all layouts": every,
-            "sensitivity": sensitivity, "growth": growth.strip() or None,
+            "sensitivity": sensitivity, "growth": growth.strip() or None, "change cost [USD]": change_cost or None,
             "prices": prices_text(given_prices()) or None, **words_of(pools)}
     return form, None if file is None else _series(file.name, file.getvalue()), pools
 
@@ -124,6 +128,7 @@ def _search(trace: Trace, study: Study, form: dict[str, Any], series: RateSeries
                       prune_layouts=not form["all layouts"], quantizations=[study.scenario.quantization],
                       prices=given_prices(), num_spare=form["spare replicas"], period_s=form["length of a part [s]"],
                       series=series, scaling=form["scaling"], sensitivity=form["sensitivity"], growth=form["growth"],
+                      change_cost=form["change cost [USD]"] or 0.0,
                       thresholds=() if pools is None else pools.thresholds)
     about = {"command": _command(study, form, series, pools), "trace": trace, "scenario": study.scenario,
              "pools": None if pools is None else pools.toml}
@@ -206,6 +211,7 @@ def _command(study: Study, form: dict[str, Any], series: RateSeries | None, pool
         **({} if study.scenario.data_parallel_attention else {"data_parallel_size": None}),
         "prefill_replicas": None, **kinds, **objectives_of(study),
         "spare": form["spare replicas"] or None, "scaling": form["scaling"], "period": form["length of a part [s]"],
-        "sensitivity": form["sensitivity"] or None, "growth": form["growth"], "price": form["prices"],
+        "sensitivity": form["sensitivity"] or None, "growth": form["growth"],
+        "change_cost": form["change cost [USD]"], "price": form["prices"],
         "prune_layouts": None if form["all layouts"] else True,
         "rate_series": None if series is None else series.source.rpartition("/")[2]})

@@ -140,13 +140,14 @@ def test_a_fleet_says_what_it_rests_on_and_when_it_grows() -> None:
     page = opened("sizing", gpus=["h100-sxm"])
     page.multiselect(key="ranks").set_value([1])
     page.checkbox(key="sensitivity").set_value(True)
-    page.text_input(key="growth").set_value("10%/month")
+    page.text_input(key="growth").set_value("10%/month").run()
+    page.number_input(key="change_cost").set_value(500.0)
     page = until(press(page, "Find the fleet"), lambda page: page.get("plotly_chart"))
     assert not page.exception
     assert len(page.get("plotly_chart")) == 2
     assert 13 in [len(table.value) for table in page.dataframe]  # today and twelve months
     assert "--sensitivity" in page.code[-1].value
-    assert "--growth 10%/month" in page.code[-1].value
+    assert "--growth 10%/month --change-cost 500.0" in page.code[-1].value
     assert "he choice of 1 × H100 SXM" in said(page).replace("\\", "")
 
 
