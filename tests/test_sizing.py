@@ -20,7 +20,7 @@ from planner.planning.fewest import fewest_replicas, together
 from planner.planning.fleet_schedule import schedule_of
 from planner.planning.fleets import Kind
 from planner.planning.loads import traffic_of
-from planner.planning.search_options import Choices, parse_prices, parse_ranks
+from planner.planning.search_options import RANKS, Choices, parse_prices, parse_ranks
 from planner.planning.size_answer import Fleet, FleetSize, UnableFleet
 from planner.planning.sizing import _settled, size
 from planner.replays.fleet.replicas import serve
@@ -220,6 +220,35 @@ def test_what_cannot_serve_is_kept_with_its_reason(chat: Trace) -> None:
     assert found.feasible
     with pytest.raises(UsageError, match=r"no fleet can be deployed: 1 × h100-sxm bf16: .* KV"):
         size(limit(chat, 50), scenario, parse_objectives("ttft:5000", 0.9), PLAIN)
+
+
+def test_replicas_of_more_gpus_than_a_node_have_their_row(chat: Trace) -> None:
+    """Of the usual sizes the ones that fit a node are tried, of stated sizes all."""
+    scenario = replace(H100, model="deepseek-v3.1")
+    choices = replace(PLAIN, gpus=("h100-sxm", "h200-sxm"), ranks=(8, 16))
+    objectives = parse_objectives("ttft:9000 tpot:500", 0.9)
+    rows = {(fleet.kind.gpu, fleet.kind.tensor_parallel_size): fleet
+            for fleet in size(limit(chat, 50), scenario, objectives, choices).alternatives}
+    assert {row for row, fleet in rows.items() if isinstance(fleet, Fleet)} == {("h200-sxm", 8)}
+    unable = rows["h100-sxm", 16]
+    assert isinstance(unable, UnableFleet)
+    assert unable.reason.startswith("a replica of 16 h100-sxm spans 2 nodes of 8: give --inter-node-bandwidth")
+    linked = size(limit(chat, 50), replace(scenario, inter_node_bandwidth=50.0), objectives, choices)
+    assert {(fleet.kind.gpu, fleet.kind.tensor_parallel_size) for fleet in linked.alternatives
+            if isinstance(fleet, Fleet)} == {("h100-sxm", 16), ("h200-sxm", 8), ("h200-sxm", 16)}
+    with pytest.raises(UsageError, match="no node of h100-sxm has 16 GPUs"):
+        size(limit(chat, 50), replace(scenario, pipeline_parallel_size=16), objectives, replace(choices, ranks=RANKS,
+                                                                                               gpus=("h100-sxm",)))
+
+
+def test_an_option_that_one_kind_cannot_have_leaves_the_others(chat: Trace) -> None:
+    scenario = replace(H100, kv_cache_dtype="nvfp4", engine_version="0.28.0")
+    found = size(limit(chat, 50), scenario, RELAXED, replace(PLAIN, gpus=("b200-sxm", "mi300x")))
+    assert cheapest(found).kind.gpu == "b200-sxm"
+    (unable,) = [fleet for fleet in found.alternatives if isinstance(fleet, UnableFleet)]
+    assert "on GPUs of NVIDIA alone" in unable.reason
+    with pytest.raises(UsageError, match=r"^no fleet can be deployed: kv_cache_dtype = nvfp4"):
+        size(limit(chat, 50), scenario, RELAXED, replace(PLAIN, gpus=("mi300x",), ranks=(1, 2)))
 
 
 @pytest.mark.parametrize(("call", "words"), [

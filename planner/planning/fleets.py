@@ -12,7 +12,7 @@ from planner.deployment.starting import startable
 from planner.errors import UsageError
 from planner.planning.fewest import Divided, apart, of_two_kinds, together
 from planner.planning.price_list import ON_DEMAND, RESERVED, SPOT, TERMS
-from planner.planning.search_options import Choices
+from planner.planning.search_options import RANKS, Choices
 from planner.planning.size_answer import KindNames
 from planner.replays.fleet.shares import Share
 from planner.replays.result_tables import ReplayResult
@@ -100,21 +100,25 @@ def kinds_of(scenario: Scenario, choices: Choices) -> list[Kind]:
 
 def _replicas(scenario: Scenario, gpus: Sequence[str], ranks: Sequence[int],
               quantizations: Sequence[str | None]) -> list[Scenario]:
-    """Return a scenario for each kind of replica that fits a node."""
+    """Return a scenario for each kind of replica; of the usual sizes, for each that fits a node."""
     scenarios = [replace(scenario, gpu=gpu if gpu.endswith(".toml") else load_gpu(gpu).name, tensor_parallel_size=size,
                          quantization=quantization)
                  for gpu, size, quantization in itertools.product(gpus, ranks, quantizations)
-                 if _fits(scenario, size, load_gpu(gpu))]
+                 if tuple(ranks) != RANKS or _fits(scenario, size, load_gpu(gpu))]
     if not scenarios:
-        raise UsageError(f"no node of {', '.join(gpus)} has {min(ranks) * attention_ranks(scenario)} GPUs; give other "
-                         f"--tensor-parallel-size{', or fewer ranks' * scenario.data_parallel_attention}")
+        raise UsageError(f"no node of {', '.join(gpus)} has {_num_gpus(scenario, min(ranks))} GPUs; give "
+                         f"--inter-node-bandwidth, or fewer ranks or stages")
     return scenarios
 
 
 def _fits(scenario: Scenario, size: int, gpu: Gpu) -> bool:
-    """Tell whether ranks of such a tensor-parallel size are in one node, or the network between nodes is given."""
-    is_spread = scenario.data_parallel_attention and scenario.inter_node_bandwidth is not None
-    return size * (1 if is_spread else attention_ranks(scenario)) <= gpu.gpus_per_node
+    """Tell whether a replica is in one node; between the nodes of a given network, whether a rank is."""
+    return (size if scenario.inter_node_bandwidth is not None else _num_gpus(scenario, size)) <= gpu.gpus_per_node
+
+
+def _num_gpus(scenario: Scenario, size: int) -> int:
+    """Return the GPUs of a replica of a tensor-parallel size."""
+    return size * scenario.pipeline_parallel_size * attention_ranks(scenario)
 
 
 def with_file(choices: Choices) -> Choices:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from planner.catalog.catalog_files import load_gpu
 from planner.catalog.gpu_label import gpu_label
-from planner.errors import CapacityError, CatalogError
+from planner.errors import CapacityError, CatalogError, UsageError
 from planner.planning.fewest import together
 from planner.planning.fleets import Kind, price_of
 from planner.planning.price_list import ON_DEMAND
@@ -67,6 +67,6 @@ def pruned_notes(kinds: Sequence[Kind]) -> list[str]:
 def _can_be_deployed(kind: Kind, load: Trace) -> bool:
     try:
         kind.started(load)
-    except (CapacityError, CatalogError):
+    except (CapacityError, CatalogError, UsageError):
         return False
     return True

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from planner.deployment.deploy import Deployment
-from planner.errors import CapacityError, CatalogError, UsageError
+from planner.errors import CapacityError, CatalogError, UnknownNameError, UsageError
 from planner.launch import launch_command
 from planner.planning.alternatives import Compared, Sized, spread, traded
 from planner.planning.answers_on_disk import keeps_answers
@@ -251,6 +251,8 @@ def _infeasible(asked: SizeAnswer, unable: Sequence[UnableFleet]) -> SizeAnswer:
     """
     missing = [fleet for fleet in unable if fleet.missed]
     if not missing:
+        if len(unable) > 1 and len({fleet.reason for fleet in unable}) == 1:
+            raise UsageError(f"no fleet can be deployed: {unable[0].reason}")
         raise UsageError("no fleet can be deployed: " + "; ".join(f"{f.kind.words}: {f.reason}" for f in unable))
     closest = min(missing, key=_distance)
     kind, is_split = closest.kind, asked.split is not None and asked.split.fleet is not None
@@ -274,7 +276,9 @@ def _fleet(traffic: Traffic, load: Trace, kind: Kind, objectives: Objectives, ch
         kind = kind.started(traffic.trace)
         deployment = kind.deployed(load)
         sized = _settled(traffic, load, deployment, objectives, kind, effort)
-    except (CapacityError, CatalogError, UnreachableError) as error:
+    except UnknownNameError:
+        raise
+    except (CapacityError, CatalogError, UsageError) as error:
         missed = error.missed if isinstance(error, UnreachableError) else ()
         return kind, UnableFleet(kind=kind.names, reason=str(error), missed=missed)
     sized = traded(kind, sized, objectives, choices)
