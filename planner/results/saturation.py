@@ -143,10 +143,11 @@ def saturation(result: ReplayResult) -> dict[str, Any]:
                        (scenario.max_concurrency, "requests in flight"))
         verdict = Verdict(saturated=NO, confidence=None,
                           reason=f"closed loop: with at most {limit:,} {what} the load adapts")
-    elif queue is None or queue.span_s <= 0:
-        reason = "the requests have no rate: all arrive at once"
-        if result.trace.num_requests == 1:
-            reason = "one request has no rate"
+    elif queue is None:
+        verdict = Verdict(saturated=CANNOT_TELL, confidence=None, reason="every request is rejected, at any load")
+    elif queue.span_s <= 0:
+        reason = ("one request has no rate" if len(queue.arrival_s) == 1 else
+                  "the requests have no rate: all arrive at once")
         verdict = Verdict(saturated=CANNOT_TELL, confidence=None, reason=reason)
     elif len(queue.arrival_s) < LEAST_REQUESTS:
         verdict = Verdict(saturated=CANNOT_TELL, confidence=None,

@@ -16,7 +16,7 @@ from planner.schema import MAX_TOKENS, REQUIRED_TRACE_COLUMNS, TRACE_COLUMNS, Co
 from planner.traces.lines import Fault, Rows
 from planner.traces.number_forms import GROUPED, REMEDY, SEPARATED, plain_numbers
 from planner.traces.reader import ENDED, FIRST_TOKEN, PART, SENT, Reader
-from planner.traces.units import in_our_units, numbers
+from planner.traces.units import in_our_units, numbers, stated_unit
 
 _INSTANTS = tuple(
     Column(name=name, dtype="float", unit="s", meaning=meaning)
@@ -172,7 +172,8 @@ def _none_where(text: pl.Series, empty: pl.Series) -> pl.Series:
 
 def _problems(name: str, text: pl.Series, value: pl.Series, reader: Reader) -> Iterator[_Problem]:
     """Find the cells of a column that break its rules, the first rule to apply first."""
-    rules = list(_rules(name, value.dtype, stands_for_many=reader.counts != "no" and "num_requests" in reader.columns))
+    rules = list(_rules(name, value.dtype, stands_for_many=reader.counts != "no" and "num_requests" in reader.columns,
+                        may_be_date=name in _TIMES and reader.clock == "either" and stated_unit(reader, name) is None))
     cells = pl.DataFrame({"text": text, "value": value})
     broken = cells.select(rule.broken.fill_null(False).alias(str(i)) for i, rule in enumerate(rules))
     label = reader.columns.get(name, name)
@@ -180,14 +181,17 @@ def _problems(name: str, text: pl.Series, value: pl.Series, reader: Reader) -> I
     for rule, mask in zip(rules, broken, strict=True):
         if mask.any():
             good = (value.is_not_null() & ~mask & (name in _TIMES)).arg_true()
-            as_others = "" if good.is_empty() else (
-                f", like {text[int(good[0])]}: the times of a file must have one form")
+            is_other_form = rule.reason.endswith(_OF_OTHER_FORM)
+            expected = rule.expected
+            if is_other_form and not good.is_empty():
+                example = str(text[int(good[0])])
+                expected = (f"{'a number' if is_numeral(example) else 'a date and time'}, like {example}: the times of "
+                            f"a file must have one form")
             yield _Problem(
                 rows=mask.arg_true().to_numpy().astype(np.int64),
                 reason=rule.reason,
-                text=partial(_cell_text, text, label, f"{ours}must be {rule.expected}"
-                             f"{as_others if rule.reason.endswith(_OF_OTHER_FORM) else ''}"),
-                remedy=partial(_remedy, text) if rule.reason.endswith(_OF_OTHER_FORM) else None,
+                text=partial(_cell_text, text, label, f"{ours}must be {expected}"),
+                remedy=partial(_remedy, text) if is_other_form else None,
             )
 
 
@@ -208,12 +212,14 @@ def _cell_text(text: pl.Series, label: str, wanted: str, row: int) -> str:
     return f"{label} = {cell if len(cell) <= 60 else cell[:57] + '...'}; {wanted}"
 
 
-def _rules(name: str, dtype: pl.DataType, *, stands_for_many: bool) -> Iterator[_Rule]:
+def _rules(name: str, dtype: pl.DataType, *, stands_for_many: bool,
+           may_be_date: bool) -> Iterator[_Rule]:
     """List the possible faults of a column's cells, by its declaration in the schema.
 
     Parameters
     ----------
     stands_for_many : a row may be a sum over many requests, which has no bounds.
+    may_be_date : a number stands for a time that may also be a date.
     """
     column = next(column for column in _COLUMNS if column.name == name)
     text, value = pl.col("text"), pl.col("value")
@@ -222,7 +228,8 @@ def _rules(name: str, dtype: pl.DataType, *, stands_for_many: bool) -> Iterator[
     if column.dtype == "str":
         return
     what = "a number" if dtype.is_numeric() else "a date and time"
-    yield _Rule(broken=value.is_null() & text.is_not_null(), reason=f"{name} is not {what}", expected=what)
+    yield _Rule(broken=value.is_null() & text.is_not_null(), reason=f"{name} is not {what}",
+                expected=f"{what} or a date and time" if may_be_date else what)
     if not dtype.is_numeric():
         return
     yield _Rule(broken=~value.is_finite(), reason=f"{name} is not finite", expected="finite")

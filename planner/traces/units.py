@@ -31,7 +31,7 @@ def in_our_units(raw: pl.DataFrame, reader: Reader) -> pl.DataFrame:
     units = {name: _unit(reader, name, raw[name]) for name in instants}
     if reader.clock == "trace" and units == {"arrival_s": "s"}:
         return table
-    values = {name: _instants(raw[name], unit, _stated(reader, name) is None) for name, unit in units.items()}
+    values = {name: _instants(raw[name], unit, stated_unit(reader, name) is None) for name, unit in units.items()}
     is_other = reader.clock == "other" or units.get("arrival_s") == "date"
     if not is_other and (reader.clock == "trace" or not _is_epoch(values.get("arrival_s"))):
         values = {name: quotient(value.to_physical(), NS) if value.dtype.is_temporal() else value
@@ -72,13 +72,14 @@ def quotient(values: pl.Series, by: float) -> pl.Series:
     return divided.set(values.is_null(), None) if values.null_count() else divided
 
 
-def _stated(reader: Reader, name: str) -> str | None:
+def stated_unit(reader: Reader, name: str) -> str | None:
+    """Return the unit that a reader states for a column; None if the cells show it."""
     return reader.units.get(reader.columns.get(name, name))
 
 
 def _unit(reader: Reader, name: str, text: pl.Series) -> str:
     """Return the unit of instants: the stated one, or the one that the first cell shows."""
-    stated = _stated(reader, name)
+    stated = stated_unit(reader, name)
     if stated is not None:
         return stated
     first = str(next((cell for cell in text if cell not in (None, "")), "")).strip()

@@ -119,6 +119,13 @@ def test_loads_without_a_rate_of_their_own() -> None:
     assert saturation(play(at_once, **options))["saturated"] == CANNOT_TELL
     few = replace(trace, requests=trace.requests.head(50))
     assert "fewer than" in saturation(play(few, **options))["saturation_reason"]
+    one_able = trace_of([(float(k), 1 if k == 7 else 500, 1) for k in range(20)])
+    none_able = trace_of([(float(k), 500, 1) for k in range(20)])
+    for load, reason in ((at_once, "the requests have no rate: all arrive at once"),
+                         (one_able, "one request has no rate"),
+                         (none_able, "every request is rejected, at any load")):
+        found = saturation(play(load, max_model_len=400, **options))
+        assert (found["saturated"], found["saturation_reason"]) == (CANNOT_TELL, reason)
 
 
 @pytest.mark.slow
