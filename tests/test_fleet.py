@@ -111,7 +111,7 @@ def test_a_session_of_three_turns() -> None:
 def test_a_session_as_it_was_recorded() -> None:
     trace = trace_of([(0.0, 10, 2), (1.0, 20, 2)], session_id=["a"] * 2, think_time_s=[None, 0.5])
     found = replay(trace, scenario_of(**SECONDS))
-    assert found.summary["notes"][-1].startswith("1 requests wait until the requests before them finish")
+    assert found.summary["notes"][-1].startswith("1 request waits for earlier requests to finish")
     recorded = play(trace, **SECONDS, wait_for_parents=False)
     assert np.asarray(recorded.records.requests.arrival_s).tolist() == [0.0, 1.0]
 

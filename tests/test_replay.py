@@ -88,7 +88,7 @@ def test_output_ends_at_the_models_context_and_at_the_clients_limit() -> None:
     assert outcome.requests["output_tokens"].to_list() == [4, 3]
     assert outcome.requests["status"].to_list() == ["completed"] * 2
     assert outcome.summary["num_truncated"] == 2
-    assert "2 outputs were cut at max_model_len or at the request's max_output_tokens" in outcome.summary["notes"]
+    assert "2 outputs end at max_model_len or at the request's max_output_tokens" in outcome.summary["notes"]
 
 
 def test_arrivals_are_seen_at_once_or_a_step_late() -> None:

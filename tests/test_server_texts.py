@@ -51,8 +51,8 @@ def write(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(("name", "message"), [
     ("access.log", "is an access log with the times of 3 requests, without token counts; planner trace convert"),
     ("metrics.prom", "is a scrape of /metrics, without single requests; its histograms give lengths: --lengths"),
-    ("vllm.log", "is vLLM's log with 1 received requests, without token counts. Its 1 interval lines have 310.2 prompt "
-                 "tokens/s, 64 out"),
+    ("vllm.log", "is vLLM's log with 1 received request, without token counts. On average over 1 interval line: 310.2 "
+                 "prompt tokens/s, 64 out"),
 ])
 def test_a_text_without_lengths_says_what_it_has(write: Path, name: str, message: str) -> None:
     with pytest.raises(TraceError, match=message):

@@ -14,6 +14,15 @@ def count_text(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
+def does_text(number: int, noun: str, verb: str) -> str:
+    """Return a number with its noun and a verb that fits it.
+
+    >>> does_text(1, "request", "wait"), does_text(2000, "request", "wait")
+    ('1 request waits', '2,000 requests wait')
+    """
+    return f"{count_text(number, noun)} {verb}{'s' * (number == 1)}"
+
+
 def share_text(share: float, other: float | None = None) -> str:
     """Return a share in per cent with one digit after the point, or as many as set it apart from all and from nothing.
 

@@ -132,7 +132,8 @@ def _error_words(fleets: Sequence[Fleet], covering: int | None) -> str:
     instead = ("" if covering is None else f". {covering:,} replicas of this kind keep them, for about "
                                            f"{price:,.2f} USD/h")
     if safe is not None and (covering is None or safe.cost_usd_per_hour < price):
-        instead += (f". The cheapest other fleet that keeps them: {safe.replicas} replicas of {safe.kind.words}, "
+        instead += (f". The cheapest other fleet that keeps them: {safe.replicas} "
+                    f"replica{'s' * (safe.num_replicas != 1)} of {safe.kind.words}, "
                     f"{safe.cost_usd_per_hour:,.2f} USD/h")
     return (f"the headroom does not cover the error of the prediction: steps may take "
             f"{100 * (fleet.step_error or 0.0):.0f} % longer ({100 * CONFIDENCE:.0f} % of the measured runs were "

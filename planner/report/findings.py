@@ -198,7 +198,8 @@ def _fleet(found: SizeAnswer) -> Findings:
 
 
 def _amount(load: SizedTraffic) -> str:
-    return f"at {load.rate_rps:,.4g} requests/s" if load.rate_rps is not None else f"of {load.users:,} users"
+    users = count_text(load.users or 0, "user")
+    return f"at {load.rate_rps:,.4g} requests/s" if load.rate_rps is not None else f"of {users}"
 
 
 def _fleet_numbers(found: SizeAnswer) -> list[tuple[str, Any, str]]:

@@ -11,7 +11,7 @@ from planner.deployment.deploy import Deployment, Pool, pools_of
 from planner.engines import ENGINES
 from planner.engines.engine import Engine
 from planner.engines.releases import is_before
-from planner.files.counts import count_text
+from planner.files.counts import count_text, does_text
 from planner.model.precision import KV_BYTES_PER_ELEMENT, PACKED_KV, WEIGHT_FORMATS, weight_format
 from planner.results.memory_notes import memory_notes, release_of_windows, window_memory
 from planner.results.session_notes import session_notes
@@ -49,10 +49,11 @@ def notes(deployment: Deployment, trace: Trace, *, num_followers: int = 0,
         of_pool = [*pool.notes, *_engines(pool.deployment, trace), *_prefill_worker(pool)]
         lines += [f"{pool.name}: {note}" for note in of_pool] if deployment.pools else of_pool
     if num_followers:
-        lines.append(f"{num_followers:,} requests wait until the requests before them finish; "
+        lines.append(f"{does_text(num_followers, 'request', 'wait')} for earlier requests to finish; "
                      f"--no-wait-for-parents sends all at their recorded times")
     if num_truncated:
-        lines.append(f"{num_truncated:,} outputs were cut at max_model_len or at the request's max_output_tokens")
+        lines.append(f"{does_text(num_truncated, 'output', 'end')} at max_model_len or at the request's "
+                     f"max_output_tokens")
     return [*dict.fromkeys(lines), *_load(deployment, trace)]
 
 

@@ -8,6 +8,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from planner.errors import TraceError
+from planner.files.counts import count_text, does_text
 from planner.schema import MAX_TOKENS
 from planner.traces.likely import REQUEST_NAMES, likeness
 from planner.traces.reader import OF_REQUESTS, Head, Reader
@@ -68,7 +69,8 @@ def apart(source: str, place: str, table: pl.DataFrame, reader: Reader, head: He
         _check_means(source, place, table, reader)
     windows_s = _windows(table, None if window_s is None else window_s.filter(counts > 0), reader)
     requests = _repeated(table, meaning, windows_s)
-    empty = [f"{num_empty:,} rows with {label} = 0 are left out"] if (num_empty := len(counts) - table.height) else []
+    num_empty = len(counts) - table.height
+    empty = [f"left out: {count_text(num_empty, 'row')} with {label} = 0"] if num_empty else []
     return requests, [_note(label, table.height, requests.height, meaning, windows_s), *empty, *total_notes]
 
 
@@ -84,7 +86,7 @@ def _without_total(table: pl.DataFrame, label: str) -> tuple[pl.DataFrame, list[
 
 
 def _note(label: str, num_rows: int, num_requests: int, meaning: Meaning, windows_s: NDArray[np.float64] | None) -> str:
-    what = (f"{num_rows:,} rows stand for {num_requests:,} requests, by column {label}: ")
+    what = (f"{does_text(num_rows, 'row', 'stand')} for {count_text(num_requests, 'request')}, by column {label}: ")
     what += ("token counts are read as sums, and each request has the mean length of its row, so lengths have no "
              "spread within a row" if meaning == "sums" else "each request has the lengths of its row")
     other = "lengths" if meaning == "sums" else "sums"

@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from planner.errors import TraceError
+from planner.files.counts import count_text
 from planner.files.finite import number_in
 from planner.traces.dates import dates
 
@@ -138,10 +139,10 @@ def _vllm(lines: Sequence[str]) -> ServerText:
     looks = [(stamp, float(match[1]), float(match[2]), int(match[3])) for line in lines
              if (match := _INTERVAL.search(line)) and (stamp := _stamp(line))]
     mean = [sum(part) / len(looks) for part in list(zip(*looks, strict=True))[1:]]
-    rates = "" if not mean else (f" Its {len(looks):,} interval lines have {mean[0]:.4g} prompt tokens/s, "
-                                 f"{mean[1]:.4g} output tokens/s and {mean[2]:.3g} running requests on average.")
-    return ServerText("vllm", received, f"is vLLM's log with {len(received):,} received requests, without token counts."
-                                        f"{rates} Use: {{lengths}}", looks, has_years=False)
+    rates = "" if not mean else (f" On average over {count_text(len(looks), 'interval line')}: {mean[0]:.4g} prompt "
+                                 f"tokens/s, {mean[1]:.4g} output tokens/s and {mean[2]:.3g} running requests.")
+    return ServerText("vllm", received, f"is vLLM's log with {count_text(len(received), 'received request')}, without "
+                                        f"token counts.{rates} Use: {{lengths}}", looks, has_years=False)
 
 
 def _access(lines: Sequence[str]) -> ServerText:
@@ -160,8 +161,9 @@ def _access(lines: Sequence[str]) -> ServerText:
     left = ", ".join(f"{count:,} {reason}" for reason, count in left_out.items() if count)
     notes = ["arrivals are the times in the access log, which most servers write when a request ends",
              *([f"lines of the access log are left out: {left}"] if left else [])]
-    return ServerText("access", requests, f"is an access log with the times of {len(requests):,} requests, without "
-                                          f"token counts; {{lengths}}", notes=tuple(notes))
+    return ServerText("access", requests, f"is an access log with the times of "
+                                          f"{count_text(len(requests), 'request')}, without token counts; {{lengths}}",
+                      notes=tuple(notes))
 
 
 KINDS = (("sglang", (_PREFILL, _DECODE, _FINISH), _sglang), ("vllm", (_RECEIVED, _INTERVAL), _vllm))  # engines' logs

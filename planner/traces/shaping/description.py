@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from planner.errors import UsageError
+from planner.files.counts import does_text
 from planner.traces import Trace
 from planner.traces.shaping.anomalies import find_anomalies
 from planner.traces.shaping.burstiness import dispersions, gap_cv, peaks
@@ -71,7 +72,7 @@ def _assumption(table: pl.DataFrame, num_moved: int) -> str | None:
     if not num_moved:
         return None
     taken = "their measured time" if "e2e_s" in table.columns else "no time for their answers"
-    return (f"{num_moved:,} requests wait for others and have no arrival time of their own: each is sent after the "
+    return (f"{does_text(num_moved, 'request', 'wait')} for others, without an arrival time: each is sent after the "
             f"requests before it, with {taken}, and its delay; sessions interleave accordingly")
 
 
