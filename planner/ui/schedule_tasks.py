@@ -11,6 +11,7 @@ from planner.deployment.shaped_load import shape_load
 from planner.errors import UsageError
 from planner.loop.state.engine_settings import Recording
 from planner.replays.result_tables import ReplayResult
+from planner.report.figures.clock_axis import zero_of_summary
 from planner.report.figures.schedule_figures import schedule_timeline, whole_strip
 from planner.results.timeline import write_timeline
 from planner.run import Outcome, replay
@@ -67,10 +68,13 @@ def window(asked: Asked, first: int | str, count: int, theme: Any) -> Window:
     schedule = result.schedule_table().join(chosen.select("request_id"), on="request_id", how="semi")
     of_step = [name for name in ("step", "replica") if name in schedule.columns]
     steps = result.steps_table()
+    zero_at_s = zero_of_summary(whole.summary)
+    since_s = float(chosen["arrival_s"][0] - whole.requests["arrival_s"][0])
+    first_at_s = None if zero_at_s is None else zero_at_s + since_s
     own = steps.join(schedule.select(of_step), on=of_step, how="semi")
     return Window(first=place, subject=subject, requests=chosen, steps=own, schedule=schedule,
-                  figure=schedule_timeline(chosen, steps, schedule, theme=theme),
-                  strip=whole_strip(whole.requests, chosen, theme=theme))
+                  figure=schedule_timeline(chosen, steps, schedule, theme=theme, zero_at_s=first_at_s),
+                  strip=whole_strip(whole.requests, chosen, theme=theme, zero_at_s=zero_at_s))
 
 
 def _around(requests: pl.DataFrame, column: str, count: int) -> tuple[int, str | None]:

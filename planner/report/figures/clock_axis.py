@@ -1,6 +1,6 @@
 """Clock times on the time axes of figures, if the log has dates."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,8 +14,13 @@ MONTH_S = 2_592_000.0
 
 def zero_of(results: Sequence[SavedResult]) -> float | None:
     """Return the instant of the first arrival, from 1970 [s]; None if results differ in it or have none."""
-    texts = {(result.summary.get("workload") or {}).get("first_arrival_at") for result in results}
-    text = texts.pop() if len(texts) == 1 else None
+    instants = {zero_of_summary(result.summary) for result in results}
+    return instants.pop() if len(instants) == 1 else None
+
+
+def zero_of_summary(summary: Mapping[str, Any]) -> float | None:
+    """Return the instant of the first arrival of a replay, from 1970 [s]; None if its load has no dates."""
+    text = (summary.get("workload") or {}).get("first_arrival_at")
     return None if text is None else datetime.fromisoformat(text).timestamp()
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from planner.deployment.shaped_load import shape_load
+from planner.report.figures.clock_axis import first_at_s, show_clock
 from planner.report.figures.rate_figures import binned_rate
 from planner.report.figures.style import (
     BLUE,
@@ -48,6 +49,7 @@ def load_against_capacity(trace: Trace, scenario: Scenario, capacity_rps: float 
                          annotation_position="top left")
         figure.update_yaxes(range=[0, 1.15 * max(capacity_rps, float(rates.max()))])
     figure.update_layout(height=420, showlegend=False)
+    show_clock(figure, first_at_s(shaped), 0.0, float(middles[-1]) + width_s / 2, unit_s=unit_s)
     return finish(figure, "Your traffic against the fleet", f"means over {time_text(1e3 * width_s)}", theme)
 
 

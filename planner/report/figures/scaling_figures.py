@@ -9,6 +9,7 @@ import polars as pl
 
 from planner.replays.scaling_record import counts_over_time
 from planner.report.figures.bins import Span, TimeBins, Values, numbers, origin_s, time_bins, within
+from planner.report.figures.clock_axis import show_clock, zero_of
 from planner.report.figures.style import Results, Theme, as_list, figure_of_rows, finish, labels, line_style, plot_text
 from planner.results.saved import SavedResult
 from planner.settings.slo import Slo, meets
@@ -55,6 +56,7 @@ def replicas(results: Results, *, span: Span | None = None, theme: Theme = "ligh
     figure.update_layout(meta={"unit_s": unit_s})
     if span is not None:
         figure.update_xaxes(range=[bins.start_s / unit_s, bins.end_s / unit_s])
+    show_clock(figure, zero_of(found), bins.start_s, bins.end_s, unit_s=unit_s)
     note = f"paid for (line) and serving (dotted); requests by send time, in {bins}"
     return finish(figure, "Replicas over time", note, theme)
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import polars as pl
 
 from planner.files.counts import count_text
 from planner.report.figures.bins import numbers
+from planner.report.figures.clock_axis import show_clock
 from planner.report.figures.phase_colors import PHASE_COLORS, SPAN_COLORS
 from planner.report.figures.style import BLUE, GREY, VERMILLION, Theme, figure_of_rows, finish, plot_text
 from planner.results.spans import spans
@@ -26,13 +28,14 @@ MOST_STEPS = 5_000  # that are drawn
 
 
 def schedule_timeline(requests: pl.DataFrame, steps: pl.DataFrame, schedule: pl.DataFrame, *,
-                      theme: Theme = "light") -> Any:
+                      theme: Theme = "light", zero_at_s: float | None = None) -> Any:
     """Draw the steps of each replica, then the spans of requests, one row each, in order of arrival.
 
     Parameters
     ----------
     requests, steps, schedule : as of `spans`; steps of other requests are drawn too, in the time of these.
     theme : "light" or "dark".
+    zero_at_s : instant of the first of these arrivals, from 1970 [s]; None without dates.
     """
     found = spans(requests, steps, schedule)
     origin = 0.0 if requests.is_empty() else float(requests["arrival_s"][0])
@@ -54,7 +57,8 @@ def schedule_timeline(requests: pl.DataFrame, steps: pl.DataFrame, schedule: pl.
                               f"tokens<extra></extra>")
     names = [*lanes, *(plot_text(name) for name in requests["request_id"])]
     figure.update_layout(barmode="overlay", bargap=0.25, height=190 + ROW_PX * max(6, len(names)))
-    figure.update_xaxes(title_text="time since the first of these arrivals [s]")
+    clock = "" if zero_at_s is None else f", at {datetime.fromtimestamp(zero_at_s, UTC):%Y-%m-%d %H:%M:%S.%f} UTC"
+    figure.update_xaxes(title_text=f"time since the first of these arrivals{clock} [s]")
     figure.update_yaxes(autorange="reversed", type="category", categoryorder="array", categoryarray=names)
     left_out = f"; the {within.height:,} steps are too many to draw" if within.height > MOST_STEPS else ""
     in_order = f"{count_text(requests.height, 'request')} in order of arrival{left_out}"
@@ -62,7 +66,8 @@ def schedule_timeline(requests: pl.DataFrame, steps: pl.DataFrame, schedule: pl.
     return finish(figure, "Schedule", note, theme, hovermode="closest")
 
 
-def whole_strip(requests: pl.DataFrame, shown: pl.DataFrame, *, theme: Theme = "light") -> Any:
+def whole_strip(requests: pl.DataFrame, shown: pl.DataFrame, *, theme: Theme = "light",
+                zero_at_s: float | None = None) -> Any:
     """Draw the rate and the slowest first token of all requests over time, with the requests that are shown shaded.
 
     The custom data of a point are the requests that arrive before its bin, and before the bin's end.
@@ -72,6 +77,7 @@ def whole_strip(requests: pl.DataFrame, shown: pl.DataFrame, *, theme: Theme = "
     requests : of the whole replay, in order of arrival.
     shown : the requests that are shown.
     theme : "light" or "dark".
+    zero_at_s : instant of the first arrival, from 1970 [s]; None without dates.
     """
     figure = figure_of_rows(["requests/s", "TTFT [s]"], "time since the first arrival [s]", row_px=STRIP_PX)
     sent_s = numbers(requests, "arrival_s") - float(requests["arrival_s"][0])
@@ -89,6 +95,7 @@ def whole_strip(requests: pl.DataFrame, shown: pl.DataFrame, *, theme: Theme = "
                        mode="lines+markers", line={"color": VERMILLION, "width": 1.5}, marker={"size": 3},
                        hovertemplate="slowest first token %{y:,.3g} s<extra></extra>", **common)
     figure.update_xaxes(range=[0, count * width_s])
+    show_clock(figure, zero_at_s, 0.0, count * width_s)
     note = (f"{count_text(requests.height, 'request')} in {count} bins of {width_s:,.3g} s, and the slowest first "
             f"token of each; shaded: the requests below")
     figure = finish(figure, "Whole trace", note, theme)
