@@ -1,12 +1,15 @@
-"""Law of starts: a recommended deployment starts by its engine's own checks, computed here from its reported limits."""
+"""Laws of recommendations: each starts by its engine's own checks, and its replay line gives its numbers."""
 
+import json
 import math
 import random
+import shlex
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
-from helpers import trace_of
+from command_line import HEADER, planner
 
 from planner.catalog.catalog_files import load_gpu
 from planner.errors import PlannerError
@@ -19,7 +22,7 @@ from planner.planning.sizing import size
 from planner.run import replay
 from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
-from planner.traces import Trace
+from planner.traces import Trace, read_trace
 
 MODELS = ("qwen3-32b", "llama-3.1-8b", "llama-3.3-70b", "Qwen/Qwen3-32B-AWQ", "qwen3-30b-a3b", "gpt-oss-20b",
           "gpt-oss-120b", "gemma-3-27b", "gemma-3-12b", "qwen3.5-27b", "qwen3.5-35b-a3b", "mistral-small-24b",
@@ -30,7 +33,15 @@ NUM_CASES, GROUPS = 300, 10
 LEAST_ANSWERS = 12  # of a group of 30: a deployment that cannot start has no answer
 
 
-def drawn(seed: int) -> tuple[Trace, dict[str, Any]]:
+class Recommended(NamedTuple):
+    """A deployment that an answer recommends, its replay line, and the numbers that the line must give."""
+
+    scenario: Scenario
+    line: str | None
+    summary: dict[str, float | None]
+
+
+def drawn(seed: int, folder: Path) -> tuple[Trace, dict[str, Any]]:
     """Return a short log and the options of a random deployment."""
     dice = random.Random(seed)
     longest = dice.choice((500, 4_000, 20_000, 60_000))
@@ -43,7 +54,9 @@ def drawn(seed: int) -> tuple[Trace, dict[str, Any]]:
              "kv_cache_dtype": ("fp8",), "max_model_len": (4096, 32_768, 100_000), "num_speculative_tokens": (2,),
              "engine_version": ("0.10.0", "0.21.0", "0.28.0") if engine == "vllm" else (None,)}
     options |= {name: dice.choice(values) for name, values in flags.items() if dice.random() < 0.2}
-    return trace_of(rows), options
+    path = folder / f"{seed}.csv"
+    path.write_text(HEADER + "".join(f"{at},{prompt},{answer}\n" for at, prompt, answer in rows))
+    return read_trace(str(path)), options
 
 
 def starts(deployment: Mapping[str, Any], policy: Mapping[str, Any]) -> str | None:
@@ -72,7 +85,7 @@ def starts(deployment: Mapping[str, Any], policy: Mapping[str, Any]) -> str | No
     return None
 
 
-def recommended(trace: Trace, options: Mapping[str, Any], asks_for_size: bool) -> list[Scenario]:
+def recommended(trace: Trace, options: Mapping[str, Any], asks_for_size: bool) -> list[Recommended]:
     """Return the deployments that an answer recommends, as their launch commands or resolved options say."""
     gpu, ranks = options["gpu"], options["tensor_parallel_size"]
     objectives = parse_objectives(OBJECTIVES, 0.9)
@@ -81,26 +94,35 @@ def recommended(trace: Trace, options: Mapping[str, Any], asks_for_size: bool) -
                                                                           horizon="trace"))
         found = answer.deployment["max_model_len"]
         assert answer.deployment["num_gpu_blocks"] > 0
-        return [Scenario(**{**options, "max_model_len": found})] if answer.feasible else []
+        return [Recommended(scenario=Scenario(**{**options, "max_model_len": found}), line=answer.replay_command,
+                            summary={"slo_attainment": answer.attainment_at_capacity})] if answer.feasible else []
     scenario = Scenario(**{name: value for name, value in options.items() if name != "tensor_parallel_size"})
     sized = size(trace, scenario, objectives, Choices(gpus=[gpu], ranks=[ranks], compare_assumptions=False, jobs=1))
     kept = {name: options[name] for name in ("engine_version",) if name in options}
-    return [Scenario(**{**read_launch(fleet.command).options, **kept, "gpu": load_gpu(gpu).name})
+    return [Recommended(
+        scenario=Scenario(**{**read_launch(fleet.command).options, **kept, "gpu": load_gpu(gpu).name}),
+        line=fleet.replay_command,
+        summary={"slo_attainment": fleet.attainment, "p99_ttft_ms": fleet.p99_ttft_ms,
+                 "p99_tpot_ms": fleet.p99_tpot_ms, "request_throughput": fleet.replay_rate})
             for fleet in sized.alternatives if isinstance(fleet, Fleet)]
 
 
 @pytest.mark.parametrize("group", range(GROUPS))
-def test_what_is_recommended_would_start(group: int) -> None:
+def test_what_is_recommended_would_start(group: int, tmp_path: Path) -> None:
     count = 0
     for seed in range(group, NUM_CASES, GROUPS):
-        trace, options = drawn(seed)
+        trace, options = drawn(seed, tmp_path)
         try:
-            scenarios = recommended(trace, options, asks_for_size=seed % 20 < 10)
+            answers = recommended(trace, options, asks_for_size=seed % 20 < 10)
         except PlannerError:  # nothing is recommended
             continue
-        for scenario in scenarios:
+        for scenario, line, numbers in answers:
             summary = replay(trace, scenario, recording=Recording()).summary
             assert starts(summary["deployment"], summary["policy"]) is None, (seed, options)
             assert summary["would_not_start"] is None, (seed, options)
+            assert line is not None, (seed, options)
+            run = planner(*shlex.split(line)[1:], "--json", "-")
+            replayed = json.loads(run.stdout)
+            assert {name: replayed[name] for name in numbers} == numbers, (seed, line, run.stderr)
             count += 1
     assert count >= LEAST_ANSWERS
