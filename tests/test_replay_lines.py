@@ -114,6 +114,24 @@ def test_a_size_is_replayed(options: tuple[str, ...]) -> None:
         assert (summary[name], summary["request_throughput"]) == (fleet[f"replay_{name}"], fleet["replay_rate"])
 
 
+@pytest.mark.parametrize("options", [
+    ("--gpu", "h200-sxm", "--model", "qwen3-30b-a3b", "--data-parallel-attention", "--data-parallel-size", "2",
+     "--expert-parallel", "--request-rate", "60"),
+    ("--gpu", "h100-sxm", "--model", "llama-3.1-8b", "--request-rate", "25", "--disaggregate", "--decode-gpu",
+     "h200-sxm"),
+])
+def test_a_fleet_of_ranks_or_of_two_kinds_is_replayed_by_the_text_of_its_pools(options: tuple[str, ...]) -> None:
+    found, text = answered("size", *CHAT, *SLO, "--tensor-parallel-size", "1", *options)
+    assert printed(text) == [found["replay_command"]]
+    pools = [fleet for fleet in found["alternatives"] if "--fleet 'pool = [{" in fleet["replay_command"]]
+    for fleet in pools:
+        summary = replayed(fleet["replay_command"])
+        assert (summary["slo_attainment"], summary["p99_ttft_ms"], summary["p99_tpot_ms"]) == (
+            fleet["attainment"], fleet["p99_ttft_ms"], fleet["p99_tpot_ms"])
+        assert summary["request_throughput"] == fleet["replay_rate"]
+    assert pools
+
+
 def test_another_price_of_a_token_in_the_replay_is_said_with_its_reason() -> None:
     """A log with a night: its busiest part is replayed, which has more requests for the same GPUs, and no spares."""
     hours = [(hour, 4 if hour % 24 < 12 else 36) for hour in range(48)]

@@ -155,7 +155,7 @@ def resolve(scenario: Scenario, trace: Trace) -> Deployment:
     scenario = routed(scenario)
     if scenario.fleet is None:
         return _resolve(scenario, trace)
-    return resolve_pools(scenario, read_fleet(Path(scenario.fleet), scenario), trace, scenario.fleet)
+    return resolve_pools(scenario, read_fleet(scenario.fleet, scenario), trace, scenario.fleet)
 
 
 def resolve_pools(scenario: Scenario, specs: Sequence[PoolSpec], trace: Trace, where: str) -> Deployment:

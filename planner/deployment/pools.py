@@ -1,6 +1,7 @@
 """The fleet's file: pools of different replicas, each with its own options over the command line's."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from planner.catalog.catalog_files import read_toml
 from planner.deployment.conditions import Accepts, parse_conditions
 from planner.deployment.named_files import beside
 from planner.errors import FleetError, PlannerError, UsageError, told_as
+from planner.files.nested import parse_toml
 from planner.launch import launch_options
 from planner.settings.scenario import Scenario, given_options, names_in, parse_scenario
 
@@ -23,6 +25,7 @@ PANELS = ("Deployment", "Cache tiers", "Scheduling", "Step time")  # whose optio
 RANKS = ("data_parallel_size", "data_parallel_attention")  # and these of the panel "Fleet"
 OF_ALL = ("interval", "kv_remote_size")  # of these, options of the whole answer, and of a store that all share
 MOST_WEIGHT = 1000
+_TEXT = re.compile(r"\s*pool\s*=\s*\[")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +52,17 @@ class PoolSpec:
     accepts: Accepts = ()
 
 
-def read_fleet(path: Path, scenario: Scenario) -> tuple[PoolSpec, ...]:
-    """Read a fleet's file. Files that it names are looked for beside it.
+def is_text(fleet: str) -> bool:
+    """Tell whether a fleet is the text of its pools, not a file's path.
+
+    >>> is_text("pool = [{replicas = 2}]"), is_text("pool.toml")
+    (True, False)
+    """
+    return _TEXT.match(fleet) is not None
+
+
+def read_fleet(fleet: str | Path, scenario: Scenario) -> tuple[PoolSpec, ...]:
+    """Read a fleet's file, or the text of its pools. Files that it names are looked for beside it.
 
     Parameters
     ----------
@@ -65,8 +77,10 @@ def read_fleet(path: Path, scenario: Scenario) -> tuple[PoolSpec, ...]:
     ------
     FleetError : the file cannot be read, or something in it is wrong.
     """
-    with told_as(FleetError, path):
-        table = read_toml(path)
+    path = str(fleet)
+    with told_as(FleetError, Path(path)):
+        table = _table(path)
+    folder = Path() if is_text(path) else Path(path).parent
     if unknown := set(table) - {"pool"}:
         raise FleetError(f"{path}: unknown key {min(unknown)!r}; keys of a pool are in [[pool]], options of all pools "
                          f"outside the fleet's file")
@@ -76,7 +90,7 @@ def read_fleet(path: Path, scenario: Scenario) -> tuple[PoolSpec, ...]:
     pools = []
     for number, values in enumerate(tables, 1):
         try:
-            pools.append(_pool(f"pool {number}", values, path.parent, replace(scenario, fleet=None)))
+            pools.append(_pool(f"pool {number}", values, folder, replace(scenario, fleet=None)))
         except PlannerError as error:
             raise FleetError(f"{path}: pool {number}: {error}") from error
     if len({pool.name for pool in pools}) < len(pools):
@@ -86,6 +100,16 @@ def read_fleet(path: Path, scenario: Scenario) -> tuple[PoolSpec, ...]:
         raise FleetError(f"{path}: the roles are {', '.join(sorted(roles))}; must be both in all pools, or prefill in "
                          f"some and decode in the others")
     return tuple(sorted(pools, key=lambda pool: ROLES.index(pool.role)))
+
+
+def _table(fleet: str) -> dict[str, Any]:
+    """Return the TOML of a fleet's file or text."""
+    if not is_text(fleet):
+        return read_toml(Path(fleet))
+    try:
+        return parse_toml(fleet)
+    except ValueError as error:
+        raise FleetError(f"--fleet {fleet}: cannot be read: {error}") from error
 
 
 def _pool(name: str, values: Mapping[str, Any], folder: Path, scenario: Scenario) -> PoolSpec:

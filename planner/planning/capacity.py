@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from planner.deployment.deploy import Deployment, pools_of
 from planner.deployment.pools import read_fleet
@@ -96,7 +95,7 @@ def check_search(scenario: Scenario, search: Search) -> None:
                          f"--of sessions")
     if search.horizon not in ("double", "trace"):
         raise UsageError(f"--horizon {search.horizon}: must be double or trace")
-    pools = [] if scenario.fleet is None else read_fleet(Path(scenario.fleet), scenario)
+    pools = [] if scenario.fleet is None else read_fleet(scenario.fleet, scenario)
     for path in (scenario.autoscale, *(pool.scenario.autoscale for pool in pools)):
         if path is not None:
             raise UsageError(f"--autoscale {path}: a capacity needs a fixed number of replicas; leave it out")

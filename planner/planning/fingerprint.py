@@ -9,7 +9,7 @@ from pathlib import Path
 from planner.catalog.catalog_files import data_dir, user_dir
 from planner.deployment.autoscale import named_files
 from planner.deployment.named_files import FILES, path_of
-from planner.deployment.pools import read_fleet
+from planner.deployment.pools import is_text, read_fleet
 from planner.settings.scenario import Scenario
 from planner.versions import versions
 
@@ -33,9 +33,11 @@ def program_sha256() -> str:
 def scenario_sha256(scenario: Scenario, *more: object) -> str:
     """Return a hash over a scenario, the files that it names, the program, and all other arguments."""
     values = [(f.name, getattr(scenario, f.name)) for f in fields(Scenario)]
-    files = [_of_file(path_of(getattr(scenario, name) or "")) for name in FILES]
-    if scenario.fleet is not None and Path(scenario.fleet).is_file():
-        files += [scenario_sha256(pool.scenario) for pool in read_fleet(Path(scenario.fleet), scenario)]
+    fleet = scenario.fleet or ""
+    files = [_of_file(path_of(getattr(scenario, name) or "")) for name in FILES if name != "fleet"]
+    files += [] if is_text(fleet) else [_of_file(fleet)]
+    if is_text(fleet) or Path(fleet).is_file():
+        files += [scenario_sha256(pool.scenario) for pool in read_fleet(fleet, scenario)]
     if scenario.autoscale is not None:
         files += [_of_file(str(path)) for path in named_files(Path(scenario.autoscale))]
     return hashlib.sha256(repr((values, files, program_sha256(), more)).encode()).hexdigest()

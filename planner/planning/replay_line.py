@@ -1,8 +1,8 @@
 """The command that replays the load of an answer, so that a user can check its numbers."""
 
+import json
 from dataclasses import replace
 
-from planner.deployment.deploy import Deployment
 from planner.planning.alternatives import Sized
 from planner.planning.fleets import Kind
 from planner.planning.loads import Traffic
@@ -27,26 +27,31 @@ def replay_line(trace: Trace, scenario: Scenario, objectives: Objectives | None)
 
 
 def fleet_line(traffic: Traffic, kind: Kind, sized: Sized, objectives: Objectives) -> str | None:
-    """Return the command that replays the load on a fleet; None if no options of a replay describe it."""
-    fleet = _of_replicas(kind.scenario, sized.served.deployment, sized.count)
-    replayed = None if fleet is None else traffic.replayed(fleet, sized.times)
+    """Return the command that replays the load on a fleet; None if no options of a replay describe the load."""
+    replayed = traffic.replayed(_of_replicas(kind, sized), sized.times)
     return None if replayed is None else replay_line(traffic.trace, replayed, objectives)
 
 
-def _of_replicas(scenario: Scenario, served: Deployment, count: int) -> Scenario | None:
-    """Return the scenario of a fleet; None if only a fleet file describes it.
+def _of_replicas(kind: Kind, sized: Sized) -> Scenario:
+    """Return the scenario of a fleet, with the text of its pools if replicas have ranks or differ."""
+    scenario, served, count = kind.scenario, sized.served.deployment, sized.count
+    ranks = served.layout.data_parallel_size > 1
+    if scenario.fleet is not None or (ranks and count == 1 and not served.pools):
+        return scenario
+    if not ranks and not served.pools:
+        return replace(scenario, data_parallel_size=count, prefill_replicas=served.scenario.prefill_replicas,
+                       router=scenario.router if count > 1 else None)
+    pools = [_pool("", scenario, count)] if not served.pools else [
+        _pool(pool.role, kind.decode if pool.role == "decode" and kind.decode else scenario, pool.num_groups)
+        for pool in served.pools]
+    return replace(scenario, fleet=f"pool = [{', '.join(pools)}]", data_parallel_attention=False,
+                   data_parallel_size=1, prefill_replicas=0)
 
-    Parameters
-    ----------
-    scenario : of a replica, with its load.
-    served : the fleet as it was replayed.
-    count : replicas [1].
-    """
-    if scenario.fleet is not None:
-        return scenario
-    if served.pools or (served.layout.data_parallel_size > 1 and count > 1):
-        return None
-    if served.layout.data_parallel_size > 1:
-        return scenario
-    return replace(scenario, data_parallel_size=count, prefill_replicas=served.scenario.prefill_replicas,
-                   router=scenario.router if count > 1 else None)
+
+def _pool(role: str, scenario: Scenario, count: int) -> str:
+    """Return a pool of a fleet's text: its role, its replicas, their GPUs and their ranks."""
+    values = {**({"role": f'"{role}"'} if role else {}), "replicas": count, "gpu": json.dumps(scenario.gpu),
+              "tensor_parallel_size": scenario.tensor_parallel_size}
+    if scenario.data_parallel_attention:
+        values |= {"data_parallel_attention": "true", "data_parallel_size": scenario.data_parallel_size}
+    return "{" + ", ".join(f"{name} = {value}" for name, value in values.items()) + "}"

@@ -119,8 +119,7 @@ class Fleet:
                                              "no number of replicas serves a part")]
     schedule_reason: Annotated[str | None, Key("", "Why there is no schedule")]
     replay_command: Annotated[str | None, Key("", "Command that replays the load on this fleet, without spares. Null "
-                                              "if no options of a replay describe it: several rates, or two kinds of "
-                                              "replica")]
+                                              "if no options of a replay describe it: several rates")]
     replay_cost_usd_per_million_output_tokens: Annotated[float | None, Key(
         "USD", "cost_usd_per_million_output_tokens of replay_command: without spares, at replay_rate, at the catalog's "
                "prices. Null in answers of earlier releases")] = None

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
@@ -112,7 +111,7 @@ def read_open_fleet(scenario: Scenario) -> OpenFleet:
     FleetError : the file cannot be read, or something in it is wrong.
     """
     where = str(scenario.fleet)
-    specs = read_fleet(Path(where), scenario)
+    specs = read_fleet(where, scenario)
     if len(specs) != 2 or specs[0].role != "both" or not any(is_open(spec.accepts) for spec in specs):
         raise UsageError(f"--fleet {where}: planner size finds the threshold between two pools and their replicas; "
                          f"give {OPEN}. planner replay takes any fleet")

@@ -26,7 +26,8 @@ class FleetOptions:
             "prefill_replicas": "a fleet's file has a pool that prefills and one that decodes, each with its ranks",
             "autoscale": "replicas that come and go have no ranks",
             "fail_replica": "a rank that fails takes all with it, which is not modelled"})
-    fleet: str | None = option(None, "TOML file with a [[pool]] table for each kind of replica: fleet.toml.",
+    fleet: str | None = option(None, "TOML file with a [[pool]] table for each kind of replica: fleet.toml. Or its "
+        "text: 'pool = [{replicas = 2}]'.",
         label="fleet file", excludes={
             "data_parallel_size": "its pools have replicas", "prefill_replicas": "its pools have roles"})
     router: str | None = option(
