@@ -48,6 +48,9 @@ def test_spares_stay_and_less_traffic_needs_fewer() -> None:
     found = growth_for(replace(CHOICES, growth="-20%/month", months=3, num_spare=1))
     assert [month.num_gpus for month in found.months] == [6, 5, 4, 4]  # 36, 28.8 and 23 a second, and a spare
     assert "are enough for 3 months" in found.sentence
+    alone = size(trace_of([(k, 1, 1) for k in range(20)]), SERVER, OBJECTIVES, replace(CHOICES, months=2)).growth
+    assert alone is not None
+    assert alone.sentence.startswith("1 × h100-sxm today is enough for 2 months")
 
 
 def test_the_text_has_the_months() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import planner
 from helpers import EVERYTHING, play, scenario_of, trace_of
 from hypothesis import given, settings
 from hypothesis import strategies as some
@@ -276,6 +277,12 @@ def test_costs_are_sums(folder: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_first_line_counts_the_gpus_of_all_kinds(folder: Path) -> None:
+    run = planner("replay", "chat", "--limit", "50", "--model", "llama-3.1-8b", "--fleet",
+                  'pool = [{replicas = 2, gpu = "h100-sxm"}, {gpu = "l40s"}]')
+    assert run.stdout.splitlines()[0] == "llama-3.1-8b, on 3 GPUs (h100-sxm + l40s), policy fcfs"
+
+
 def test_a_slower_pool_serves_no_more(folder: Path) -> None:
     """Two H100 serve more than one of them and an L40S with a fifth of the load, and these more than the H100 alone."""
     trace = trace_of([(0.05 * k, 800, 60) for k in range(60)])

@@ -221,7 +221,7 @@ def _steps(months: Sequence[Month]) -> str:
              f"change to {month.num_gpus or 0:,} × {month.gpu} (tp {month.tensor_parallel_size}) in month {month.month}"
              for month in months if month.must_grow or month.is_change]
     if not steps:
-        return f"are enough for {count_text(months[-1].month, 'month')}"
+        return f"{'is' if months[0].num_gpus == 1 else 'are'} enough for {count_text(months[-1].month, 'month')}"
     verbs = [step.partition(" ")[0] for step in steps]
     return "must " + ", ".join(step.partition(" ")[2] if k and verbs[k] == verbs[k - 1] else step
                                for k, step in enumerate(steps))

@@ -132,8 +132,10 @@ def _scale_lines(summary: Mapping[str, Any]) -> list[str | Grid]:
 def _headline(summary: Mapping[str, Any]) -> str:
     deployment, policy = summary["deployment"], summary["policy"]
     most = "up to " if summary.get("autoscale") else ""
+    gpu, count = deployment["gpu"] or "GPU", deployment["num_gpus"]
+    gpus = f"{count:,} GPUs ({gpu})" if " + " in gpu else f"{count:,} × {gpu}"
     parts = [deployment["model"] or "model not named",
-             f"on {most}{deployment['num_gpus']} × {deployment['gpu'] or 'GPU'}",
+             f"on {most}{gpus}",
              f"policy {policy['name']}"]
     return ", ".join(parts)
 
