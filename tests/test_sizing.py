@@ -14,6 +14,7 @@ from planner.deployment.deploy import resolve
 from planner.errors import TraceError, UsageError
 from planner.files.counts import share_text
 from planner.loop.state.engine_settings import Recording
+from planner.planning import far_kinds
 from planner.planning.alternatives import MOST_TIMES
 from planner.planning.far_kinds import Effort
 from planner.planning.fewest import fewest_replicas, together
@@ -241,7 +242,10 @@ def test_replicas_of_more_gpus_than_a_node_have_their_row(chat: Trace) -> None:
                                                                                                gpus=("h100-sxm",)))
 
 
-def test_an_option_that_one_kind_cannot_have_leaves_the_others(chat: Trace) -> None:
+@pytest.mark.parametrize("long", [10, far_kinds.LONG])
+def test_an_option_that_one_kind_cannot_have_leaves_the_others(chat: Trace, long: int,
+                                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(far_kinds, "LONG", long)
     scenario = replace(H100, kv_cache_dtype="nvfp4", engine_version="0.28.0")
     found = size(limit(chat, 50), scenario, RELAXED, replace(PLAIN, gpus=("b200-sxm", "mi300x")))
     assert cheapest(found).kind.gpu == "b200-sxm"

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from planner.errors import CapacityError, CatalogError
+from planner.errors import CapacityError, CatalogError, UsageError
 from planner.planning.fewest import LONG, ROUGHLY, guessed, together
 from planner.planning.fleets import Kind
 from planner.planning.layouts import replica_cost
@@ -57,7 +57,7 @@ def _roughly(load: Trace, kind: Kind, objectives: Objectives) -> int | None:
     """Return about how many replicas serve a load; None if the kind cannot be deployed."""
     try:
         return guessed(load, kind.started(load).deployed(load), objectives, 1, kind.divided, None)
-    except (CapacityError, CatalogError):
+    except (CapacityError, CatalogError, UsageError):
         return None
 
 
