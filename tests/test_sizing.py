@@ -17,7 +17,7 @@ from planner.loop.state.engine_settings import Recording
 from planner.planning import far_kinds
 from planner.planning.alternatives import MOST_TIMES
 from planner.planning.far_kinds import Effort
-from planner.planning.fewest import fewest_replicas, together
+from planner.planning.fewest import LONG, fewest_replicas, together
 from planner.planning.fleet_schedule import schedule_of
 from planner.planning.fleets import Kind
 from planner.planning.loads import traffic_of
@@ -242,7 +242,7 @@ def test_replicas_of_more_gpus_than_a_node_have_their_row(chat: Trace) -> None:
                                                                                                gpus=("h100-sxm",)))
 
 
-@pytest.mark.parametrize("long", [10, far_kinds.LONG])
+@pytest.mark.parametrize("long", [10, LONG])
 def test_an_option_that_one_kind_cannot_have_leaves_the_others(chat: Trace, long: int,
                                                                monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(far_kinds, "LONG", long)
