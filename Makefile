@@ -1,10 +1,10 @@
-# make demo: install and replay a bundled sample; make quick: lint, types and fast tests; make test: lint, types and all tests; make site: the documentation as a site; make bench: speed; make accuracy; make synthesis; make notebook; make formats; make reference; make fuzz; make clean.
+# make demo: install and replay a bundled sample; make quick: lint, types and fast tests; make test: lint, types and all tests; make site: the documentation as a site; make bench: speed; make ready-code: the loop's code for the package; make accuracy; make synthesis; make notebook; make formats; make reference; make fuzz; make clean.
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE =  # the tests start hundreds of processes, which would each compile every module
 
-.PHONY: demo quick test site lint compiled-loop compiled-fleet bench accuracy synthesis notebook formats reference fuzz clean
+.PHONY: demo quick test site lint compiled-loop compiled-fleet ready-code bench accuracy synthesis notebook formats reference fuzz clean
 
 demo: $(VENV)/.installed
 	$(BIN)/planner replay chat --model llama-3.1-8b --gpu h100-sxm --slo "ttft:500 tpot:50" --save out/chat
@@ -30,6 +30,10 @@ lint: $(VENV)/.installed-dev
 compiled-fleet: OPTIONS = --data-parallel-size 2 --router least-outstanding-requests
 compiled-loop compiled-fleet: $(VENV)/.installed-dev
 	$(BIN)/planner replay chat --model llama-3.1-8b --gpu h100-sxm --limit 1 $(OPTIONS) > /dev/null
+
+# After a change of the loop the first replay compiles it, until this is run.
+ready-code: $(VENV)/.installed
+	$(BIN)/python -m benchmarks.ready_code
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.replay_speed
@@ -59,11 +63,11 @@ fuzz: $(VENV)/.installed-dev
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[ui]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile --editable .
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[ui,dev]'
 	touch $@
 
 clean:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from planner.loop.compiled.jit import source_sha256
+from planner.loop.compiled.jit import ready_file, source_sha256
 from planner.versions import DISTRIBUTION
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -147,6 +147,8 @@ def test_one_version_everywhere() -> None:
     released = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
     assert released
     assert released[1] in (f"[{VERSION}]", VERSION, "Unreleased")
-    if released[1] != "Unreleased":  # a release's figures of speed are of its own loop
+    if released[1] != "Unreleased":  # a release's figures of speed and compiled code are of its own loop
         assert f"loop source {source_sha256()[:12]}" in (ROOT / "reports" / "speed.md").read_text()
+        path, made_for = ready_file()
+        assert path.read_bytes().startswith(made_for.encode()), "make ready-code"
     assert str(yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"]) == VERSION

@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import filelock
-from llvmlite.binding import get_host_cpu_name
+from llvmlite.binding import get_host_cpu_name, get_process_triple
 
 from planner.loop.compiled.kept_helpers import helper_cache, helpers_kept
 from planner.loop.compiled.lean import helper_compiler
 from planner.loop.compiled.linking import linked_once
-from planner.loop.compiled.shortcuts import why_plain
+from planner.loop.compiled.ready_code import ready_code
+from planner.loop.compiled.shortcuts import SWITCH, why_plain
 from planner.progress import Stage, stage
 
 _one_at_a_time = threading.RLock()  # Numba, and the parts replaced in it, are global to the process
@@ -43,11 +44,24 @@ def source_sha256() -> str:
     return digest.hexdigest()
 
 
-def _made_for() -> str:
-    """Return a name of this source, Python, Numba and CPU: code compiled for another combination cannot be used."""
-    made_for = (source_sha256(), sys.implementation.cache_tag, version("numba"), version("llvmlite"),
-                get_host_cpu_name())
-    return hashlib.sha256(repr(made_for).encode()).hexdigest()[:16]
+def _made_for(*machine: object) -> str:
+    """Return a hash of this source, Numba and a machine: code for another combination cannot be used."""
+    made_for = (source_sha256(), version("numba"), version("llvmlite"), *machine)
+    return hashlib.sha256(repr(made_for).encode()).hexdigest()
+
+
+def _of_this_cpu() -> str:
+    """Return a name of this source, Numba, Python and CPU."""
+    return _made_for(sys.implementation.cache_tag, get_host_cpu_name())[:16]
+
+
+def ready_file() -> tuple[Path, str]:
+    """Return the file of compiled code that comes with the package for this platform, and a hash of what it is for.
+
+    It suits each version of Python: of Python's memory, the code knows only the size of an object's head.
+    """
+    triple = get_process_triple()
+    return Path(__file__).parent / "ready" / f"{triple}.zst", _made_for(triple, object.__basicsize__)
 
 
 def _cache_dir() -> Path:
@@ -58,7 +72,7 @@ def _cache_dir() -> Path:
     """
     roots = (Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"), Path(tempfile.gettempdir()))
     for root in roots:  # the home of a service or a container may be read-only
-        folder = root / "planner" / _made_for()
+        folder = root / "planner" / _of_this_cpu()
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError:
@@ -164,7 +178,7 @@ def _compiled(function: F, signature: Any, what: str | None, *, cache: bool, sha
     gc.disable()  # a third of the compile time would go into looking for garbage
     try:
         with (_in_one_place(), _alone(function, words) if cache else ExitStack(), _announced(function, words),
-              ExitStack() if PLAIN else linked_once(function),
+              ExitStack() if PLAIN else linked_once(function), _ready_code(),
               _kept_helpers() if shares_helpers and not PLAIN else ExitStack()):
             compiled: F = numba.njit(signature, cache=cache, nogil=True)(function)
     finally:
@@ -185,8 +199,13 @@ def _in_one_place() -> Iterator[None]:
         numba.config.CACHE_LOCATOR_CLASSES = before
 
 
+def _ready_code() -> AbstractContextManager[None]:
+    """Let Numba take code from the package, unless the user has named a way to compile."""
+    return ExitStack() if PLAIN or os.environ.get(SWITCH) else ready_code(*ready_file())
+
+
 def _kept_helpers() -> AbstractContextManager[None]:
-    return helpers_kept(Path(numba.config.CACHE_DIR) / f"helpers-{_made_for()}.pickle")
+    return helpers_kept(Path(numba.config.CACHE_DIR) / f"helpers-{_of_this_cpu()}.pickle")
 
 
 def _alone(function: Callable[..., Any], what: str) -> Any:
