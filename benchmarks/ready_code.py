@@ -40,7 +40,7 @@ def write(path: Path, made_for: str) -> None:
 def main() -> None:
     """Write the file, to a folder if one is named."""
     path, made_for = ready_file()
-    path = Path(*sys.argv[1:2] or [path.parent]) / path.name
+    path = Path(sys.argv[1] if len(sys.argv) > 1 else path.parent) / path.name
     path.parent.mkdir(exist_ok=True)
     write(path, made_for)
     print(f"{path}: {path.stat().st_size / 1e3:,.0f} kB")

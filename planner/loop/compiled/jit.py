@@ -56,7 +56,7 @@ def _of_this_cpu() -> str:
 
 
 def ready_file() -> tuple[Path, str]:
-    """Return the file of compiled code that comes with the package for this platform, and a hash of what it is for.
+    """Return the file of compiled code that comes with the package for this platform, and the hash of its combination.
 
     It suits each version of Python: of Python's memory, the code knows only the size of an object's head.
     """
@@ -199,7 +199,7 @@ def _in_one_place() -> Iterator[None]:
         numba.config.CACHE_LOCATOR_CLASSES = before
 
 
-def _ready_code() -> AbstractContextManager[None]:
+def _ready_code() -> AbstractContextManager[Any]:
     """Let Numba take code from the package, unless the user has named a way to compile."""
     return ExitStack() if PLAIN or os.environ.get(SWITCH) else ready_code(*ready_file())
 

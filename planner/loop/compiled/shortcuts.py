@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 TESTED = (0, 68)  # newest Numba whose inner parts the tests have seen
-SWITCH = "PLANNER_NUMBA"  # environment variable: "plain" or "shortcuts"; either compiles what the package has ready
+SWITCH = "PLANNER_NUMBA"  # environment variable: "plain" or "shortcuts"; both ignore the package's code
 _TRIAL = "import planner.loop.compiled.trial"
 
 
