@@ -5,7 +5,7 @@ late, or have ended without an answer, than an objective allows, the verdict is 
 """
 
 import math
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,12 +61,11 @@ class Hope:
 
     Parameters
     ----------
-    objectives : without limits of single requests.
-    num_requests : of the whole replay, over all replicas [1].
+    rules : of the whole replay, over all replicas; one at least.
     """
 
-    def __init__(self, objectives: Objectives, num_requests: int) -> None:
-        self._rules = _rules(objectives, num_requests)
+    def __init__(self, rules: Sequence[_Rule]) -> None:
+        self._rules = rules
         self._metrics = {metric for rule in self._rules for metric in rule.limits_s}
         self._spent = np.zeros(len(self._rules))
 
@@ -100,7 +99,8 @@ def hope_of(objectives: Objectives | None, trace: Trace) -> Hope | None:
     """Return the hope of a replay; None if nothing is asked for, or if requests have deadlines of their own."""
     if objectives is None or "deadline_s" in trace.requests.columns:
         return None
-    return Hope(objectives, trace.num_requests)
+    rules = _rules(objectives, trace.num_requests)
+    return Hope(rules) if rules else None
 
 
 def _rules(objectives: Objectives, num_requests: int) -> list[_Rule]:
