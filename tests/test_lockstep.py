@@ -264,7 +264,7 @@ def test_pools_that_cannot_be(tmp_path: Path, pool: str, words: str) -> None:
     ({"fail_replica": "0@1"}, "fail_replica = '0@1': a rank that fails"),
     ({"data_parallel_size": 1, "fleet": "f.toml"}, "fleet = 'f.toml': each pool has its own ranks"),
     ({"model": "llama-3.1-8b", "gpu": "h100-sxm"}, "llama-3.1-8b, which has no experts"),
-    ({"model": "deepseek-v3", "gpu": "h200-sxm", "data_parallel_size": 16}, "spans 2 nodes of 8"),
+    ({"model": "deepseek-v3", "gpu": "rtx-pro-6000", "data_parallel_size": 16}, "spans 2 nodes of 8"),
 ])
 def test_ranks_that_cannot_be(options: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError) as caught:
@@ -370,8 +370,10 @@ def test_a_size_is_of_groups() -> None:
         assert judge(objectives, serve(trace, deployment, groups).times_s).is_met is is_met
     assert "--data-parallel-size 2" in best.command
     assert str(sizing_table(found))
-    with pytest.raises(UsageError, match="has 16 GPUs"):
-        size(trace, replace(MOE, data_parallel_size=16), objectives, choices)
+    loose = parse_objectives("ttft:5000 tpot:500", 0.95)
+    over_nodes = cheapest(size(trace, replace(MOE, data_parallel_size=16), loose, choices))
+    assert (over_nodes.kind.data_parallel_size, over_nodes.num_gpus) == (16, 16)
+    assert any("published" in note and "--inter-node-bandwidth" in note for note in over_nodes.notes)
 
 
 def test_groups_are_divided_into_prefill_and_decode() -> None:

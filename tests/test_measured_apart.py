@@ -121,7 +121,7 @@ def test_only_attention_ranks_send_tokens_to_their_experts(tmp_path: Path) -> No
 
 @pytest.mark.skipif(not MEASURED.is_dir(), reason="needs the measured runs")
 def test_every_published_run_is_read() -> None:
-    """Except ATOM's, whose engine is not modelled."""
+    """Except those of an engine that is not modelled."""
     for name in ("closed_loop", "closed_loop_history", "disaggregated", "disaggregated_history"):
         runs = read_measured(MEASURED / f"inferencex_api_{name}.csv")
         assert [run.id for run in runs if run.status != "ok" and run.groups["engine"] != "atom"] == []

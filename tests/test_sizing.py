@@ -226,17 +226,16 @@ def test_what_cannot_serve_is_kept_with_its_reason(chat: Trace) -> None:
 def test_replicas_of_more_gpus_than_a_node_have_their_row(chat: Trace) -> None:
     """Of the usual sizes the ones that fit a node are tried, of stated sizes all."""
     scenario = replace(H100, model="deepseek-v3.1")
-    choices = replace(PLAIN, gpus=("h100-sxm", "h200-sxm"), ranks=(8, 16))
+    choices = replace(PLAIN, gpus=("h100-sxm", "h200-sxm", "l40s"), ranks=(8, 16))
     objectives = parse_objectives("ttft:9000 tpot:500", 0.9)
     rows = {(fleet.kind.gpu, fleet.kind.tensor_parallel_size): fleet
             for fleet in size(limit(chat, 50), scenario, objectives, choices).alternatives}
-    assert {row for row, fleet in rows.items() if isinstance(fleet, Fleet)} == {("h200-sxm", 8)}
-    unable = rows["h100-sxm", 16]
+    assert {row for row, fleet in rows.items() if isinstance(fleet, Fleet)} == {
+        ("h100-sxm", 16), ("h200-sxm", 8), ("h200-sxm", 16)}
+    unable = rows["l40s", 16]
     assert isinstance(unable, UnableFleet)
-    assert unable.reason.startswith("a replica of 16 h100-sxm spans 2 nodes of 8: give --inter-node-bandwidth")
-    linked = size(limit(chat, 50), replace(scenario, inter_node_bandwidth=50.0), objectives, choices)
-    assert {(fleet.kind.gpu, fleet.kind.tensor_parallel_size) for fleet in linked.alternatives
-            if isinstance(fleet, Fleet)} == {("h100-sxm", 16), ("h200-sxm", 8), ("h200-sxm", 16)}
+    assert unable.reason.startswith("a replica of 16 l40s spans")
+    assert "give --inter-node-bandwidth" in unable.reason
     with pytest.raises(UsageError, match="no node of h100-sxm has 16 GPUs"):
         size(limit(chat, 50), replace(scenario, pipeline_parallel_size=16), objectives, replace(choices, ranks=RANKS,
                                                                                                gpus=("h100-sxm",)))

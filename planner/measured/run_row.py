@@ -131,7 +131,7 @@ def own_run(row: Row) -> dict[str, Any]:
     PlannerError : the deployment or the load is impossible.
     """
     check_drafts(row)
-    gpu, layout = load_gpu(row.gpu), _layout(row)
+    gpu = load_gpu(row.gpu)
     options: dict[str, Any] = {"model": row.model, "gpu": gpu.name, "engine": row.engine,
                                "tensor_parallel_size": row.tp, "pipeline_parallel_size": row.pp}
     if row.version:
@@ -141,7 +141,7 @@ def own_run(row: Row) -> dict[str, Any]:
     if row.concurrency is not None:
         options["max_concurrency"] = max(row.concurrency // row.dp, 1)
     scenario = parse_scenario(options | row.settings)
-    return {"scenario": scenario, "layout": layout, "load": _load(row, scenario.max_concurrency)}
+    return {"scenario": scenario, "layout": _layout(row), "load": _load(row, scenario.max_concurrency)}
 
 
 def _layout(row: Row) -> Layout:
