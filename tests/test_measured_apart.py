@@ -45,7 +45,7 @@ def test_a_run_is_predicted_over_all_its_gpus(tmp_path: Path) -> None:
 
 
 def test_power_is_predicted_beside_what_was_measured(tmp_path: Path) -> None:
-    """Watts are those of a GPU, and joules those of all GPUs for a token of output."""
+    """Power is per GPU. Energy is the sum over all GPUs per output token."""
     cells = {"measured_avg_power_w": 400.0, "measured_joules_per_output_token": 2.0, "framework": "dynamo-vllm",
              "date": "2026-03-01"}
     pl.DataFrame([ROW | cells]).write_csv(tmp_path / "runs.csv")
@@ -121,7 +121,7 @@ def test_only_attention_ranks_send_tokens_to_their_experts(tmp_path: Path) -> No
 
 @pytest.mark.skipif(not MEASURED.is_dir(), reason="needs the measured runs")
 def test_every_published_run_is_read() -> None:
-    """Except those of an engine that is not modelled."""
+    """ATOM is left out: the planner has no model of it."""
     for name in ("closed_loop", "closed_loop_history", "disaggregated", "disaggregated_history"):
         runs = read_measured(MEASURED / f"inferencex_api_{name}.csv")
         assert [run.id for run in runs if run.status != "ok" and run.groups["engine"] != "atom"] == []

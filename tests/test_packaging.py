@@ -147,7 +147,7 @@ def test_one_version_everywhere() -> None:
     released = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
     assert released
     assert released[1] in (f"[{VERSION}]", VERSION, "Unreleased")
-    if released[1] != "Unreleased":  # a release's figures of speed and compiled code are of its own loop
+    if released[1] != "Unreleased":  # a release has its own speed report and compiled code
         assert f"loop source {source_sha256()[:12]}" in (ROOT / "reports" / "speed.md").read_text()
         path, made_for = ready_file()
         assert path.read_bytes().startswith(made_for.encode()), "make ready-code"

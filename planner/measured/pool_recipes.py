@@ -45,7 +45,6 @@ class Side:
         """Attention ranks of all workers."""
         return self.workers * (self.gpus if self.has_ranks else 1)
 
-
     @property
     def has_whole_experts(self) -> bool:
         """Whether each GPU has whole experts. Attention ranks always have."""
