@@ -20,20 +20,13 @@ from planner.commands.cli import app
 from planner.engines import ENGINES
 from planner.engines.dialect import Dialect, Tree
 from planner.files.keys import Declared, Key, declared, parts_of
-from planner.measured.calibration.calibrate_answer import CalibrateAnswer
-from planner.measured.validate_answer import ValidateAnswer
 from planner.planning.bracket import UNKNOWNS
-from planner.planning.capacity_answer import CapacityAnswer
-from planner.planning.check_answer import CheckAnswer
-from planner.planning.probe_answer import ProbeAnswer
-from planner.planning.share_answer import ShareAnswer
-from planner.planning.size_answer import SizeAnswer
-from planner.planning.sweep_answer import SweepAnswer
 from planner.policies.builtin_autoscalers import AUTOSCALERS
 from planner.policies.builtin_policies import POLICIES
 from planner.policies.builtin_routers import ROUTERS
 from planner.policies.policy import KEY_COLUMNS, Policy
 from planner.policies.router import ReplicaLoad
+from planner.report.answer_schemas import ANSWERS
 from planner.results import glossary
 from planner.settings.scenario import OPTION_DEFAULTS, Scenario
 from planner.steptime.engine_constants import EngineConstants
@@ -41,9 +34,6 @@ from planner.steptime.engine_constants import EngineConstants
 FOLDER = Path(__file__).with_name("reference")
 FORMATS = ("bf16", "fp8", "fp4")
 MARK = "<!-- docs/make_reference.py writes this page from the code. Change the code, then run make reference. -->"
-ANSWERS = {"capacity": CapacityAnswer, "probe": ProbeAnswer, "size": SizeAnswer,
-           "share": ShareAnswer,
-           "sweep": SweepAnswer, "check": CheckAnswer, "validate": ValidateAnswer, "calibrate": CalibrateAnswer}
 TYPES = {str: "text", int: "whole number", float: "number", bool: "true or false", NoneType: "null", Any: "any value"}
 PLURALS = {**TYPES, str: "texts", int: "whole numbers", float: "numbers", Any: "values"}
 RULES = [f for f in fields(Policy) if f.name not in ("name", "plan_step", "admit_key", "victim_key")]

@@ -1,6 +1,8 @@
 """Trace-driven capacity planning and what-if analysis for LLM serving."""
 
 import importlib
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -48,3 +50,9 @@ def __getattr__(name: str) -> Any:
         if name in names:
             return getattr(importlib.import_module(home), name)
     raise AttributeError(f"module 'planner' has no attribute {name!r}")
+
+
+if os.environ.get("PLANNER_FOLDERS"):  # this process may open files below these folders only
+    from planner.files.confined import confine
+
+    confine([Path(folder) for folder in os.environ["PLANNER_FOLDERS"].split(os.pathsep)])

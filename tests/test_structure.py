@@ -14,14 +14,14 @@ MOST_LINES = 77_300  # of the package
 
 # The planner's rooms, packages and single files, from the ground up: each imports from those before its own only.
 ROOMS = (
-    "errors", "versions", "progress", "schema", "files",
+    "errors", "versions", "progress", "family", "schema", "files",
     "policies", "autoscaler", "router", "policy", "loop",
     "catalog", "engines", "settings", "traces",
     "model", "steptime", "launch", "deployment",
     "replays", "results",
     "run", "measured", "planning",
     "report",
-    "pytest_plugin", "notebook", "ui", "commands",
+    "pytest_plugin", "notebook", "ui", "commands", "assistant",
 )
 
 

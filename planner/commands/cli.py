@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from planner.commands.assistant_cli import launch, mcp, schema
 from planner.commands.db_cli import db as db_app
 from planner.commands.options import keeps_answers, shows_progress, takes, takes_scenario
 from planner.commands.plan_cli import SloOption, TraceArgument, capacity, probe, share, size
@@ -341,6 +342,9 @@ def ui(
 
     actions.ui(port, address)
 
+
+for question in (launch, schema, mcp):
+    app.command()(question)
 
 app.add_typer(trace_app, name="trace")
 app.add_typer(db_app, name="db")

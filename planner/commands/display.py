@@ -1,5 +1,6 @@
 """How a command shows progress: bars on a terminal, a line every ten seconds in a log, nothing with --quiet."""
 
+import os
 import sys
 import threading
 import time
@@ -16,6 +17,7 @@ from planner.progress import Stage, shown_by
 DELAY_S = 2.0  # before a terminal shows anything; most work is done by then
 REFRESH_S = 0.2  # of a terminal
 PERIOD_S = 10.0  # from line to line of a log
+PERIOD = "PLANNER_PROGRESS_S"  # environment variable: another period
 
 
 @contextmanager
@@ -25,7 +27,8 @@ def progress_shown(*, quiet: bool, stream: TextIO | None = None) -> Iterator[Non
         yield
         return
     stream = sys.stderr if stream is None else stream
-    watch = Watch(Bars(stream), DELAY_S, REFRESH_S) if stream.isatty() else Watch(Lines(stream), PERIOD_S, PERIOD_S)
+    period_s = float(os.environ.get(PERIOD) or PERIOD_S)
+    watch = Watch(Bars(stream), DELAY_S, REFRESH_S) if stream.isatty() else Watch(Lines(stream), period_s, period_s)
     try:
         with shown_by(watch):
             yield

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from planner.errors import UsageError
+from planner.errors import TraceError, UsageError
 from planner.traces.envelopes import levels
 from planner.traces.formats.known import check_format, find_reader, knows
 from planner.traces.gather import BadRows, assemble, gather
@@ -24,6 +24,7 @@ from planner.traces.tabular import is_tabular, open_table, table_head, table_row
 __all__ = ["BadRows", "read_trace", "trace_of"]
 
 HEAD_OBJECTS = 100
+MOST_REQUESTS = "PLANNER_MOST_REQUESTS"  # environment variable: the largest number of requests of a trace; no bound
 HEAD_BYTES = 2**16  # by which a server's text is known
 
 
@@ -56,7 +57,12 @@ def read_trace(
     """
     _check_arguments(on_bad_rows, limit)
     check_format(format)
-    return dataclasses.replace(_read(os.fspath(source), format, on_bad_rows, limit), spec=format)
+    trace = _read(os.fspath(source), format, on_bad_rows, limit)
+    most = os.environ.get(MOST_REQUESTS)
+    if most and trace.num_requests > int(most):
+        raise TraceError(f"trace {source}: has {trace.num_requests:,} requests; must have at most {int(most):,} "
+                         f"(${MOST_REQUESTS}); cut the file, or read its first rows with --limit")
+    return dataclasses.replace(trace, spec=format)
 
 
 def _read(source: str, format: str | None, on_bad_rows: BadRows, limit: int | None) -> Trace:

@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
 import streamlit as st
+
+from planner.family import end_family, resident_bytes
 
 MOST_BYTES = 4 * 2**30  # of a job's processes together
 KEPT_BYTES = 2**30  # of a process that waits for the next job
@@ -84,26 +85,12 @@ class Worker:
     @property
     def num_bytes(self) -> int:
         """Memory of the process and of the processes that it has started [B]."""
-        return sum(map(_resident, self._family()))
+        return resident_bytes(self._process.pid)
 
     def end(self) -> None:
         """End the process and the processes that it has started."""
-        family = self._family()
-        for process in family:
-            try:
-                process.terminate()  # cleaners of shared memory ignore it, and end when the others have
-            except psutil.NoSuchProcess:
-                continue
-        for process in psutil.wait_procs(family[:1], timeout=2)[1]:
-            process.kill()
+        end_family(self._process.pid)
         self._process.wait()
-
-    def _family(self) -> list[psutil.Process]:
-        try:
-            own = psutil.Process(self._process.pid)
-            return [own, *own.children(recursive=True)]
-        except psutil.NoSuchProcess:
-            return []
 
     def _listen(self) -> None:
         """Collect the messages of the process, and at last that it has ended."""
@@ -195,13 +182,6 @@ def _done(worker: Worker, state: State, content: bytes) -> bool:
             state.error = said or BROKE_OFF
             return bool(kind == "failed")
     return False
-
-
-def _resident(process: psutil.Process) -> int:
-    try:
-        return int(process.memory_info().rss)
-    except psutil.NoSuchProcess:
-        return 0
 
 
 @st.cache_resource(show_spinner=False)  # type: ignore[untyped-decorator]

@@ -1,0 +1,1 @@
+"""Assistants: the commands as tools of a Model Context Protocol server, each call in a bounded process."""

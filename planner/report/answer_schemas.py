@@ -1,0 +1,151 @@
+"""JSON Schema of the answers that commands write with `--json`, made from their declared keys."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
+
+from planner.files.keys import Declared, Spread, declared
+from planner.launch.launch_answer import LaunchAnswer
+from planner.measured.calibration.calibrate_answer import CalibrateAnswer
+from planner.measured.validate_answer import ValidateAnswer
+from planner.planning.bracket import UNKNOWNS
+from planner.planning.capacity_answer import CapacityAnswer
+from planner.planning.check_answer import CheckAnswer
+from planner.planning.probe_answer import ProbeAnswer
+from planner.planning.share_answer import ShareAnswer
+from planner.planning.size_answer import SizeAnswer
+from planner.planning.sweep_answer import SweepAnswer
+from planner.results import glossary
+
+Schema = dict[str, Any]
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+ANSWERS = {"capacity": CapacityAnswer, "probe": ProbeAnswer, "size": SizeAnswer, "share": ShareAnswer,
+           "sweep": SweepAnswer, "check": CheckAnswer, "validate": ValidateAnswer, "calibrate": CalibrateAnswer,
+           "launch": LaunchAnswer}
+TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
+NESTED = ("slo",)  # keys of the summary that have a unit and several numbers
+NUMBERS = ("s", "ms", "requests/s", "tokens/s", "tokens", "USD", "kWh")  # units of keys of the summary with one number
+
+
+def answer_schema(command: str) -> Schema:
+    """Return the schema of the JSON that a command writes.
+
+    Parameters
+    ----------
+    command : a key of `SCHEMAS`, such as "capacity" or "trace describe".
+    """
+    return {"$schema": DIALECT, "title": f"planner {command} --json", **SCHEMAS[command]()}
+
+
+def _of_answer(kind: type) -> Schema:
+    parts: dict[str, Schema] = {}
+    whole = _object(kind, parts)
+    return {**whole, **({"$defs": parts} if parts else {})}
+
+
+def _object(kind: type, parts: dict[str, Schema]) -> Schema:
+    """Return the schema of a dataclass of keys; the schemas of its parts are added to `parts` by name."""
+    properties: dict[str, Schema] = {}
+    required: list[str] = []
+    others: Any = False
+    for field in declared(kind):
+        if not isinstance(field.note, Spread):
+            properties |= dict.fromkeys(_names(field), _described(field, parts))
+            required += [field.name] if _is_always(field) else []
+        elif get_origin(field.hint) is Mapping:
+            others = {"description": field.note.meaning, **_of_hint(get_args(field.hint)[1], parts)}
+        else:
+            part = _spread(field, parts)
+            properties |= part["properties"]
+            required += part["required"]
+    return {"type": "object", "description": (kind.__doc__ or "").strip().split("\n")[0], "properties": properties,
+            "required": required, "additionalProperties": others}
+
+
+def _spread(field: Declared, parts: dict[str, Schema]) -> Schema:
+    """Return the schema of a part whose keys stand among the keys of the whole; they may be null or absent."""
+    kinds = get_args(field.hint) or (field.hint,)
+    whole = [_object(kind, parts) for kind in kinds if kind is not NoneType]
+    properties: dict[str, Schema] = {}
+    for schema in whole:
+        properties |= schema["properties"]
+    if NoneType in kinds:
+        properties = {name: {"anyOf": [schema, {"type": "null"}]} for name, schema in properties.items()}
+    is_always = len(whole) == 1 and NoneType not in kinds and not field.note.only
+    return {"properties": properties, "required": whole[0]["required"] if is_always else []}
+
+
+def _names(field: Declared) -> list[str]:
+    return list(dict.fromkeys(filter(None, map(field.key, ("", *UNKNOWNS)))))
+
+
+def _is_always(field: Declared) -> bool:
+    return not field.note.only and all(field.key(of) == field.name for of in ("", *UNKNOWNS))
+
+
+def _described(field: Declared, parts: dict[str, Schema]) -> Schema:
+    unit = getattr(field.note, "unit", "")
+    words = [field.note.meaning, f"Unit: {unit}" if unit not in ("", "1") else "",
+             f"Only {field.note.only}" if field.note.only else ""]
+    return {"description": ". ".join(filter(None, words)), **_of_hint(field.hint, parts)}
+
+
+def _of_hint(hint: Any, parts: dict[str, Schema]) -> Schema:
+    """Return the schema of a type of Python."""
+    if hint is Any:
+        return {}
+    if is_dataclass(hint):
+        name = hint.__name__  # type: ignore[union-attr]
+        if name not in parts:
+            parts[name] = {}
+            parts[name] = _object(hint, parts)  # type: ignore[arg-type]
+        return {"$ref": f"#/$defs/{name}"}
+    if get_origin(hint) is tuple:
+        return {"type": "array", "items": _of_hint(get_args(hint)[0], parts)}
+    if get_origin(hint) is Mapping:
+        return {"type": "object", "additionalProperties": _of_hint(get_args(hint)[1], parts)}
+    if get_origin(hint) in (Union, UnionType):
+        return {"anyOf": [_of_hint(kind, parts) for kind in get_args(hint)]}
+    return {"type": TYPES[hint]}
+
+
+def _summary() -> Schema:
+    """Return the schema of a replay's summary: the keys of the glossary."""
+    properties = {name: _term(name, *term) for name, term in glossary.SUMMARY.items()}
+    return {"type": "object", "description": "The summary of a replay.", "properties": properties,
+            "required": ["completed", "duration", "notes"], "additionalProperties": False}
+
+
+def _term(name: str, unit: str, meaning: str) -> Schema:
+    kind: Schema = {"type": ["number", "null"]} if unit in NUMBERS and name not in NESTED else {}
+    kind = {"type": ["array", "null"], "items": {"type": "number"}} if name.endswith("_interval") else kind
+    return {"description": meaning + (f". Unit: {unit}" if unit != "1" else ""), **kind}
+
+
+def _comparison() -> Schema:
+    summary = _summary()
+    name = {"name": {"type": "string", "description": "Name of the what-if"}}
+    return {"type": "array", "items": {**summary, "properties": name | summary["properties"],
+                                       "required": ["name", *summary["required"]]}}
+
+
+def _plain(description: str) -> Callable[[], Schema]:
+    """Return the schema of an object whose keys are not declared."""
+    return lambda: {"type": "object", "description": description}
+
+
+def _names_listed() -> Schema:
+    names = {"type": "array", "items": {"type": "string"}}
+    return {"type": "object", "description": "Names of the catalog's profiles.", "additionalProperties": False,
+            "properties": {"gpus": names, "models": names}, "required": ["gpus", "models"]}
+
+
+SCHEMAS: Mapping[str, Callable[[], Schema]] = {
+    "replay": _summary, "compare": _comparison,
+    **{name: lambda kind=kind: _of_answer(kind) for name, kind in ANSWERS.items()},
+    "trace describe": _plain("The description of a trace: rates, lengths, shape, prefix sharing, sessions, anomalies."),
+    "trace synth": _plain("The workload model, the drawn trace and their closeness."),
+    "trace convert": _plain("The account of a conversion."),
+    "db list": _names_listed, "db show": _plain("The profile of a GPU or a model, each value with its source.")}
