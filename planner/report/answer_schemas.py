@@ -60,12 +60,13 @@ def _object(kind: type, parts: dict[str, Schema]) -> Schema:
             part = _spread(field, parts)
             properties |= part["properties"]
             required += part["required"]
+            others = others or part["additionalProperties"]
     return {"type": "object", "description": (kind.__doc__ or "").strip().split("\n")[0], "properties": properties,
             "required": required, "additionalProperties": others}
 
 
 def _spread(field: Declared, parts: dict[str, Schema]) -> Schema:
-    """Return the schema of a part whose keys stand among the keys of the whole; they may be null or absent."""
+    """Return the keys of a part that stand among the keys of the whole; they may be null or absent."""
     kinds = get_args(field.hint) or (field.hint,)
     whole = [_object(kind, parts) for kind in kinds if kind is not NoneType]
     properties: dict[str, Schema] = {}
@@ -74,7 +75,9 @@ def _spread(field: Declared, parts: dict[str, Schema]) -> Schema:
     if NoneType in kinds:
         properties = {name: {"anyOf": [schema, {"type": "null"}]} for name, schema in properties.items()}
     is_always = len(whole) == 1 and NoneType not in kinds and not field.note.only
-    return {"properties": properties, "required": whole[0]["required"] if is_always else []}
+    others = [schema["additionalProperties"] for schema in whole if schema["additionalProperties"]]
+    return {"properties": properties, "required": whole[0]["required"] if is_always else [],
+            "additionalProperties": others[0] if others else False}
 
 
 def _names(field: Declared) -> list[str]:
