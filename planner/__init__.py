@@ -2,7 +2,6 @@
 
 import importlib
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -53,6 +52,8 @@ def __getattr__(name: str) -> Any:
 
 
 if os.environ.get("PLANNER_FOLDERS"):  # this process may open files below these folders only
+    from pathlib import Path
+
     from planner.files.confined import confine
 
     confine([Path(folder) for folder in os.environ["PLANNER_FOLDERS"].split(os.pathsep)])

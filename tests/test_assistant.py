@@ -298,6 +298,43 @@ def test_a_cancelled_call_ends_its_work(transport: str, folder: Path) -> None:
     assert not asyncio.run(ask()).is_error
 
 
+@pytest.mark.parametrize(("transport", "end"), [("stdio", "close"), ("stdio", "terminate"), ("http", "terminate")])
+def test_a_server_that_ends_takes_its_calls_along(transport: str, end: str, folder: Path) -> None:
+    write_log(folder / "long.csv", 200_000)
+
+    async def ask() -> list[Any]:
+        started: list[Any] = []
+        with contextlib.suppress(Exception, asyncio.CancelledError):
+            async with served(transport, folder) as client:
+                asked = asyncio.create_task(client.call_tool("capacity", {"trace": "long.csv", **DEPLOYMENT,
+                                                                          "slo": SLO}))
+                while not (started := commands_of_servers()) and not asked.done():
+                    await asyncio.sleep(0.1)
+                if end == "terminate":
+                    started[0].parent().terminate()
+                    return started
+                asked.cancel()
+        return started
+
+    started = asyncio.run(ask())
+    assert started
+    assert psutil.wait_procs(started, timeout=20)[1] == []
+
+
+def test_refused_calls_leave_no_memory(folder: Path) -> None:
+    async def ask() -> tuple[int, int]:
+        async with served("stdio", folder) as client:
+            sizes = []
+            for _ in range(2):
+                for _ in range(500):
+                    assert (await client.call_tool("replay", {"trace": "../x.csv"})).is_error
+                sizes.append(sum(process.memory_info().rss for process in psutil.Process().children()))
+            return sizes[0], sizes[1]
+
+    first, second = asyncio.run(ask())
+    assert second - first < 4 * 2**20
+
+
 def test_wrong_arguments_are_named(folder: Path) -> None:
     calls: list[tuple[str, dict[str, Any], str]] = [
         ("replay", {}, "'trace' is a required property"),

@@ -1,5 +1,6 @@
 """A call: one command in a process of its own, within bounds of folders, requests, memory and seconds."""
 
+import atexit
 import json
 import os
 import re
@@ -28,6 +29,8 @@ MOST_LINES = 10_000  # of notes and progress that are kept
 MOST_TEXT = 8 * 2**20  # of an answer, and of the text of a command [characters]
 ERROR_LINES = 12  # of a command that fails
 ERROR = re.compile(r"\w+Error: ")
+
+_RUNNING: set[int] = set()  # numbers of the processes of calls under way
 
 Tell = Callable[[str], Awaitable[None]]
 
@@ -84,6 +87,7 @@ async def run(words: Sequence[str], bounds: Bounds, tell: Tell) -> Done:
         argv = [sys.executable, "-P", "-m", "planner.commands.cli", *words, "--json", str(answer)]
         process = await anyio.open_process(argv, stdin=subprocess.DEVNULL, cwd=bounds.folders[0],
                                            env=_environment(bounds, scratch))
+        _RUNNING.add(process.pid)
         try:
             with anyio.move_on_after(bounds.most_seconds) as limit:
                 await _see_through(process, done, bounds, tell)
@@ -91,12 +95,20 @@ async def run(words: Sequence[str], bounds: Bounds, tell: Tell) -> Done:
             with anyio.CancelScope(shield=True):
                 if process.returncode is None:
                     await anyio.to_thread.run_sync(end_family, process.pid)
+                _RUNNING.discard(process.pid)
                 await process.aclose()
         if limit.cancelled_caught:
             raise PlannerError(f"this takes more than {bounds.most_seconds:g} s; use fewer requests (limit, duration) "
                                f"or a larger --most-seconds of planner mcp")
         done.answer = _answer(answer, done)
     return done
+
+
+@atexit.register
+def end_calls() -> None:
+    """End the processes of all calls under way, as the server ends."""
+    while _RUNNING:
+        end_family(_RUNNING.pop())
 
 
 def _answer(path: Path, done: Done) -> Any:
@@ -110,7 +122,7 @@ def _answer(path: Path, done: Done) -> Any:
 
 
 async def _see_through(process: Process, done: Done, bounds: Bounds, tell: Tell) -> None:
-    """Collect what a command writes until it ends."""
+    """Collect the output of a command until it ends."""
     async with anyio.create_task_group() as group:
         group.start_soon(_watch, process, done, bounds.most_bytes)
         async with anyio.create_task_group() as readers:

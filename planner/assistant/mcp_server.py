@@ -17,10 +17,12 @@ from mcp.server.stdio import stdio_server
 from planner.assistant.bounded_run import Bounds, Done, run
 from planner.assistant.documents import DOCUMENTS
 from planner.assistant.tools import TOOLS, command_line, description, input_schema, output_schema, words_of
+from planner.commands.termination import stops_on_sigterm
 from planner.errors import PlannerError, UnknownNameError
 from planner.versions import own_version
 
 HOST = "127.0.0.1"
+GRACE_S = 1  # for calls under way when the server ends [s]
 MOST_WAITING = 32  # calls that wait for others
 SCHEME = "planner://"
 INSTRUCTIONS = """Capacity planning for LLM serving. A trace is a file below the server's folders, or a bundled sample:
@@ -36,10 +38,12 @@ def main() -> None:
     port = settings.pop("port")
     bounds = Bounds(**settings | {"folders": [Path(folder) for folder in settings["folders"]]})
     server = server_of(bounds)
-    if port is None:
-        anyio.run(_serve_stdio, server)
-    else:
-        uvicorn.run(server.streamable_http_app(host=HOST), host=HOST, port=port, log_level="warning")
+    with stops_on_sigterm():
+        if port is None:
+            anyio.run(_serve_stdio, server)
+        else:
+            uvicorn.run(server.streamable_http_app(host=HOST), host=HOST, port=port, log_level="warning",
+                        timeout_graceful_shutdown=GRACE_S)
 
 
 async def _serve_stdio(server: Server[Any]) -> None:

@@ -39,5 +39,5 @@ def mcp(folders: Sequence[Path], port: int | None, bounds: Mapping[str, float]) 
     missing = [name for name in ("mcp", "psutil") if importlib.util.find_spec(name) is None]
     if missing:
         raise UsageError(f"planner mcp: needs {' and '.join(missing)}; pip install 'llm-serving-planner[mcp]'")
-    given = {"folders": [str(path.resolve()) for path in folders], "port": port, **bounds}
-    os.execv(sys.executable, [sys.executable, "-P", "-m", "planner.assistant.mcp_server", dumps(given)])
+    settings = {"folders": [str(path.resolve()) for path in folders], "port": port, **bounds}
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "planner.assistant.mcp_server", dumps(settings)])
