@@ -153,7 +153,9 @@ def test_twelve_calls_lead_from_a_log_to_a_deployment_file(transport: str, folde
     manifest = (folder / "llm.yaml").read_text()
     assert "vllm" in manifest
     assert results["replay"].structured_content["errors"].keys() >= {"mean_ttft_ms_interval"}
-    assert results["size"].structured_content["errors"].keys() >= {"cheapest.step_error"}
+    assert results["size"].structured_content["errors"].keys() == {"step_error", "covers_error"}
+    assert results["share"].structured_content["errors"].keys() == {"chat.step_error", "chat.covers_error"}
+    assert results["validate"].structured_content["errors"]["overall"]["coverage"] == 1
     for name, result in results.items():
         content = result.structured_content
         run = run_here([*shlex.split(content["command"])[1:], "--json", "-"], folder)

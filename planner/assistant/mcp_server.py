@@ -24,6 +24,7 @@ from planner.versions import own_version
 HOST = "127.0.0.1"
 GRACE_S = 1  # for calls under way when the server ends [s]
 MOST_WAITING = 32  # calls that wait for others
+ERRORS = ("step_error", "covers_error", "confidence", "overall")  # keys of answers
 SCHEME = "planner://"
 INSTRUCTIONS = """Capacity planning for LLM serving. A trace is a file below the server's folders, or a bundled sample:
 chat, code, long-context, agents, rag, batch. Read planner://skill first: it leads from a log to a fleet, and from a
@@ -112,13 +113,19 @@ def _result(command: str, done: Done) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=content)
 
 
-def _errors(answer: Any) -> dict[str, Any]:
-    """Return the errors on measured runs that an answer has: of step times, and intervals; of parts, by path."""
+def _errors(answer: Any, path: str = "") -> dict[str, Any]:
+    """Return the errors on measured runs that an answer has, by key: of step times, intervals, and a capacity's range.
+
+    Parts that have a name, as the summaries of a comparison, stand before the key with a dot.
+    """
+    if isinstance(answer, list):
+        parts = [(part, part.get("name") or part.get("deployment")) for part in answer if isinstance(part, dict)]
+        return {key: value for part, name in parts if name for key, value in _errors(part, f"{path}{name}.").items()}
     if not isinstance(answer, dict):
         return {}
-    parts = {"": answer, "cheapest.": answer.get("cheapest") or {}}
-    return {f"{path}{key}": value for path, part in parts.items() for key, value in part.items()
-            if value is not None and (key == "step_error" or key.endswith("_interval") or key == "errors")}
+    errors = {f"{path}{key}": value for key, value in answer.items()
+              if value is not None and (key in ERRORS or key.endswith("_interval"))}
+    return errors | _errors(answer.get("fleet"), path) | _errors(answer.get("deployments"), path)
 
 
 if __name__ == "__main__":
