@@ -61,10 +61,10 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
     ("size", {"trace": "log.csv", **DEPLOYMENT, "slo": SLO, "request_rate": 30,
               "options": {"quick": True, "tensor_parallel_size": "1", "write": "k8s=llm.yaml"}}),
     ("check", {"targets": "targets.toml"}),
-    ("share", {"cluster": "cluster.toml", "options": {"quick": True}}),
+    ("share", {"cluster": "cluster.toml"}),
     ("validate", {"measured": "runs.csv"}),
 ]
-TIMES = {"loop_s", "wall_s"}  # of a computation: no two runs have the same
+TIMES = {"simulated_requests_per_s", "wall_s"}  # of a computation: no two runs have the same
 
 
 @pytest.fixture
@@ -160,10 +160,17 @@ def test_twelve_calls_lead_from_a_log_to_a_deployment_file(transport: str, folde
         content = result.structured_content
         run = run_here([*shlex.split(content["command"])[1:], "--json", "-"], folder)
         assert run.returncode == content["exit_code"], run.stderr
-        assert content["answer"] == json.loads(run.stdout), name
+        assert timeless(content["answer"]) == timeless(json.loads(run.stdout)), name
         assert f"$ {content['command']}" in text_of(result)
         assert set(content["notes"]) >= {line.removeprefix("note: ") for line in run.stderr.splitlines()
                                          if line.startswith("note: ")}, name
+
+
+def timeless(answer: Any) -> Any:
+    """Return an answer without the times of its computation."""
+    if isinstance(answer, list):
+        return [timeless(part) for part in answer]
+    return {name: value for name, value in answer.items() if name not in TIMES} if isinstance(answer, dict) else answer
 
 
 def test_documents_are_there(folder: Path) -> None:
@@ -339,10 +346,12 @@ def test_refused_calls_leave_no_memory(folder: Path) -> None:
 
 def test_wrong_arguments_are_named(folder: Path) -> None:
     calls: list[tuple[str, dict[str, Any], str]] = [
-        ("replay", {}, "'trace' is a required property"),
-        ("replay", {"trace": "chat", "gpus": "h100-sxm"}, "'gpus' was unexpected"),
-        ("replay", {"trace": "chat", "options": {"limitt": 3}}, "limitt"),
-        ("replay", {"trace": ["chat"]}, "trace: ['chat'] is not of type 'string'"),
+        ("replay", {}, "trace: must be given"),
+        ("replay", {"trace": "chat", "gpus": "h100-sxm"}, "did you mean 'gpu'"),
+        ("replay", {"trace": "chat", "options": {"limitt": 3}}, "did you mean 'limit'"),
+        ("replay", {"trace": "chat", "options": "limit"}, "must be an object"),
+        ("replay", {"trace": {"name": "chat"}}, "must be text, a number"),
+        ("replay", {"trace": "chat", "options": {"limit": "many"}}, "Invalid value for '--limit'"),
         ("replay", {"trace": "--help"}, "must not start with '-'"),
         ("replay", {"trace": "chat", "model": "no-such-model", "gpu": "h100-sxm"}, "no-such-model"),
         ("no_such_tool", {}, "unknown tool"),

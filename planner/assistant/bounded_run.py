@@ -28,6 +28,7 @@ NOTE = "note: "
 MOST_LINES = 10_000  # of notes and progress that are kept
 MOST_TEXT = 8 * 2**20  # of an answer, and of the text of a command [characters]
 ERROR_LINES = 12  # of a command that fails
+BOX = "│╭╮╰╯─ "  # around errors of the command line's parser
 ERROR = re.compile(r"\w+Error: ")
 
 _RUNNING: set[int] = set()  # numbers of the processes of calls under way
@@ -171,5 +172,5 @@ def _environment(bounds: Bounds, scratch: str) -> dict[str, str]:
 
 def _error(lines: Sequence[str]) -> str:
     """Return the error of a command: its last line, or the last lines if that is no error of ours."""
-    said = [line for line in lines if line.strip() and not line.startswith(NOTE)]
+    said = [text for line in lines if not line.startswith(NOTE) and (text := line.strip(BOX))]
     return said[-1] if said and ERROR.match(said[-1]) else "\n".join(said[-ERROR_LINES:])

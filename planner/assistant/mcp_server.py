@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +18,7 @@ from mcp.server.stdio import stdio_server
 from planner.assistant.bounded_run import Bounds, Done, run
 from planner.assistant.documents import DOCUMENTS
 from planner.assistant.tools import TOOLS, command_line, description, input_schema, output_schema, words_of
-from planner.commands.termination import stops_on_sigterm
+from planner.commands.termination import EXIT_CODE, stops_on_sigterm
 from planner.errors import PlannerError, UnknownNameError
 from planner.versions import own_version
 
@@ -39,12 +40,13 @@ def main() -> None:
     port = settings.pop("port")
     bounds = Bounds(**settings | {"folders": [Path(folder) for folder in settings["folders"]]})
     server = server_of(bounds)
-    with stops_on_sigterm():
-        if port is None:
+    if port is None:
+        with stops_on_sigterm():
             anyio.run(_serve_stdio, server)
-        else:
-            uvicorn.run(server.streamable_http_app(host=HOST), host=HOST, port=port, log_level="warning",
-                        timeout_graceful_shutdown=GRACE_S)
+        return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_CODE))  # which uvicorn raises again at its end
+    uvicorn.run(server.streamable_http_app(host=HOST), host=HOST, port=port, log_level="warning",
+                timeout_graceful_shutdown=GRACE_S)
 
 
 async def _serve_stdio(server: Server[Any]) -> None:

@@ -8,15 +8,13 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import best_match
 from typer.models import ArgumentInfo
 
 from planner.commands.cli import app
 from planner.commands.db_cli import db
 from planner.commands.short_help import COMMON
 from planner.commands.trace_cli import trace
-from planner.errors import UsageError
+from planner.errors import UnknownNameError, UsageError
 from planner.report.answer_schemas import SCHEMAS, Schema, answer_schema
 
 HIDDEN = {"context", "json", "quiet", "short_help", "full_help", "backend", "address", "overwrite"}
@@ -169,11 +167,14 @@ def words_of(tool: Tool, arguments: Mapping[str, Any], folders: Sequence[Path]) 
     ------
     UsageError : an argument is missing, unknown or of another type, or names a file outside the folders.
     """
-    wrong = best_match(Draft202012Validator(input_schema(tool)).iter_errors(dict(arguments)))
-    if wrong is not None:
-        raise UsageError(f"{'.'.join(map(str, wrong.absolute_path)) or 'arguments'}: {wrong.message}")
-    values = {name: value for name, value in arguments.items() if name != OTHERS} | arguments.get(OTHERS, {})
+    values = _values(arguments)
     known = _known(tool)
+    for name in values:
+        if name not in known:
+            raise UnknownNameError("option", name, known)
+    missing = [name for name, p in known.items() if p.is_required and name not in values]
+    if missing and (values or tool.bare is None):
+        raise UsageError(f"{', '.join(missing)}: must be given")
     if not values and tool.bare is not None:
         return tool.bare.split()
     places: list[str] = []
@@ -184,6 +185,19 @@ def words_of(tool: Tool, arguments: Mapping[str, Any], folders: Sequence[Path]) 
                 _check_file(known[name], str(path), folders)
         (options if known[name].flags else places).extend(_words(known[name], value))
     return [*tool.command.split(), *places, *options]
+
+
+def _values(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options by name, of the object `options` too; an option may stand there or beside it."""
+    others = arguments.get(OTHERS) or {}
+    if not isinstance(others, Mapping):
+        raise UsageError(f"{OTHERS} = {others!r}: must be an object")
+    values = {name: value for name, value in arguments.items() if name != OTHERS} | others
+    for name, value in values.items():
+        for item in value if isinstance(value, list) else [value]:
+            if not isinstance(item, str | int | float | None):
+                raise UsageError(f"{name} = {item!r}: must be text, a number, true or false, or a list of them")
+    return values
 
 
 def _words(parameter: Parameter, value: Any) -> Iterator[str]:
