@@ -219,6 +219,9 @@ def test_no_call_leaves_the_named_folders(folder: Path, tmp_path: Path) -> None:
         ("replay", {**replayed, "options": {"requests": str(outside / "requests.csv")}}),
         ("replay", {**replayed, "options": {"policy": str(outside / "policy.py")}}),
         ("replay", {**replayed, "options": {"policy": "policy.py:mine"}}),
+        ("replay", {**replayed, "data_parallel_size": 2, "options": {"fail_replica": str(outside / "log.csv")}}),
+        ("replay", {**replayed, "options": {"tenants": str(outside / "log.csv")}}),
+        ("replay", {**replayed, "options": {"fleet": str(outside / "log.csv")}}),
         ("replay", {**replayed, "options": {"calibration": str(outside / "log.csv")}}),
         ("replay", {"trace": "log.csv", "gpu": "h100-sxm", "from_command": [str(outside / "log.csv")]}),
         ("read_launch", {"command": str(outside / "log.csv")}),
@@ -282,17 +285,22 @@ def commands_of_servers() -> list[Any]:
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])
-def test_a_cancelled_call_ends_its_work(transport: str, folder: Path) -> None:
+def test_a_cancelled_call_tells_its_stages_until_its_work_ends(transport: str, folder: Path) -> None:
     write_log(folder / "long.csv", 200_000)
     arguments = {"trace": "long.csv", **DEPLOYMENT, "slo": SLO}
+    told: list[str] = []
+
+    async def tell(_: float, __: float | None, message: str | None) -> None:
+        told.append(message or "")
 
     async def ask() -> Any:
         async with served(transport, folder) as client:
-            asked = asyncio.create_task(client.call_tool("capacity", arguments))
-            for _ in range(200):
+            asked = asyncio.create_task(client.call_tool("capacity", arguments, progress_callback=tell))
+            for _ in range(300):
                 await asyncio.sleep(0.1)
-                if commands_of_servers():
+                if any("s so far" in line for line in told):
                     break
+            assert any("s so far" in line for line in told), told
             assert commands_of_servers()
             asked.cancel()
             with contextlib.suppress(asyncio.CancelledError):
