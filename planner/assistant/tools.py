@@ -16,12 +16,13 @@ from planner.commands.short_help import COMMON
 from planner.commands.trace_cli import trace
 from planner.errors import UnknownNameError, UsageError
 from planner.report.answer_schemas import SCHEMAS, Schema, answer_schema
+from planner.settings.scenario import OPTION_DEFAULTS
 
 HIDDEN = {"context", "json", "quiet", "short_help", "full_help", "backend", "address", "overwrite"}
 TYPES: Mapping[Any, Schema] = {
     str: {"type": "string"}, Path: {"type": "string"}, int: {"type": "integer"}, float: {"type": "number"},
     bool: {"type": "boolean"}}
-OTHERS = "options"  # the argument with the options that are not common
+OTHERS = "options"  # the argument with the rare options of a scenario
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,13 +120,12 @@ def _schema(hint: Any) -> Schema:
 
 
 def input_schema(tool: Tool) -> Schema:
-    """Return the schema of a tool's arguments: the common options one by one, and the others in an object."""
+    """Return the schema of a tool's arguments: rare options of a scenario are in an object, the others one by one."""
     known = _known(tool)
-    shown = {name: p.schema for name, p in known.items()
-             if not p.flags or p.is_required or name in COMMON or len(known) < len(COMMON)}
+    shown = {name: p.schema for name, p in known.items() if name in COMMON or name not in OPTION_DEFAULTS}
     rest = sorted(known.keys() - shown.keys())
     others = {OTHERS: {"type": "object", "propertyNames": {"enum": rest},
-                       "description": "Other options by name; the resource planner://options has their meanings."}}
+                       "description": "Rare options by name; the resource planner://options has their meanings."}}
     return {"type": "object", "properties": shown | (others if rest else {}), "additionalProperties": False,
             "required": [name for name, p in known.items() if p.is_required and tool.bare is None]}
 
