@@ -177,7 +177,7 @@ def test_documents_are_there(folder: Path) -> None:
     async def ask() -> dict[str, str]:
         async with served("stdio", folder) as client:
             listed = (await client.list_resources()).resources
-            return {part.name: (await client.read_resource(part.uri)).contents[0].text  # type: ignore[union-attr]
+            return {part.name: (await client.read_resource(part.uri)).contents[0].text
                     for part in listed}
 
     texts = asyncio.run(ask())

@@ -40,7 +40,7 @@ DOCUMENTS: Mapping[str, tuple[Callable[[], str], str]] = {
     "skill": (skill, "The way from a log to a fleet, and from a launch command to a verdict")}
 
 
-def _row(figure: Published) -> tuple[str, str, str]:
+def _row(figure: Published) -> tuple[str, ...]:
     values = ("–" if value is None else f"{100 * value:.1f} %" for value in (figure.value, figure.limit))
     return (figure.words, *values)
 

@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import anyio
 import mcp_types as types
@@ -31,7 +31,7 @@ INSTRUCTIONS = """Capacity planning for LLM serving. A trace is a file below the
 chat, code, long-context, agents, rag, batch. Read planner://skill first: it leads from a log to a fleet, and from a
 launch command to a verdict. Pass on the notes of an answer, its command line and its errors on measured runs."""
 
-Context = ServerRequestContext[Any, Any]
+Context: TypeAlias = ServerRequestContext[Any, Any]
 
 
 def main() -> None:

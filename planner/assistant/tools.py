@@ -192,7 +192,7 @@ def _values(arguments: Mapping[str, Any]) -> dict[str, Any]:
     others = arguments.get(OTHERS) or {}
     if not isinstance(others, Mapping):
         raise UsageError(f"{OTHERS} = {others!r}: must be an object")
-    values = {name: value for name, value in arguments.items() if name != OTHERS} | others
+    values = {**{name: value for name, value in arguments.items() if name != OTHERS}, **others}
     for name, value in values.items():
         for item in value if isinstance(value, list) else [value]:
             if not isinstance(item, str | int | float | None):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
+from functools import partial
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
@@ -147,7 +148,7 @@ def _names_listed() -> Schema:
 
 SCHEMAS: Mapping[str, Callable[[], Schema]] = {
     "replay": _summary, "compare": _comparison,
-    **{name: lambda kind=kind: _of_answer(kind) for name, kind in ANSWERS.items()},
+    **{name: partial(_of_answer, kind) for name, kind in ANSWERS.items()},
     "trace describe": _plain("The description of a trace: rates, lengths, shape, prefix sharing, sessions, anomalies."),
     "trace synth": _plain("The workload model, the drawn trace and their closeness."),
     "trace convert": _plain("The account of a conversion."),
