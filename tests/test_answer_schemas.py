@@ -46,7 +46,7 @@ COMMANDS = {
     "probe": [f"chat {H100} {SLO}"],
     "size": [f"chat --model llama-3.1-8b --gpu h100-sxm,a10 --limit 100 --request-rate 20 {SLO} --quick",
              f"chat {H100} --request-rate 20 {SLO} --quick --tensor-parallel-size 1 --sensitivity --growth 2x/year"],
-    "share": ["cluster.toml --quick"],
+    "share": ["cluster.toml"],
     "sweep": [f"chat {H100} --axis max_num_seqs=64,128 {SLO}"],
     "check": ["targets.toml"],
     "validate": ["runs.csv"],
