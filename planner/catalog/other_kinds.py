@@ -33,9 +33,10 @@ CLOSED: Mapping[str, str] = {  # maker -> pattern of the beginning of a name
     "Alibaba": r"qwen[\d-]*-?(max|plus|turbo)\b", "Amazon": r"(amazon-)?nova-(micro|lite|pro|premier)",
     "Perplexity": r"sonar"}
 ACCELERATORS: Mapping[str, str] = {  # kind -> pattern of a word in a name
-    "a Google TPU": r"tpu\w*|(cloud-)?v(2|3|4|4i|5e|5p|6e|5litepod|7x)|trillium|ironwood",
-    "an AWS Trainium or Inferentia": r"trn\d\w*|trainium\d?|inf\d|inferentia\d?",
-    "an Apple chip": r"apple|mac|m[1-5](pro|max|ultra)?", "a Huawei Ascend": r"ascend\w*|910[abc]\d?",
+    "a Google TPU other than TPU v7": r"tpu\w*|(cloud-)?v(2|3|4|4i|5e|5p|6e|5litepod|7x)|trillium|ironwood",
+    "an AWS Trainium or Inferentia other than Trainium 2 and 3": r"trn\d\w*|trainium\d?|inf\d|inferentia\d?",
+    "an Apple chip": r"apple|mac|m[1-5](pro|max|ultra)?",
+    "a Huawei Ascend other than 910C": r"ascend\w*|910[abc]\d?",
     "an Intel Gaudi other than gaudi-3": r"gaudi\d?|hpu", "a CPU": r"cpu|xeon|epyc|graviton\d?|ryzen",
     "an accelerator of Cerebras, Groq or SambaNova": r"cerebras|cs-?[23]|wse\d?|groq|lpu|sambanova|sn40l?"}
 MODELLED = "the planner models text generation by decoder-only models"
@@ -60,7 +61,7 @@ def gpu_refusal(key: str) -> str | None:
     """Return why a name is no GPU that can be planned; None if it may be one.
 
     >>> gpu_refusal("tpu-v5e-8").partition(";")[0], gpu_refusal("h100")
-    ('its name says that it is a Google TPU', None)
+    ('its name says that it is a Google TPU other than TPU v7', None)
     """
     kind = _kind(key, ACCELERATORS)
     return None if kind is None else (f"its name says that it is {kind}; the planner has step times of the GPUs that "
