@@ -19,7 +19,7 @@ quick: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 site: $(VENV)/.installed
-	$(BIN)/pip install --quiet --disable-pip-version-check 'mkdocs-material>=9.5,<10'
+	$(BIN)/pip install --quiet --disable-pip-version-check 'mkdocs-material>=9.5,<10' 'mkdocs-llmstxt>=0.5'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 lint: $(VENV)/.installed-dev
