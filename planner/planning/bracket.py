@@ -85,7 +85,8 @@ class Bracket:
 
 def find_bracket(evaluate: Callable[[float], Verdict], start: float, *, unknown: Unknown = RATE,
                  tolerance: float = TOLERANCE, checks: tuple[float, ...] = CHECKED, step: float = STEP,
-                 limits: tuple[float, float] = ANY, jobs: int = 1) -> Bracket:
+                 limits: tuple[float, float] = ANY, within: tuple[float, float] | None = None,
+                 jobs: int = 1) -> Bracket:
     """Find the highest load that keeps the objectives.
 
     Goes up or down from `start` to a first bracket, by `step` and then by steps that double, up to twofold. Bisects it
@@ -101,6 +102,7 @@ def find_bracket(evaluate: Callable[[float], Verdict], start: float, *, unknown:
     checks : distances at which loads on either side are tried, as shares of the bracket; none to check nothing.
     step : first step from `start`: small if that is near the answer.
     limits : loads below the one and above the other are not tried.
+    within : a first bracket, if it is known.
     jobs : loads on either side that are tried at once; -1 for one a core [1].
 
     Raises
@@ -110,7 +112,7 @@ def find_bracket(evaluate: Callable[[float], Verdict], start: float, *, unknown:
     with stage(f"trying {'numbers' if unknown.is_whole else 'rates'}") as trying:
         search = _Search(evaluate=evaluate, unknown=unknown, tolerance=tolerance, checks=checks, limits=limits,
                          step=step, jobs=jobs, known={}, trying=trying)
-        low, high = search.first_bracket(search.rounded(start))
+        low, high = within or search.first_bracket(search.rounded(start))
         trying.total = len(search.known) + _num_loads(low, high, tolerance, checks)
         return search.refined(low, high)
 

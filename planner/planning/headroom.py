@@ -36,7 +36,7 @@ def headroom(traffic: Traffic, deployment: Deployment, objectives: Objectives, s
         bracket = search(own, step=max(_first_step(sized.count), 1 + tolerance),
                          tolerance=max(tolerance, ROUGHLY))
         if bracket.lower < 2 * own:
-            bracket = search(bracket.lower, step=bracket.upper / bracket.lower, tolerance=tolerance)
+            bracket = search(own, within=(bracket.lower, bracket.upper), tolerance=tolerance)
         return max(bracket.lower / own - 1.0, 0.0)
     except UnlimitedError:
         return None
