@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from planner.deployment.deploy import Deployment
 from planner.planning.alternatives import Sized
-from planner.planning.bracket import STEP, UNKNOWNS, UnlimitedError, UnreachableLoadError, find_bracket
+from planner.planning.bracket import STEP, UNKNOWNS, Bracket, UnlimitedError, UnreachableLoadError, find_bracket
 from planner.planning.fewest import verdict_alone
 from planner.planning.loads import Traffic, UsersLoad
 from planner.planning.user_loads import limited
@@ -19,25 +19,34 @@ def headroom(traffic: Traffic, deployment: Deployment, objectives: Objectives, s
     """Return the share by which the load may grow before the replicas miss the objectives [1]; None without an end.
 
     The load is as long as the one that the number of replicas rests on. Up to twice the rate, the rate is searched as
-    finely as a capacity; above, within `ROUGHLY`.
+    finely as a capacity; above, within `ROUGHLY`. If the load repeats the trace, a search on one copy says where to
+    look.
     """
     if isinstance(traffic, UsersLoad):
         return _user_headroom(traffic, deployment, objectives, sized.count)
     own = traffic.mean_rps
 
     @functools.cache
-    def evaluate(rate: float) -> Verdict:
-        if rate == own and traffic.is_rescaled:  # the load that the replicas were found on
+    def judged(times: int, rate: float) -> Verdict:
+        if rate == own and times == sized.times and traffic.is_rescaled:  # the load that the replicas were found on
             return judge(objectives, sized.served.times_s)
-        return verdict_alone(traffic.grown(rate / own, sized.times), deployment, objectives, sized.count)
+        return verdict_alone(traffic.grown(rate / own, times), deployment, objectives, sized.count)
 
-    search = functools.partial(find_bracket, evaluate, checks=(), limits=traffic.limits_rps)
+    def bracket(times: int, start: float, step: float) -> Bracket:
+        search = functools.partial(find_bracket, functools.partial(judged, times), start, checks=(),
+                                   limits=traffic.limits_rps)
+        rough = search(step=step, tolerance=max(tolerance, ROUGHLY))
+        return rough if rough.lower >= 2 * own else search(within=(rough.lower, rough.upper), tolerance=tolerance)
+
+    start, step = own, max(_first_step(sized.count), 1 + tolerance)
+    if sized.times > 1:
+        try:
+            near = bracket(1, start, step)
+            start, step = near.lower, near.upper / near.lower
+        except (UnlimitedError, UnreachableLoadError):  # one copy may be too short for a queue to grow
+            pass
     try:
-        bracket = search(own, step=max(_first_step(sized.count), 1 + tolerance),
-                         tolerance=max(tolerance, ROUGHLY))
-        if bracket.lower < 2 * own:
-            bracket = search(own, within=(bracket.lower, bracket.upper), tolerance=tolerance)
-        return max(bracket.lower / own - 1.0, 0.0)
+        return max(bracket(sized.times, start, step).lower / own - 1.0, 0.0)
     except UnlimitedError:
         return None
     except UnreachableLoadError:  # a short trace at the edge: at other lengths and rates it is missed, at its own met

@@ -283,7 +283,7 @@ def _fleet(traffic: Traffic, load: Trace, kind: Kind, objectives: Objectives, ch
         return kind, UnableFleet(kind=kind.names, reason=str(error), missed=missed)
     sized = traded(kind, sized, objectives, choices)
     served = sized.served
-    deployment, summary = served.deployment, summarize(served, None)
+    deployment, summary = served.deployment, summarize(served, None, has_gaps=False)
     used = utilization(served, summary["duration"], summary["total_output_tokens"])
     parts = shares(served, summary["duration"])
     prefill = sum(part.pool.num_groups for part in parts if part.pool.role == "prefill")

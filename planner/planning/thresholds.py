@@ -302,7 +302,7 @@ def _beside(load: Trace, deployment: Deployment, objectives: Objectives, first: 
 def _answer(threshold: int, started: Sequence[Startable], served: ReplayResult, objectives: Objectives,
             choices: Choices) -> SplitFleet:
     """Return a fleet of two pools as an answer, with spares."""
-    summary, pools = summarize(served, None), served.deployment.pools
+    summary, pools = summarize(served, None, has_gaps=False), served.deployment.pools
     cost = fleet_cost(served, choices)
     return SplitFleet(
         threshold_tokens=threshold, num_gpus=count_gpus(served) + spare_gpus(served.deployment, choices, together),

@@ -83,7 +83,7 @@ def run(trace: Trace, policy: Policy, settings: EngineSettings, step_time: StepT
 def _run_through(loop: Callable[[Any, Any], int], plan_step: Any, policy: Policy, state: st.State,
                  requests: RequestMemory, looks: "_Looks") -> ReplayRecords:
     """Drive the loop until nothing is left, and return its records."""
-    taken = Taken(state)
+    taken = Taken(state, has_gaps=looks.is_for_result)
     memories = pointers([state])
     loop_s, flushed_at_s = 0.0, -1.0
     while True:
@@ -115,6 +115,7 @@ class _Looks:
         self._engine, self._hope = engine, hope
         self._at_s = iter(() if hope is None else looks_s(trace.requests["arrival_s"].to_numpy()))
         engine.until_s = next(self._at_s, math.inf)
+        self.is_for_result = hope is None  # not for a verdict alone
         self._num_ended = 0  # requests of the trace's beginning that have ended
         self._used = np.zeros(1)  # by them
 
@@ -145,10 +146,10 @@ def num_arrived(trace: Trace, clock: Any) -> Callable[[], float]:
 class Taken:
     """The rows that were taken out of a loop's buffers so far."""
 
-    def __init__(self, state: st.State) -> None:
+    def __init__(self, state: st.State, *, has_gaps: bool = True) -> None:
         self.state = state
         self._rows: dict[str, list[NDArray[np.void]]] = {"steps": [], "schedule": [], "preemptions": []}
-        self._gaps = GapTally()
+        self._gaps = GapTally(is_kept=has_gaps)
 
     def take(self) -> None:
         """Copy the filled rows out of the buffers and empty them."""

@@ -41,10 +41,11 @@ class GapTally:
     Parameters
     ----------
     exact_steps : steps whose gaps are kept one by one; later, equal gaps are counted.
+    is_kept : False for a replay that is asked for a verdict alone: its gaps cannot be read.
     """
 
-    def __init__(self, exact_steps: int = EXACT_STEPS) -> None:
-        self._exact_steps = exact_steps
+    def __init__(self, exact_steps: int = EXACT_STEPS, *, is_kept: bool = True) -> None:
+        self._exact_steps, self._is_kept = exact_steps, is_kept
         self._parts: list[tuple[NDArray[np.float64], NDArray[np.int64]]] = []
         self._size = 0
         self._is_exact = True
@@ -53,7 +54,7 @@ class GapTally:
 
     def add(self, rows: NDArray[np.void]) -> None:
         """Add rows of `loop.rows.GAP_ROW`, each a run of gaps that grow evenly; they are copied."""
-        if len(rows):
+        if self._is_kept and len(rows):
             self._waiting.append(rows.copy())
             self._num_waiting += len(rows)
             if self._num_waiting > MOST_WAITING:
@@ -82,6 +83,7 @@ class GapTally:
 
     def gaps(self) -> Gaps:
         """Return the collected gaps."""
+        assert self._is_kept, "a verdict alone was asked for"
         self._expand()
         if not self._parts:
             return Gaps(values_s=np.empty(0), counts=np.empty(0, np.int64), is_exact=True)

@@ -114,7 +114,8 @@ def goodput(slo: Slo, ttft_s: NDArray[np.float64], tpot_s: NDArray[np.float64], 
     return float(meets(slo, ttft_s, tpot_s, e2e_s).sum() / duration_s)
 
 
-def summarize(whole: ReplayResult, objectives: Objectives | None, window: Window | None = None) -> dict[str, Any]:
+def summarize(whole: ReplayResult, objectives: Objectives | None, window: Window | None = None, *,
+              has_gaps: bool = True) -> dict[str, Any]:
     """Return the numbers of one replay by the names of the summary.
 
     Rates are over the time from the first arrival to the last departure, in which queues fill and empty too. Requests
@@ -126,6 +127,7 @@ def summarize(whole: ReplayResult, objectives: Objectives | None, window: Window
     window : when requests must be sent to count, and the time for rates; None for all. Figures of the engines, and the
         verdict on saturation, cover the whole replay all the same. An engine's sums over gaps between tokens are
         not known by request, so ITL has a mean alone.
+    has_gaps : whether ITL is among the numbers; of a long replay it takes longer than all others.
     """
     result = whole if window is None else counted(whole, window)
     r, engine = result.records.requests, result.records.engine
@@ -154,7 +156,7 @@ def summarize(whole: ReplayResult, objectives: Objectives | None, window: Window
         **_objectives(result, objectives or Objectives(), duration_s),
         **describe(np.where(done, result.ttft_s, math.nan), "ttft"),
         **describe(result.tpot_s, "tpot"),
-        **_gaps(result, window),
+        **(_gaps(result, window) if has_gaps else {}),
         **describe(result.e2e_s, "e2el"),
         **describe(np.where(done, result.queue_s, math.nan), "queue"),
         **_engine_totals(whole, whole_s),
