@@ -14,7 +14,7 @@ from planner.deployment.deploy import resolve
 from planner.errors import TraceError, UsageError
 from planner.files.counts import share_text
 from planner.loop.state.engine_settings import Recording
-from planner.planning import far_kinds
+from planner.planning import far_kinds, sizing
 from planner.planning.alternatives import MOST_TIMES
 from planner.planning.far_kinds import Effort
 from planner.planning.fewest import LONG, fewest_replicas, together
@@ -85,7 +85,7 @@ def test_servers_of_known_speed() -> None:
     trace = trace_of([(k / 45, 1, 1) for k in range(900)])
     found, served, _ = fewest_replicas(trace, resolve(ONE_SLOT, trace), parse_objectives("ttft:101", 1.0))
     assert found == 5
-    assert summarize(served, None)["gpu_busy_fraction"] == pytest.approx(0.9, abs=0.01)
+    assert summarize(served, None, has_gaps=False)["gpu_busy_fraction"] == pytest.approx(0.9, abs=0.01)
 
 
 def test_the_cheapest_fleet_comes_first_with_its_costs(chat: Trace) -> None:
@@ -193,6 +193,19 @@ def test_a_rate_is_asked_of_a_trace_that_goes_on() -> None:
         traffic = traffic_of(trace, scenario, "compress", None)
         found = _settled(traffic, traffic.load(), deployment, objectives, kind_of(scenario), Effort())
         assert (found.count, found.stationary) == (count, stationary)
+
+
+@pytest.mark.parametrize(("rate", "times"), [(8.0, 1), (9.9, 8)])
+def test_a_long_trace_whose_queue_surely_does_not_grow_is_not_repeated(rate: float, times: int,
+                                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server of ten a second: 8 a second by chance show that it keeps up, 9.9 a second do not."""
+    monkeypatch.setattr(sizing, "SHOWN", 1000)
+    arrival_s = np.cumsum(np.random.default_rng(1).exponential(1.0, 2000))
+    trace = trace_of([(float(moment), 1, 1) for moment in arrival_s])
+    traffic = traffic_of(trace, replace(ONE_SLOT, request_rate=rate), "compress", None)
+    found = _settled(traffic, traffic.load(), resolve(ONE_SLOT, trace), parse_objectives("ttft:60000", 1.0),
+                     kind_of(ONE_SLOT), Effort())
+    assert (found.times, found.stationary) == (times, True)
 
 
 @pytest.mark.parametrize(("text", "words"), [

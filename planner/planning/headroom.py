@@ -11,16 +11,17 @@ from planner.planning.loads import Traffic, UsersLoad
 from planner.planning.user_loads import limited
 from planner.settings.objectives import Objectives, Verdict, judge
 
-ROUGHLY = 0.02  # precision of a rate of more than twice the load's [1]
+NEAR, FAR = 2, 11  # times the load's rate
+ROUGHLY = 0.02  # precision of a rate above `NEAR` [1]
 
 
 def headroom(traffic: Traffic, deployment: Deployment, objectives: Objectives, sized: Sized,
              tolerance: float) -> float | None:
     """Return the share by which the load may grow before the replicas miss the objectives [1]; None without an end.
 
-    The load is as long as the one that the number of replicas rests on. Up to twice the rate, the rate is searched as
-    finely as a capacity; above, within `ROUGHLY`. If the load repeats the trace, a search on one copy says where to
-    look.
+    The load is as long as the one that the number of replicas rests on. Up to `NEAR` times the rate, the rate is
+    searched as finely as a capacity; above, within `ROUGHLY`; from `FAR` on, in steps of two. If the load repeats the
+    trace, a search on one copy says where to look.
     """
     if isinstance(traffic, UsersLoad):
         return _user_headroom(traffic, deployment, objectives, sized.count)
@@ -35,8 +36,11 @@ def headroom(traffic: Traffic, deployment: Deployment, objectives: Objectives, s
     def bracket(times: int, start: float, step: float) -> Bracket:
         search = functools.partial(find_bracket, functools.partial(judged, times), start, checks=(),
                                    limits=traffic.limits_rps)
-        rough = search(step=step, tolerance=max(tolerance, ROUGHLY))
-        return rough if rough.lower >= 2 * own else search(within=(rough.lower, rough.upper), tolerance=tolerance)
+        found = search(step=step, tolerance=STEP - 1)
+        for most, precision in ((FAR, max(tolerance, ROUGHLY)), (NEAR, tolerance)):
+            if found.lower < most * own:
+                found = search(within=(found.lower, found.upper), tolerance=precision)
+        return found
 
     start, step = own, max(_first_step(sized.count), 1 + tolerance)
     if sized.times > 1:

@@ -42,6 +42,7 @@ from planner.planning.user_loads import beginning, limited
 from planner.progress import in_parallel, later, stage
 from planner.replays.fleet.shares import shares
 from planner.results.notes import notes
+from planner.results.saturation import is_surely_steady
 from planner.results.summary import summarize
 from planner.results.utilization import utilization
 from planner.settings.default_router import SERVICE_ROUTER, routed
@@ -54,6 +55,7 @@ from planner.traces.shaping.rescaling import MOST_REQUESTS, part_words, rate_of
 from planner.traces.shaping.tenants import refuse_tenant_thresholds
 
 LONGER = 8  # times a trace that shows whether a queue grows: replicas are whole, so twice may show nothing
+SHOWN = 10_000  # requests of a load that shows whether a queue grows
 NO_INTERVAL = "--interval has no effect here; planner capacity gives the confidence of a rate"
 
 
@@ -63,7 +65,7 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
 
     Requests go to the replicas by the scenario's router; if it names none, at random, as a Kubernetes Service sends
     them. If a rate is asked for, the trace's traffic gets it by `choices.scaling`, and goes on until one of eight
-    times the length needs no other number. With a rate series the fleet serves its highest window, as long as that
+    times the length needs no other number, or until a long load shows that no queue grows. With a rate series the fleet serves its highest window, as long as that
     lasts. The cheapest fleet's kind is sized behind other routers and by other ways of scaling too.
 
     Parameters
@@ -333,7 +335,7 @@ def _settled(traffic: Traffic, load: Trace, deployment: Deployment, objectives: 
              effort: Effort) -> Sized:
     """Return the fewest replicas, how they serve, the limiting metric, and whether a longer load needs as many.
 
-    Longer loads are tried if a rate is asked for, up to `MOST_REQUESTS`.
+    Longer loads are tried if a rate is asked for, up to `MOST_REQUESTS`, unless a long load shows that no queue grows.
     """
     def fewest(longer: Trace, times: int, guess: int) -> Sized:
         count, served, limiting = fewest_replicas(longer, deployment, objectives, guess, kind.divided,
@@ -343,6 +345,8 @@ def _settled(traffic: Traffic, load: Trace, deployment: Deployment, objectives: 
     found = fewest(load, 1, effort.guess)
     if not traffic.can_last:
         return found
+    if load.num_requests >= SHOWN and is_surely_steady(found.served):
+        return replace(found, stationary=True)
     most = MOST_REQUESTS // load.num_requests
     while found.times < most:
         times = min(found.times * LONGER, most)

@@ -37,6 +37,7 @@ YES, NO, CANNOT_TELL = "yes", "no", "unknown"
 NUMBER = {NO: 0.0, CANNOT_TELL: 0.5, YES: 1.0}  # of a verdict, for targets and sweeps
 LEVEL = 0.005  # probability of a wrong conclusion at the capacity itself; less elsewhere
 FINDINGS = {YES: 3, NO: 2}  # that lead to each: growth in all and in the second half, seats; idle, near its beginning
+SURE = 0.999  # confidence
 NUM_BATCHES = 20  # of a load, whose counts give the variance
 LEAST_REQUESTS = 10 * NUM_BATCHES  # of a load that is judged
 LEAST_STAYS = 50  # of requests in a row, for a queue of many servers to wander as a Brownian motion does
@@ -160,6 +161,12 @@ def saturation(result: ReplayResult) -> dict[str, Any]:
             "saturation_reason": verdict.reason}
 
 
+def is_surely_steady(result: ReplayResult) -> bool:
+    """Tell whether the queue of a replay does not grow, with a confidence of more than 99.9 %."""
+    verdict = saturation(result)
+    return bool(verdict["saturated"] == NO and (verdict["saturation_confidence"] or 0.0) > SURE)
+
+
 def saturation_sentence(summary: Mapping[str, Any]) -> str:
     """Return the verdict of a summary in one sentence; empty if an earlier release has written it.
 
@@ -182,7 +189,7 @@ def saturation_sentence(summary: Mapping[str, Any]) -> str:
 
 
 def _percent(sure: float) -> str:
-    return "> 99.9 %" if sure > 0.999 else f"{math.floor(1000 * sure) / 10:g} %"
+    return "> 99.9 %" if sure > SURE else f"{math.floor(1000 * sure) / 10:g} %"
 
 
 def _queue(result: ReplayResult) -> Queue | None:
