@@ -66,7 +66,8 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
     Requests go to the replicas by the scenario's router; if it names none, at random, as a Kubernetes Service sends
     them. If a rate is asked for, the trace's traffic gets it by `choices.scaling`, and goes on until one of eight
     times the length needs no other number, or until a long load shows that no queue grows.
-    With a rate series the fleet serves its highest window, as long as that lasts. The cheapest fleet's kind is sized behind other routers and by other ways of scaling too.
+    With a rate series the fleet serves its highest window, as long as that lasts. The cheapest fleet's kind is sized
+    behind other routers and by other ways of scaling too.
 
     Parameters
     ----------
