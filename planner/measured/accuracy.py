@@ -1,6 +1,7 @@
 """How far predictions are from a user's measurements: errors by group, limits on them, and how often intervals hold."""
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from planner.measured.agentic import is_agentic
 from planner.measured.doubts import doubts, far_off
 from planner.measured.run_table import Measurement, table_notes
 from planner.measured.runs import groups_of, is_table, model_of, read_runs
+from planner.measured.stalls import MEANS, OF_STALLS, STEADY
 from planner.measured.steplog import is_step_log, predict_steps, read_steps
 from planner.measured.validate import (
     Prediction,
@@ -23,11 +25,13 @@ from planner.measured.validate import (
     log_error,
     metrics_of,
     predict_all,
+    with_stalls,
 )
 from planner.measured.validate_answer import (
     ErrorLimit,
     IntervalCoverage,
     MeasuredRow,
+    StalledRow,
     UnpredictedRow,
     ValidateAnswer,
 )
@@ -84,15 +88,21 @@ def predict_file(path: Path, scenario: Scenario, *, client: str | None, jobs: in
         run.load for run in runs if run.load is not None and run.load.format != NAME]
     notes += dict.fromkeys(note for run in runs for note in run.notes)
     about = [note for load in recorded for note in (str(load.account), *load.account.notes)]
-    return _questioned(predict_all(runs, jobs=jobs), [*about, *notes])
+    return _questioned(with_stalls(predict_all(runs, jobs=jobs)), [*about, *notes])
 
 
 def _questioned(predictions: Sequence[Prediction], notes: Sequence[str]) -> Predicted:
-    """Return predictions with notes, and a further note for errors that are too large."""
-    log_errors = {metric: np.array([log_error(p, metric) for p in predictions]) for metric in metrics_of(predictions)}
+    """Return predictions with notes, and a further note for errors that are too large and that no stall explains."""
+    log_errors = {metric: np.array([log_error(p, metric) if _is_questioned(p, metric) else math.nan
+                                    for p in predictions]) for metric in metrics_of(predictions)}
     return Predicted(predictions=predictions, notes=(
         *notes, *doubts(log_errors, [p.measurement.groups for p in predictions]),
         *far_off(log_errors, [p.measurement.id for p in predictions])))
+
+
+def _is_questioned(prediction: Prediction, metric: str) -> bool:
+    """Tell whether an error may come from a wrong description: no stall explains it, and no other metric has it."""
+    return metric not in OF_STALLS if prediction.stall else metric != STEADY
 
 
 def _is_for(calibration: str, engine: str) -> bool:
@@ -131,6 +141,7 @@ def accuracy(predicted: Predicted, *, level: float | None, limits: Mapping[str, 
         rows=rows,
         unpredicted=tuple(UnpredictedRow(id=p.measurement.id, status=p.status) for p in predictions
                           if p.status != "ok"),
+        stalls=tuple(row for p in predictions if (row := _stalled_row(p)) is not None),
         interval=interval, max_error=checks,
         met=all(check.met for check in checks.values()) and (not checks or overall.coverage == 1) and not outside,
         notes=(*predicted.notes, *(interval.notes if interval else ())))
@@ -204,9 +215,10 @@ def bounds_of(predictions: Sequence[Prediction], level: float) -> list[Bounds]:
 def _bounds(prediction: Prediction, residuals: Residuals | str | None, level: float) -> Bounds:
     if not isinstance(residuals, Residuals):
         return {}
-    bounds = {metric: residuals.interval(metric.removeprefix("mean_"), predicted, level)
+    bounds = {metric: residuals.interval("ttft_ms" if metric == STEADY else metric.removeprefix("mean_"), predicted,
+                                         level)
               for metric, predicted in prediction.predicted.items()
-              if prediction.measurement.measured.get(metric, 0) > 0}
+              if prediction.measurement.measured.get(metric, 0) > 0 and not (prediction.stall and metric in OF_STALLS)}
     return {metric: pair for metric, pair in bounds.items() if pair is not None}
 
 
@@ -233,6 +245,16 @@ def _row(prediction: Prediction, bounds: Bounds) -> MeasuredRow:
     return MeasuredRow(
         id=prediction.measurement.id, measured=measured, predicted=prediction.predicted, intervals=bounds,
         outside=tuple(name for name, (low, high) in bounds.items() if not low <= measured[name] <= high))
+
+
+def _stalled_row(prediction: Prediction) -> StalledRow | None:
+    stall, measured = prediction.stall, prediction.measurement.measured
+    if stall is None:
+        return None
+    return StalledRow(id=prediction.measurement.id, stall_s=stall.stall_s, num_waiting=stall.num_waiting,
+                      num_requests=stall.num_requests, mean_ttft_ms=next(measured[name] for name in MEANS
+                                                                         if name in measured),
+                      steady_ttft_ms=stall.steady_ms)
 
 
 def _residuals(run: Measurement) -> Residuals | str:

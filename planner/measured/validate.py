@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from planner.loop.state.terms import StepTime
 from planner.measured.agentic import OF_SERVER, server_figures, warm_ttft
 from planner.measured.agentic_load import is_warm
 from planner.measured.run_table import GROUPS, METRICS, Measurement, counted
+from planner.measured.stalls import MEANS, STEADY, Stall, stall_of
 from planner.measured.statistics import POWER, THROUGHPUT, statistics
 from planner.measured.validate_answer import Errors, ErrorSummary, GroupErrors
 from planner.progress import in_parallel, later
@@ -45,11 +46,13 @@ class Prediction:
     measurement : the run.
     predicted : by the names of METRICS, and of other measured values; empty without a prediction.
     status : "ok", or why there is no prediction.
+    stall : of one wave of its requests, if the measurement shows one (`with_stalls`).
     """
 
     measurement: Measurement
     predicted: Mapping[str, float]
     status: str
+    stall: Stall | None = None
 
 
 def predict(measurement: Measurement, constants: EngineConstants | None = None) -> Prediction:
@@ -222,6 +225,32 @@ def predict_all(measurements: Sequence[Measurement], *, jobs: int = -1) -> list[
 
 def _predict_chunk(measurements: Sequence[Measurement]) -> list[Prediction]:
     return [predict(m) for m in measurements]
+
+
+def with_stalls(predictions: Sequence[Prediction]) -> list[Prediction]:
+    """Return predictions with the stalls of their runs.
+
+    If a run stalled, all runs get the metric STEADY beside their mean TTFT: without the stall, or the mean itself.
+    """
+    stalled = [replace(p, stall=_stall(p)) for p in predictions]
+    return [_with_steady(p) for p in stalled] if any(p.stall for p in stalled) else stalled
+
+
+def _stall(prediction: Prediction) -> Stall | None:
+    run = prediction.measurement
+    if prediction.status != "ok" or run.scenario is None or run.load is None or run.num_opening:
+        return None
+    return stall_of(run.measured, prediction.predicted, run.scenario.max_concurrency or 0, run.load.num_requests)
+
+
+def _with_steady(prediction: Prediction) -> Prediction:
+    run, stall = prediction.measurement, prediction.stall
+    name = next((name for name in MEANS if name in run.measured and name in prediction.predicted), None)
+    steady_ms = None if name is None else run.measured[name] if stall is None else stall.steady_ms
+    if name is None or steady_ms is None:
+        return prediction
+    return replace(prediction, measurement=replace(run, measured={**run.measured, STEADY: steady_ms}),
+                   predicted={**prediction.predicted, STEADY: prediction.predicted[name]})
 
 
 def errors(predictions: Iterable[Prediction]) -> Errors:

@@ -57,6 +57,19 @@ class UnpredictedRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StalledRow:
+    """A run in which one wave of requests waited."""
+
+    id: Annotated[str, Key("", "Row")]
+    stall_s: Annotated[float, Key("s", "Length of the stall")]
+    num_waiting: Annotated[int, Key("1", "Requests that waited")]
+    num_requests: Annotated[int, Key("1", "Requests of the run")]
+    mean_ttft_ms: Annotated[float, Key("ms", "Measured mean TTFT")]
+    steady_ttft_ms: Annotated[float | None, Key("ms", "The mean without the stall. Null if the mean shows another "
+                                                "number of waiting requests than were in flight")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IntervalCoverage:
     """How often the intervals of predictions hold the measurements."""
 
@@ -85,6 +98,8 @@ class ValidateAnswer:
     groups: Annotated[tuple[GroupErrors, ...], Key("", "Errors by group")]
     rows: Annotated[tuple[MeasuredRow, ...] | None, Key("", "Rows one by one. Null if there are more than 8")]
     unpredicted: Annotated[tuple[UnpredictedRow, ...], Key("", "Rows without a prediction")]
+    stalls: Annotated[tuple[StalledRow, ...], Key("", "Runs in which one wave of requests waited. If there are any, "
+                                                  "the metric steady_ttft_ms is the mean TTFT without stalls")]
     interval: Annotated[IntervalCoverage | None, Key("", "Coverage of intervals. Null without --interval")]
     max_error: Annotated[Mapping[str, ErrorLimit], Key("", "Limits by metric")]
     met: Annotated[bool, Key("", "Whether all limits are met, and each row has a prediction if there are limits. With "

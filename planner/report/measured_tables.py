@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from planner.files.counts import count_text, share_text
 from planner.files.keys import asdict
 from planner.measured.calibration.calibrate_answer import CalibrateAnswer
-from planner.measured.validate_answer import Errors, MeasuredRow, ValidateAnswer
+from planner.measured.validate_answer import Errors, MeasuredRow, StalledRow, ValidateAnswer
 from planner.report.cells import number_text
 from planner.report.text import Grid, Text
 from planner.results.notes import fitted_to
 
 SHOWN_GROUPS = ("gpu", "engine", "model", "client")  # of errors; the JSON has all
-SHOWN_ROWS = 10  # without a prediction
+SHOWN_ROWS = 10  # without a prediction, or with a stall
 
 
 def accuracy_table(result: ValidateAnswer) -> Text:
@@ -30,7 +30,7 @@ def accuracy_table(result: ValidateAnswer) -> Text:
         (name, number_text(value), number_text(each.predicted.get(name, "–")), *[_interval(each, name)] * (
             len(heads) - 3)) for name, value in each.measured.items()]))]
     return Text([Grid(heads=("", "metric", "n", "mape", "median", "bias", "predicted"), rows=rows, left=(0, 1)),
-                 *measured, *_unpredicted_lines(result), *_limit_lines(result)])
+                 *measured, *_stall_lines(result.stalls), *_unpredicted_lines(result), *_limit_lines(result)])
 
 
 def _interval(row: MeasuredRow, metric: str) -> str:
@@ -39,6 +39,23 @@ def _interval(row: MeasuredRow, metric: str) -> str:
         return ""
     low, high = map(number_text, row.intervals[metric])
     return f"{low} to {high}{': measured outside' if metric in row.outside else ''}"
+
+
+def _stall_lines(stalls: Sequence[StalledRow]) -> list[str | Grid]:
+    """Return a table of the runs in which one wave of requests waited."""
+    if not stalls:
+        return []
+    lengths = sorted(row.stall_s for row in stalls)
+    span = f"{lengths[0]:.1f} s" if len(stalls) == 1 else f"{lengths[0]:.1f} to {lengths[-1]:.1f} s"
+    more = len(stalls) - SHOWN_ROWS
+    rows = [(row.id, f"one stall of {row.stall_s:.1f} s", f"{row.num_waiting:,} of {row.num_requests:,}",
+             number_text(row.mean_ttft_ms), "–" if row.steady_ttft_ms is None else number_text(row.steady_ttft_ms))
+            for row in stalls[:SHOWN_ROWS]]
+    return [f"{count_text(len(stalls), 'run')} with one stall of {span}, which no prediction has: one wave of requests "
+            "waited, as when kernels are built or loaded at first use (--cold)",
+            Grid(heads=("", "", "requests that waited", "mean TTFT [ms]", "without it [ms]"), rows=rows, left=(0, 1),
+                 indent=2),
+            *([f"  … and {more} more; --json has all"] if more > 0 else [])]
 
 
 def _unpredicted_lines(result: ValidateAnswer) -> list[str]:
