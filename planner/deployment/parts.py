@@ -23,7 +23,7 @@ from planner.model.drafting import Draft, draft_of, draft_settings
 from planner.model.layout import Layout
 from planner.model.loaded_model import loaded_model
 from planner.model.node_link import NodeLink
-from planner.model.precision import kv_bytes_per_element, kv_cache_type
+from planner.model.precision import kv_bytes_per_element, kv_cache_type, weight_format
 from planner.model.spread import check_heads, layout_of, node_link_of, stage_transfer_of
 from planner.policies.by_name import load_policy
 from planner.policies.policy import Policy
@@ -31,6 +31,7 @@ from planner.settings.deployment_options import FITTED_LENGTH
 from planner.settings.scenario import OPTION_DEFAULTS, Scenario
 from planner.steptime.collective_time import is_staged
 from planner.steptime.engine_constants import EngineConstants
+from planner.steptime.first_use import first_use_of
 from planner.steptime.fused_norms import fuses_norms
 from planner.steptime.lora import adapter_bytes, adapter_settings
 from planner.steptime.step_context import StepContext
@@ -192,6 +193,7 @@ def engine_settings(parts: Parts, resolved: Resolved, memory: MemoryPlan | None,
     made |= {
         "num_gpu_blocks": num_gpu_blocks, "num_cpu_blocks": num_cpu_blocks, "swap_s_per_token": swap_s_per_token,
         "cpu_tier": tier, "remote_tier": remote_tier(scenario, architecture, kv_bytes, block_size),
+        "first_use_s": _first_use_s(parts),
         "seed": scenario.seed or 0, "attention_dp_size": parts.layout.data_parallel_size,
         "attention_dp_timeout_iters": parts.layout.attention_dp_timeout_iters,
         "stage_transfer_s_per_token": stage_transfer[0], "stage_transfer_latency_s": stage_transfer[1],
@@ -200,6 +202,17 @@ def engine_settings(parts: Parts, resolved: Resolved, memory: MemoryPlan | None,
         **draft_settings(parts.draft, parts.engine.scheduler.hashes_next_token, parts.layout.data_parallel_size),
         **adapter_settings(scenario, architecture, gpu)}
     return EngineSettings(**(options | made))
+
+
+def _first_use_s(parts: Parts) -> float:
+    """Return the first use of kernels by a cold replica, the user's or the measured one; 0 if it starts warm [s]."""
+    scenario = parts.scenario
+    if not scenario.cold or scenario.first_use_s is not None:
+        return (scenario.first_use_s or 0.0) if scenario.cold else 0.0
+    if parts.architecture is None or parts.gpu is None:
+        raise UsageError("--cold: the first use of kernels is known by --model and --gpu; give both, or --first-use-s")
+    return first_use_of(scenario.engine, scenario.engine_version, parts.gpu.name,
+                        weight_format(parts.architecture, scenario.quantization)).first_use_s
 
 
 def _swap(parts: Parts, block_size: int, tier: Tier | None) -> tuple[int, float]:

@@ -126,7 +126,13 @@ def routed(state: st.State, count: int, num_replicas: int) -> list[st.State]:
     return [_own(state) for _ in range(count)]
 
 
-def forget_cache(state: st.State) -> None:
+def start_anew(state: st.State) -> None:
+    """Make an engine without requests a new one: its caches are empty, and kernels are built or loaded at first use."""
+    state.engine.step_adapter_s = state.settings.first_use_s
+    _forget_cache(state)
+
+
+def _forget_cache(state: st.State) -> None:
     """Empty the prefix cache, the adapters' places and the tier in host memory of an engine that has no requests."""
     state.adapter_slots[:] = st.NONE
     state.adapter_states.is_on_gpu = state.adapter_states.is_on_host = 0
@@ -175,6 +181,7 @@ def _blank(array: Any) -> Any:
 
 def _engine_record(settings: Any) -> Any:
     engine = st.records(1, st.ENGINE)[0]
+    engine.step_adapter_s = settings.first_use_s
     engine.last_start_s = -math.inf
     engine.until_s = engine.laid_out_until_s = math.inf
     engine.last_decode_s = -math.inf

@@ -215,7 +215,8 @@ STEPS: Mapping[str, Term] = {
     "longest_context_tokens": Term("tokens", "Longest context of these decodes; 0 if no kernel waits for it"),
     "num_sampled": Term("1", "Tokens that the step emits"),
     "num_adapters": Term("1", "LoRA adapters in use"),
-    "adapter_load_s": Term("s", "Loading of adapters to the GPU before the step; part of adapters_s"),
+    "adapter_load_s": Term("s", "Loading of adapters to the GPU before the step, and a cold replica's first use of "
+                           "kernels; part of adapters_s"),
     "num_accepted_tokens": Term("1", "Accepted draft tokens of speculative decoding; part of num_sampled"),
     "num_dropped": Term("1", "Decodes of requests that ended in the step before by end-of-sequence; they emit nothing"),
     "num_swapped_tokens": Term("tokens", "Tokens with KV swapped over the host link"),

@@ -19,11 +19,13 @@ from planner.settings.default_router import SERVICE_ROUTER
 from planner.settings.deployment_options import FITTED_LENGTH
 from planner.settings.scenario import Scenario, given_options
 from planner.steptime.engine_constants import read_table
+from planner.steptime.first_use import first_use_of
 from planner.steptime.prefill_workers import has_runs
 from planner.steptime.roofline import priors
 from planner.traces import Trace
 
 SWITCHES = {  # options that do nothing while this one is off
+    "cold": ("first_use_s",),
     "num_speculative_tokens": ("speculative_method", "speculative_model", "speculative_acceptance",
                                "num_speculative_tokens_per_batch_size"),
     "max_loras": ("max_cpu_loras", "max_lora_rank", "lora_disk_bandwidth"),
@@ -113,7 +115,7 @@ def _engines(deployment: Deployment, trace: Trace) -> list[str]:
         lines.append("the trace's LoRA adapters are ignored; --max-loras replays them")
     lines += _checkpoint(deployment) + window_memory(deployment, trace) + memory_notes(deployment)
     lines += _kv_cache(deployment) + _encoders(deployment) + _kernels(deployment)
-    return lines + _context(deployment) + _release(deployment) + _calibration(deployment)
+    return lines + _first_use(deployment) + _context(deployment) + _release(deployment) + _calibration(deployment)
 
 
 def _prefill_worker(pool: Pool) -> list[str]:
@@ -275,6 +277,17 @@ def _changed(deployment: Deployment, engine: Engine, version: str) -> list[str]:
     layers = stack.num_older_layers
     return [f"{engine.title} {version}: steps take {1e3 * layers * stack.constants.older_layer_s:.1f} ms longer in "
             f"{layers} layers than with {engine.kernels.newest_since} or later"]
+
+
+def _first_use(deployment: Deployment) -> list[str]:
+    """Say which runs the first use of a cold replica was measured on."""
+    scenario = deployment.scenario
+    if not scenario.cold or scenario.first_use_s is not None or deployment.gpu is None:
+        return []
+    assert deployment.architecture is not None
+    measured = first_use_of(scenario.engine, scenario.engine_version, deployment.gpu.name,
+                            weight_format(deployment.architecture, scenario.quantization))
+    return [f"a cold replica's first step takes longer by {measured}; --first-use-s sets another value"]
 
 
 def _calibration(deployment: Deployment) -> list[str]:

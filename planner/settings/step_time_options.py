@@ -59,6 +59,13 @@ class StepTimeOptions:
     calibration: str | None = option(
         None, "TOML file with step-time constants from `planner calibrate`. [the engine's constants]",
         label="calibration file")
+    cold: bool = option(
+        False, "Each replica starts cold: its first step takes longer by the first use of kernels, which are built or "
+               "loaded then. A replica that an autoscaler starts, and one that is back after a failure, is cold again.",
+        label="cold replicas")
+    first_use_s: float | None = option(
+        None, "First use of kernels by a cold replica [s]. Needs --cold. [measured value of engine, release, GPU and "
+              "weight format]", label="first use of kernels", unit="s", above=0, is_finite=True)
     interval: float | None = option(
         None, "Coverage of prediction intervals, as in 0.8. The intervals are computed from held-out errors. [no "
               "intervals]", label="prediction interval", unit="share")

@@ -47,7 +47,7 @@ class EngineSettings:
     (`deployment.sliding_windows`). The vision encoder takes `image_s` for an image, or a tile of `image_tile_tokens`,
     and a time for each of its tokens and pairs of tokens. `attention_dp_size` attention ranks take prompts together,
     or after `attention_dp_timeout_iters` steps. `adapter_load_s` is the time to bring a LoRA adapter from host memory
-    to the GPU, `adapter_read_s` into host memory [s].
+    to the GPU, `adapter_read_s` into host memory [s]. `first_use_s` is added to the first step of a new engine [s].
     """
 
     num_gpu_blocks: int
@@ -122,6 +122,7 @@ class EngineSettings:
     max_cpu_loras: int = 0
     adapter_load_s: float = 0.0
     adapter_read_s: float = 0.0
+    first_use_s: float = 0.0
 
     def __post_init__(self) -> None:
         if self.max_model_len < 1:

@@ -253,7 +253,7 @@ ENGINE = np.dtype(
         ("step_preempted", "i8"),
         ("step_displaced", "i8"),  # of these, for a more urgent request
         ("step_image_s", "f8"),  # vision encoder
-        ("step_adapter_s", "f8"),  # bringing adapters to the GPU
+        ("step_adapter_s", "f8"),  # bringing adapters to the GPU; of a cold engine also the first use of kernels
         ("step_wait_s", "f8"),  # more time because other ranks of data-parallel attention have more
         ("step_spared", "i8"),  # tokens that experts see fewer of each rank, since others have less
         ("is_held", "i8"),  # it has no prompts since `passes_to_hold` was not 0

@@ -10,7 +10,7 @@ from planner.errors import UsageError
 from planner.files.finite import number_in
 from planner.files.table_file import read_table_file
 from planner.replays.fleet.timers import RunningFleet, Timer, close_replica, open_replica
-from planner.replays.initial import forget_cache
+from planner.replays.initial import start_anew
 
 _FAILURE = re.compile(r"(\d+)@([^@+]+)(?:\+([^@+]+))?")
 _COLUMNS = ("replica", "at_s", "duration_s")
@@ -107,7 +107,7 @@ def _timer(failure: Failure) -> Timer:
     k, back_s = failure.replica, failure.at_s + failure.duration_s
 
     def come_back(running: RunningFleet) -> Sequence[Timer]:
-        forget_cache(running.states[k])
+        start_anew(running.states[k])
         open_replica(running.memory, k)
         return ()
 

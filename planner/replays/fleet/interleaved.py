@@ -220,6 +220,9 @@ def _states(trace: Trace, fleet: Fleet, recording: Recording) -> tuple[list[st.S
                                                        "decode": pulling}
     states = [state for pool, kind in zip(fleet.pools, sharing_requests(kinds, pulls), strict=True)
               for state in routed(made[pool.role](kind), pool.num_replicas, fleet.num_replicas)]
+    for k, (first, _) in enumerate(fleet.ranks):
+        if k != first:
+            states[k].engine.step_adapter_s = 0.0  # ranks step together: the first one's first use is the group's
     return states, requests
 
 

@@ -17,7 +17,7 @@ from planner.policies.functions import failing_place, said, users_code
 from planner.replays.fleet.recent import Recent
 from planner.replays.fleet.routes import may_be_sent
 from planner.replays.fleet.timers import RunningFleet, Timer, close_replica, open_replica
-from planner.replays.initial import forget_cache
+from planner.replays.initial import start_anew
 from planner.replays.scaling_record import ReplicaSpan, ScaleEvent, Scaling
 
 
@@ -138,7 +138,7 @@ class Scaler:
             k = self._spans[place].replica
             self._spans[place] = self._spans[place]._replace(ready_s=float(running.memory.fleet.now_s))
             if k in self._used:
-                forget_cache(running.states[k])
+                start_anew(running.states[k])
             self._used.add(k)
             open_replica(running.memory, k)
         return ()
