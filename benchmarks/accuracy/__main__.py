@@ -13,9 +13,11 @@ from benchmarks.accuracy.data import MEASURED, ROOT
 from benchmarks.accuracy.disaggregated import disaggregated
 from benchmarks.accuracy.folds import FULL, QUICK
 from benchmarks.accuracy.kv_capacity import kv_capacity
+from benchmarks.accuracy.later import later
 from benchmarks.accuracy.llmd import llmd
 from benchmarks.accuracy.mlperf import mlperf
 from benchmarks.accuracy.mlperf_offline import mlperf_offline
+from benchmarks.accuracy.noise import noise
 from benchmarks.accuracy.own import own
 from benchmarks.accuracy.page import to_html, to_markdown
 from benchmarks.accuracy.per_request import per_request
@@ -34,7 +36,7 @@ def main() -> None:
     sections: Mapping[str, Callable[[bool], Section]] = {
         "closed_loop": lambda full: closed_loop(FULL if full else QUICK),
         "percentiles": lambda _: percentiles(), "disaggregated": lambda _: disaggregated(),
-        "agentic": lambda _: agentic(),
+        "later": lambda _: later(), "noise": lambda _: noise(), "agentic": lambda _: agentic(),
         "published": lambda _: published(), "own": lambda _: own(), "per_request": lambda _: per_request(),
         "llmd": lambda _: llmd(), "kv_capacity": lambda _: kv_capacity(), "mlperf": lambda _: mlperf(),
         "mlperf_offline": lambda _: mlperf_offline(),
