@@ -76,6 +76,23 @@ def test_a_stalled_run_is_judged_by_its_steady_mean(warm: dict[str, float], tmp_
     assert result.met
 
 
+def test_a_cold_recipe_predicts_the_stall_and_the_steady_state_is_a_warm_replays(tmp_path: Path) -> None:
+    """DeepSeek-R1 in FP4 on MI355X under 0.5.7 stalled for 21 s in each run of its client."""
+    path = tmp_path / "runs.csv"
+    path.write_text("id,gpu,engine,engine_version,model,precision,isl,osl,concurrency,tp,ep,client,measured_mean_ttft_ms,"
+                    "measured_median_ttft_ms,measured_p99_ttft_ms\n"
+                    "a,mi355x,sglang,0.5.7,deepseek-ai/DeepSeek-R1,fp4,1024,1024,4,8,1,inferencex,502,78,21240\n"
+                    "b,mi355x,sglang,0.5.7,deepseek-ai/DeepSeek-R1,fp4,8192,1024,4,8,1,inferencex,325,300,1310\n")
+    cold, warm = predict_file(path, Scenario(), client=None, jobs=1).predictions
+    assert cold.stall is not None
+    assert cold.stall.stall_s == pytest.approx(21.1, abs=0.2)
+    assert cold.predicted["p99_ttft_ms"] == pytest.approx(21_500, rel=0.02)
+    assert cold.predicted["mean_ttft_ms"] == pytest.approx(cold.predicted[STEADY] + 21_400 / 50, rel=0.02)
+    assert warm.stall is None
+    assert warm.predicted["p99_ttft_ms"] < 2_000
+    assert warm.predicted[STEADY] == warm.predicted["mean_ttft_ms"]
+
+
 @pytest.mark.parametrize(("measured", "why"), [
     (stalled(WARM, 300.0, 8, 80), "300 ms are within the spread of an opening burst"),
     (stalled(WARM, 5_000.0, 0.4, 80), "fewer than one request in a hundred waited"),

@@ -45,7 +45,7 @@ _OPTION_NAMES = {
 _OPTIONS = ("max_num_batched_tokens", "gpu_memory_utilization", "kv_cache_dtype", "async_scheduling",
             "batch_wait_timeout_iters", "batch_wait_max_tokens_ratio", "scheduler_recv_interval", "max_prefill_tokens",
             "fuse_allreduce_rms", "block_size", "fp8_gemm_backend", "moe_backend", "fp32_matmul",
-            "piecewise_cuda_graph_max_tokens", *_OPTION_NAMES)
+            "piecewise_cuda_graph_max_tokens", "cold", *_OPTION_NAMES)
 _GRAPHS = {"full": "full_and_piecewise", "decode": "full_decode_only"}  # vLLM's names of a recipe's `cudagraphs`
 # Settings that a recipe records and that set no option of a run, and why.
 RECORDED_ONLY = {

@@ -232,25 +232,35 @@ def with_stalls(predictions: Sequence[Prediction]) -> list[Prediction]:
 
     If a run stalled, all runs get the metric STEADY beside their mean TTFT: without the stall, or the mean itself.
     """
-    stalled = [replace(p, stall=_stall(p)) for p in predictions]
-    return [_with_steady(p) for p in stalled] if any(p.stall for p in stalled) else stalled
+    warm = [_warm(p) for p in predictions]
+    stalled = [replace(p, stall=_stall(p.measurement, of_warm)) for p, of_warm in zip(predictions, warm, strict=True)]
+    if not any(p.stall for p in stalled):
+        return stalled
+    return [_with_steady(p, of_warm) for p, of_warm in zip(stalled, warm, strict=True)]
 
 
-def _stall(prediction: Prediction) -> Stall | None:
+def _warm(prediction: Prediction) -> Mapping[str, float]:
+    """Return the values of a replay of warm replicas."""
     run = prediction.measurement
-    if prediction.status != "ok" or run.scenario is None or run.load is None or run.num_opening:
+    if run.scenario is None or not run.scenario.cold:
+        return prediction.predicted
+    return predict(replace(run, scenario=replace(run.scenario, cold=False))).predicted
+
+
+def _stall(run: Measurement, warm: Mapping[str, float]) -> Stall | None:
+    if not warm or run.scenario is None or run.load is None or run.num_opening:
         return None
-    return stall_of(run.measured, prediction.predicted, run.scenario.max_concurrency or 0, run.load.num_requests)
+    return stall_of(run.measured, warm, run.scenario.max_concurrency or 0, run.load.num_requests)
 
 
-def _with_steady(prediction: Prediction) -> Prediction:
+def _with_steady(prediction: Prediction, warm: Mapping[str, float]) -> Prediction:
     run, stall = prediction.measurement, prediction.stall
     name = next((name for name in MEANS if name in run.measured and name in prediction.predicted), None)
     steady_ms = None if name is None else run.measured[name] if stall is None else stall.steady_ms
     if name is None or steady_ms is None:
         return prediction
     return replace(prediction, measurement=replace(run, measured={**run.measured, STEADY: steady_ms}),
-                   predicted={**prediction.predicted, STEADY: prediction.predicted[name]})
+                   predicted={**prediction.predicted, STEADY: warm[name]})
 
 
 def errors(predictions: Iterable[Prediction]) -> Errors:

@@ -51,8 +51,8 @@ def _stall_lines(stalls: Sequence[StalledRow]) -> list[str | Grid]:
     rows = [(row.id, f"one stall of {row.stall_s:.1f} s", f"{row.num_waiting:,} of {row.num_requests:,}",
              number_text(row.mean_ttft_ms), "–" if row.steady_ttft_ms is None else number_text(row.steady_ttft_ms))
             for row in stalls[:SHOWN_ROWS]]
-    return [f"{count_text(len(stalls), 'run')} with one stall of {span}, which no prediction has: one wave of requests "
-            "waited, as when kernels are built or loaded at first use (--cold)",
+    return [f"{count_text(len(stalls), 'run')} with one stall of {span}: one wave of requests waited, as when kernels "
+            "are built or loaded at first use; predictions have it with --cold alone",
             Grid(heads=("", "", "requests that waited", "mean TTFT [ms]", "without it [ms]"), rows=rows, left=(0, 1),
                  indent=2),
             *([f"  … and {more} more; --json has all"] if more > 0 else [])]
