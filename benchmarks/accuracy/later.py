@@ -47,7 +47,7 @@ def later() -> Section:
         title="Runs that were published later",
         lead=f"{sum(table.height for table in tables.values())} runs of DeepSeek-R1 of 2025-10 to 2026-06 from "
              "InferenceX's public results: nine kinds of GPU, later images, with and without MTP. No constant of step "
-             "times and no kernel was fitted to any of these rows. Their launch settings are those of the published "
+             "times and no kernel was fitted to any of these rows. Their launch settings are from the published "
              "recipes, by engine, GPU, precision, lengths, layout and date.",
         verdicts=verdicts, tables=listings,
         notes=["Four of the five errors are of medians over requests; the p99 TTFT of a run with a stall is the stall, "
