@@ -14,7 +14,7 @@ from planner.deployment.deploy import pools_of, resolve
 from planner.errors import UsageError
 from planner.policies.builtin_routers import ROUTERS
 from planner.replays.fleet.interleaved import Fleet, _states, run_interleaved
-from planner.replays.initial import forget_cache
+from planner.replays.initial import start_anew
 from planner.results.phases import request_phases
 from planner.results.story import tell
 from planner.run import Outcome, replay
@@ -419,7 +419,7 @@ def test_tiers_end_with_what_they_say(case: tuple[Trace, dict[str, Any]]) -> Non
             assert len(listed) == len(set(listed)) == tier.used <= tier.capacity
             assert sorted(places.block[places.block >= 0]) == sorted(listed)
             assert all(places[blocks[b].content].block == b for b in listed)
-        forget_cache(state)
+        start_anew(state)
         assert state.cpu[0].used == 0
         assert (state.cpu_places.block < 0).all()
         assert not state.filled.is_listed.any()
