@@ -36,11 +36,11 @@ def headroom(traffic: Traffic, deployment: Deployment, objectives: Objectives, s
     def bracket(times: int, start: float, step: float) -> Bracket:
         search = functools.partial(find_bracket, functools.partial(judged, times), start, checks=(),
                                    limits=traffic.limits_rps)
-        found = search(step=step, tolerance=STEP - 1)
+        edge = search(step=step, tolerance=STEP - 1)
         for most, precision in ((FAR, max(tolerance, ROUGHLY)), (NEAR, tolerance)):
-            if found.lower < most * own:
-                found = search(within=(found.lower, found.upper), tolerance=precision)
-        return found
+            if edge.lower < most * own:
+                edge = search(within=(edge.lower, edge.upper), tolerance=precision)
+        return edge
 
     start, step = own, max(_first_step(sized.count), 1 + tolerance)
     if sized.times > 1:
