@@ -20,7 +20,7 @@ from planner.launch.manifests.unit_file import is_unit_file, of_unit_file
 from planner.launch.named_gpus import of_gpu
 from planner.launch.scripts.embedded_scripts import code_of, recipes_of
 from planner.launch.scripts.python_script import python_launches
-from planner.launch.scripts.shell_script import ScriptLaunch, applied_manifests, described, script_launches
+from planner.launch.scripts.shell_script import applied_manifests, script_launches
 from planner.launch.taken import REMEDY
 from planner.traces.source import text_lines
 
@@ -212,17 +212,8 @@ def _of_text(text: str, folder: Path | None = None, where: str = TEXT, file: Nam
         found = python_launches(text, where)
     if found and file is not None:
         _refuse_variables(file)
-    variables = {} if file is None else file.variables
-    return [replace(launch, role=_role(launch)) for launch in found] or [
-        _of_script(launch, variables) for launch in script_launches(text, variables)]
-
-
-def _of_script(launch: ScriptLaunch, variables: Mapping[str, str]) -> Described:
-    engine = described(launch, f"line {launch.line}", variables)
-    notes = engine.notes if launch.times is not None else (
-        *engine.notes, "runs in a loop of unknown length; one engine is predicted. --data-parallel-size has their "
-        "number")
-    return replace(engine, notes=notes, replicas=launch.times or 1, role=_role(engine))
+    found = found or [*script_launches(text, {} if file is None else file.variables)]
+    return [replace(launch, role=_role(launch)) for launch in found]
 
 
 def _role(launch: Described) -> str:

@@ -8,8 +8,8 @@ from planner.launch.beginnings import stated
 from planner.launch.described import Described
 from planner.launch.gpu_offers import SMALLEST, Offer, offer_of, texts_of
 from planner.launch.instance_types import gpus_of_instance
-from planner.launch.manifests.containers import Around, engines_of
-from planner.launch.manifests.document_values import count_of, environment_of, scaling, text_of
+from planner.launch.manifests.containers import engines_of
+from planner.launch.manifests.document_values import count_of, environment_of, scaled, text_of
 from planner.launch.named_gpus import named_instance
 
 
@@ -32,10 +32,9 @@ def _of_offer(document: Mapping[str, Any], offer: Offer) -> Iterator[Described]:
     nodes, gpus = count_of(document.get("num_nodes", document.get("nodes"))), offer.count
     service = document.get("service") or {}
     policy = service.get("replica_policy") or {}
-    own = document.get("replicas", service.get("replicas", policy.get("min_replicas")))
-    least, _, most = str(1 if own is None else own).partition("..")  # dstack's 1..4
-    replicas = max(count_of(least), 1)
-    notes = scaling(least, most or policy.get("max_replicas"), replicas)
+    stated_replicas = document.get("replicas", service.get("replicas", policy.get("min_replicas")))
+    least, _, most = str(1 if stated_replicas is None else stated_replicas).partition("..")  # dstack's 1..4
+    replicas, notes = scaled(least, most or policy.get("max_replicas"))
     variables = {} if gpus is None else {"SKYPILOT_NUM_GPUS_PER_NODE": str(gpus), "DSTACK_GPUS_NUM": str(gpus * nodes),
                                          "DSTACK_GPUS_PER_NODE": str(gpus)}
     variables |= {"SKYPILOT_NUM_NODES": str(nodes), "SKYPILOT_NODE_RANK": "0", "DSTACK_NODES_NUM": str(nodes),
@@ -45,10 +44,9 @@ def _of_offer(document: Mapping[str, Any], offer: Offer) -> Iterator[Described]:
     environment = {**environment_of(document.get("envs")), **environment_of(document.get("env"))}
     container = {"image": None if image is None else image.removeprefix("docker:"), "env": environment,
                  "resources": {"limits": {"gpu": gpus}}}
-    around = Around(place="the task", replicas=replicas, nodes=nodes, gpu_names=offer.names)
-    for engine in engines_of(container, around, command=["sh", "-c", script], variables=variables):
-        yield replace(engine, notes=(*engine.notes, *notes),
-                      options={**stated([document.get("setup")]), **engine.options})
+    yield from engines_of(container, Described(
+        place="the task", replicas=replicas, nodes=nodes, gpu_names=offer.names, variables=variables, notes=notes,
+        options=stated([document.get("setup")])), command=["sh", "-c", script])
 
 
 def _offers(resources: Mapping[str, Any]) -> list[Offer]:

@@ -8,12 +8,19 @@ from typing import Any
 COUNTED = re.compile(r"^gpus?$|/(?:gpu(?:\.shared)?|gaudi|mig-.+)$")  # resources that are GPUs
 
 
-def scaling(least: Any, most: Any, predicted: int) -> tuple[str, ...]:
-    """Say that replicas come and go; 0 at most is no upper bound, and None is as many as at least."""
+def scaled(least: Any, most: Any, replicas: int | None = None) -> tuple[int, tuple[str, ...]]:
+    """Return the replicas that are predicted, and a note if replicas come and go.
+
+    Parameters
+    ----------
+    most : replicas; 0 is no upper bound, and None as many as at least.
+    replicas : that the file states; None predicts the least number.
+    """
+    predicted = max(count_of(least) if replicas is None else replicas, 1)
     if most is None or str(most) == str(least):
-        return ()
+        return predicted, ()
     bounds = f"{least} replicas, without an upper bound" if str(most) == "0" else f"{least} to {most} replicas"
-    return (f"scales from {bounds}; {predicted} are predicted, and --autoscale replays a scaler",)
+    return predicted, (f"scales from {bounds}; {predicted} are predicted, and --autoscale replays a scaler",)
 
 
 def title(document: Mapping[str, Any]) -> str:

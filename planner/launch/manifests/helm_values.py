@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from planner.launch.described import Described
-from planner.launch.manifests.containers import Around, engines_of
+from planner.launch.manifests.containers import engines_of
 from planner.launch.manifests.document_values import count_of, environment_of, text_of, words_of
 from planner.launch.manifests.go_templates import rendered
 from planner.launch.manifests.node_labels import gpus_named, of_resources
@@ -61,8 +61,8 @@ def of_image_chart(document: Mapping[str, Any]) -> Iterator[Described]:
     image = document["image"]
     container = {"image": f"{image['repository']}:{image.get('tag', 'latest')}", "env": image.get("env"),
                  "resources": document.get("resources"), "command": image["command"]}
-    yield from engines_of(container, Around(place="the image", replicas=count_of(document.get("replicaCount")),
-                                            gpu_names=gpus_named(document)))
+    yield from engines_of(container, Described(place="the image", replicas=count_of(document.get("replicaCount")),
+                                               gpu_names=gpus_named(document)))
 
 
 def is_llmd(document: Mapping[str, Any]) -> bool:
@@ -86,11 +86,11 @@ def of_llmd(document: Mapping[str, Any]) -> Iterator[Described]:
         for container in values.get("containers") or ():
             container = rendered(container, {"Values": document})
             command, is_vllm = _llmd_command(container, str(artifacts.get("name")), sizes["TP_SIZE"])
-            around = Around(place=f"container {container.get('name', '')} of {part}",
-                            replicas=count_of(values.get("replicas")), role=part if len(parts) > 1 else "both",
-                            nodes=count_of(parallelism.get("workers")), gpu_names=names)
-            yield from engines_of(container, around, command=command if is_vllm else None,
-                                  variables={name: str(size) for name, size in sizes.items()})
+            around = Described(place=f"container {container.get('name', '')} of {part}",
+                               replicas=count_of(values.get("replicas")), role=part if len(parts) > 1 else "both",
+                               nodes=count_of(parallelism.get("workers")), gpu_names=names,
+                               variables={name: str(size) for name, size in sizes.items()})
+            yield from engines_of(container, around, command=command if is_vllm else None)
 
 
 def _llmd_command(container: Mapping[str, Any], model: str, tensor_parallel_size: Any) -> tuple[list[str], bool]:

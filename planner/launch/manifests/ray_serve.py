@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from planner.launch.described import Described
-from planner.launch.manifests.document_values import count_of, environment_of, flags_of, scaling
+from planner.launch.manifests.document_values import count_of, environment_of, flags_of, scaled
 from planner.launch.named_gpus import named_gpu
 
 PARTS = (("llm_config", "both"), ("prefill_config", "prefill"), ("decode_config", "decode"))
@@ -36,12 +36,12 @@ def of_ray(document: Mapping[str, Any], folder: Path | None = None) -> Iterator[
         model = source if isinstance(source, str) else loading.get("model_id")
         bounds = deployment.get("autoscaling_config")
         bounds = bounds if isinstance(bounds, Mapping) else {}
-        replicas = max(count_of(deployment.get("num_replicas"), count_of(bounds.get("min_replicas"))), 1)
+        replicas = count_of(deployment.get("num_replicas"), count_of(bounds.get("min_replicas")))
+        replicas, notes = scaled(bounds.get("min_replicas", 1), bounds.get("max_replicas"), replicas)
         yield Described(words=["vllm", "serve", str(model), *flags_of(config.get("engine_kwargs") or {})],
                         place=f"llm_config {loading.get('model_id', '')}".strip(), role=role,
                         variables=environment_of((config.get("runtime_env") or {}).get("env_vars")),
-                        replicas=replicas,
-                        notes=scaling(bounds.get("min_replicas", 1), bounds.get("max_replicas"), replicas),
+                        replicas=replicas, notes=notes,
                         gpu_names=(named_gpu(str(kind)),) if (kind := config.get("accelerator_type")) else ())
 
 

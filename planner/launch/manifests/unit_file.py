@@ -2,12 +2,11 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from planner.launch.beginnings import split_words
 from planner.launch.described import Described
-from planner.launch.manifests.containers import Around, engines_of
+from planner.launch.manifests.containers import engines_of
 from planner.launch.manifests.document_values import count_of
 from planner.launch.variables import put_in
 
@@ -32,15 +31,13 @@ def of_unit_file(text: str, folder: Path | None) -> Iterator[Described]:
             continue
         variables = dict(_variables(kind, keys))
         words = [put_in(word, variables, "unit") for word in split_words(command)]
-        image = keys.get("Image", [None])[-1]
-        around = Around(place=f"section {title}", replicas=count_of(keys.get("numprocs", ["1"])[-1]))
-        container = {"image": image, "env": variables}
         files = ", ".join(keys.get("EnvironmentFile", []))
         notes = (f"takes variables from {files}, which is not read; variables that change the engine are then missing",
                  ) if files else ()
         entry = [word for text in keys.get("Entrypoint", []) for word in split_words(text)]
-        yield from (replace(each, notes=(*each.notes, *notes)) for each in engines_of(
-            container, around, command=[*entry, *words], has_entrypoint=bool(entry), folder=folder))
+        around = Described(place=f"section {title}", replicas=count_of(keys.get("numprocs", ["1"])[-1]), notes=notes)
+        yield from engines_of({"image": keys.get("Image", [None])[-1], "env": variables}, around,
+                              command=[*entry, *words], has_entrypoint=bool(entry), folder=folder)
 
 
 def _sections(text: str) -> Iterator[tuple[str, Mapping[str, list[str]]]]:

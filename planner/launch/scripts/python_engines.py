@@ -1,5 +1,6 @@
 """Classes and functions of Python packages that start an engine, as the commands that start the same one."""
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -7,11 +8,11 @@ from typing import Any
 import yaml
 
 from planner.engines import ENGINES, Engine
-from planner.launch.beginnings import find_launch, shell_script_of
+from planner.launch.beginnings import shell_script_of
 from planner.launch.described import Described
 from planner.launch.manifests.document_values import count_of, flags_of
 from planner.launch.manifests.ray_serve import of_ray
-from planner.launch.scripts.shell_script import ScriptLaunch, described, script_launches
+from planner.launch.scripts.shell_script import script_launches
 
 RAY_SERVE, RAY_DATA = "LLMConfig", "vLLMEngineProcessorConfig"
 FILE = "the arguments"  # of a class, as the engine's file has them
@@ -70,7 +71,6 @@ def described_command(words: Sequence[str], place: str, variables: Mapping[str, 
                       ) -> Iterator[Described]:
     """Yield the engines that a command launches, which may be a shell's script; none if it launches something else."""
     around = {name: value for name, value in around.items() if name != "usage_context"}
-    script = (words[0], ()) if len(words) == 1 else shell_script_of(words)
-    launches = [ScriptLaunch(0, tuple(words), {}, variables=variables)] if find_launch(words) is not None else []
-    for launch in launches if script is None else script_launches(script[0], variables, script[1]):
-        yield replace(described(launch, place, variables), options=around)
+    script, arguments = shell_script_of(words) or (words[0] if len(words) == 1 else shlex.join(words), ())
+    for engine in script_launches(script, variables, arguments):
+        yield replace(engine, place=place, options=around)
