@@ -14,9 +14,8 @@ from planner.launch.beginnings import launched, split_words
 from planner.launch.connectors import ROLES
 from planner.launch.described import Described
 from planner.launch.flag_names import flags_in, normal
-from planner.launch.manifests.dockerfile import is_dockerfile, of_dockerfile
+from planner.launch.manifests.command_files import is_dockerfile, is_unit_file, of_dockerfile, of_unit_file
 from planner.launch.manifests.manifest_kinds import manifest_engines, read_manifest
-from planner.launch.manifests.unit_file import is_unit_file, of_unit_file
 from planner.launch.named_gpus import of_gpu
 from planner.launch.scripts.embedded_scripts import code_of, recipes_of
 from planner.launch.scripts.python_script import python_launches

@@ -8,20 +8,12 @@ import yaml
 
 from planner.launch.beginnings import bare_words
 from planner.launch.described import Described
+from planner.launch.manifests.command_files import of_dockerfile
 from planner.launch.manifests.containers import engines_of
-from planner.launch.manifests.dockerfile import of_dockerfile
 from planner.launch.manifests.document_values import count_of, environment_of, text_of, words_of
 from planner.launch.variables import put_in
 
 MOST_EXTENDED = 8  # services, each of which extends the next
-
-
-def is_compose(document: Mapping[str, Any]) -> bool:
-    """Tell whether a document has compose's services."""
-    services = document.get("services")
-    return isinstance(services, Mapping) and "kind" not in document and any(
-        isinstance(service, Mapping) and ("image" in service or "command" in service or "build" in service)
-        for service in services.values())
 
 
 def of_compose(document: Mapping[str, Any], folder: Path) -> Iterator[Described]:

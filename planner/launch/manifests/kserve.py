@@ -10,8 +10,15 @@ from planner.engines import ENGINES
 from planner.launch.described import Described
 from planner.launch.manifests.bases import MOUNTED, hub_name
 from planner.launch.manifests.containers import engines_of
-from planner.launch.manifests.document_values import count_of, environment_of, gpus_of, scaled, title, words_of
-from planner.launch.manifests.go_templates import rendered
+from planner.launch.manifests.document_values import (
+    count_of,
+    environment_of,
+    gpus_of,
+    rendered,
+    scaled,
+    title,
+    words_of,
+)
 from planner.launch.manifests.kubernetes import of_kubernetes, of_pod
 from planner.launch.manifests.node_labels import gpus_named
 from planner.launch.named_gpus import named_gpu

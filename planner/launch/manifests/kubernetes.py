@@ -4,10 +4,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import yaml
+
 from planner.launch.described import Described
 from planner.launch.manifests.containers import engines_of
-from planner.launch.manifests.document_values import count_of, gpus_of, title
+from planner.launch.manifests.document_values import at, count_of, gpus_of, title
 from planner.launch.manifests.node_labels import gpus_named
+from planner.launch.manifests.option_files import of_ray
 
 ROLES = ("prefill", "decode")
 ROLE_LABEL = "llm-d.ai/role"
@@ -54,21 +57,6 @@ POD_KINDS: Mapping[str, PodKind] = {
 # Paths from the specification of a kind to its cluster of Ray: KubeRay's, and AIBrix' fleets of them.
 CLUSTERS: Mapping[str, str] = {"RayCluster": "", "RayClusterFleet": "template.spec",
                                "RayClusterReplicaSet": "template.spec", "RayService": "rayClusterConfig"}
-
-
-def at(value: Any, paths: str) -> Any:
-    """Return the first value that a document has at one of several paths; None if it has none, or empty ones.
-
-    >>> at({"spec": {"roles": [], "jobs": [1]}}, "spec.roles|spec.jobs"), at({"size": 2}, "")
-    ([1], {'size': 2})
-    """
-    for path in paths.split("|"):
-        place = value
-        for key in path.split(".") if path else ():
-            place = place.get(key) if isinstance(place, Mapping) else None
-        if place not in (None, {}, []):
-            return place
-    return None
 
 
 def of_kubernetes(document: Mapping[str, Any]) -> Iterator[Described]:
@@ -130,3 +118,11 @@ def of_ray_cluster(document: Mapping[str, Any]) -> Iterator[Described]:
     names = next((names for template in templates if (names := gpus_named(template.get("spec") or {}))), ())
     around = Described(place=title(document), replicas=count_of(spec.get("replicas")), gpu_names=names)
     yield from (replace(engine, gpus=gpus or None) for template in templates for engine in of_pod(template, around))
+
+
+def of_ray_service(document: Mapping[str, Any]) -> Iterator[Described]:
+    """Yield the engines of a RayService: of its configurations of Ray Serve LLM, or of its cluster's pods."""
+    served = document["spec"].get("serveConfigV2")
+    configs = yaml.safe_load(served) if isinstance(served, str) else None
+    engines = list(of_ray(configs)) if isinstance(configs, Mapping) else []
+    yield from engines or of_ray_cluster(document)

@@ -11,7 +11,7 @@ from planner.engines import ENGINES, Engine
 from planner.launch.beginnings import shell_script_of
 from planner.launch.described import Described
 from planner.launch.manifests.document_values import count_of, flags_of
-from planner.launch.manifests.ray_serve import of_ray
+from planner.launch.manifests.option_files import of_ray
 from planner.launch.scripts.shell_script import script_launches
 
 RAY_SERVE, RAY_DATA = "LLMConfig", "vLLMEngineProcessorConfig"

@@ -1,4 +1,4 @@
-"""Tasks of SkyPilot and services of dstack: commands of a shell on GPUs that a cloud is asked for."""
+"""Containers in files of a platform: tasks of SkyPilot and dstack, and values of vLLM's and llm-d's Helm charts."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -9,14 +9,9 @@ from planner.launch.described import Described
 from planner.launch.gpu_offers import SMALLEST, Offer, offer_of, texts_of
 from planner.launch.instance_types import gpus_of_instance
 from planner.launch.manifests.containers import engines_of
-from planner.launch.manifests.document_values import count_of, environment_of, scaled, text_of
+from planner.launch.manifests.document_values import count_of, environment_of, rendered, scaled, text_of, words_of
+from planner.launch.manifests.node_labels import gpus_named
 from planner.launch.named_gpus import named_instance
-
-
-def is_cloud_task(document: Mapping[str, Any]) -> bool:
-    """Tell whether a document is a task of SkyPilot or a service of dstack."""
-    return "kind" not in document and (isinstance(document.get("run"), str) or (
-        document.get("type") in ("service", "task") and isinstance(document.get("commands"), list)))
 
 
 def of_cloud_task(document: Mapping[str, Any]) -> Iterator[Described]:
@@ -64,3 +59,46 @@ def _of_resources(resources: Mapping[str, Any]) -> Iterator[Offer]:
         yield from (offer_of(text) for text in texts_of(value))
     elif (instance := resources.get("instance_type")) is not None:
         yield Offer(gpus_of_instance(str(instance)), (named_instance(str(instance)),))
+
+
+def of_image_chart(document: Mapping[str, Any]) -> Iterator[Described]:
+    """Yield the engine of vLLM's own chart."""
+    image = document["image"]
+    container = {"image": f"{image['repository']}:{image.get('tag', 'latest')}", "env": image.get("env"),
+                 "resources": document.get("resources"), "command": image["command"]}
+    yield from engines_of(container, Described(place="the image", replicas=count_of(document.get("replicaCount")),
+                                               gpu_names=gpus_named(document)))
+
+
+def of_llmd(document: Mapping[str, Any]) -> Iterator[Described]:
+    """Yield the engines of llm-d: prefill and decode, or decode alone, whose engines serve whole."""
+    artifacts = document["modelArtifacts"]
+    parts = {part: document[part] for part in ("prefill", "decode") if isinstance(document.get(part), Mapping)
+             and document[part].get("create", True) and count_of(document[part].get("replicas"), 1) > 0}
+    for part, values in parts.items():
+        parallelism = values.get("parallelism") or {}
+        sizes = {"TP_SIZE": parallelism.get("tensor", 1), "DP_SIZE": parallelism.get("data", 1),
+                 "DP_SIZE_LOCAL": parallelism.get("dataLocal", 1)}
+        kinds = values.get("acceleratorTypes") or {}
+        allowed = {"key": kinds.get("labelKey"), "values": kinds.get("labelValues")}
+        names = gpus_named({"nodeSelectorTerms": [{"matchExpressions": [allowed]}], **values})
+        for container in values.get("containers") or ():
+            container = rendered(container, {"Values": document})
+            command, is_vllm = _llmd_command(container, str(artifacts.get("name")), sizes["TP_SIZE"])
+            around = Described(place=f"container {container.get('name', '')} of {part}",
+                               replicas=count_of(values.get("replicas")), role=part if len(parts) > 1 else "both",
+                               nodes=count_of(parallelism.get("workers")), gpu_names=names,
+                               variables={name: str(size) for name, size in sizes.items()})
+            yield from engines_of(container, around, command=command if is_vllm else None)
+
+
+def _llmd_command(container: Mapping[str, Any], model: str, tensor_parallel_size: Any) -> tuple[list[str], bool]:
+    """Return the command that llm-d's chart writes for a container, and whether it writes one."""
+    kind, arguments = text_of(container.get("modelCommand")), words_of(container.get("args"))
+    if kind not in ("vllmServe", "imageDefault") or container.get("command"):
+        return [], False
+    names_model = kind == "imageDefault" and any(word.partition("=")[0] == "--model" for word in arguments)
+    words = ["vllm", "serve", *([] if names_model else [model]), *arguments]
+    if count_of(tensor_parallel_size) > 1 and not any("tensor" in word or word == "-tp" for word in arguments):
+        words.append(f"--tensor-parallel-size={tensor_parallel_size}")
+    return words, True
