@@ -16,14 +16,13 @@ from planner.engines.releases import stated_release
 from planner.errors import PlannerError, UsageError
 from planner.launch.beginnings import PACKAGES, Beginning, image_release, launched
 from planner.launch.checkpoint_format import missing_checkpoint
+from planner.launch.chosen_engine import on_gpu
 from planner.launch.described import Described
 from planner.launch.flag_names import find_flag, flags_in, names_of, normal
-from planner.launch.launch_file import Logged, check_no_path, file_of, read_file, read_text
-from planner.launch.named_gpus import on_gpu
-from planner.launch.settle import settle
-from planner.launch.start_checks import check_longer_context, check_method
-from planner.launch.take_flags import take_flag, take_variable
-from planner.launch.taken import Taken
+from planner.launch.launch_file import check_no_path, file_of, read_file, read_text
+from planner.launch.logged_arguments import Logged
+from planner.launch.settle import check_longer_context, check_method, settle
+from planner.launch.take_flags import Taken, take_flag, take_variable
 from planner.settings.crossing import crossed
 from planner.settings.deployment_options import SIZES
 from planner.settings.scenario import Scenario

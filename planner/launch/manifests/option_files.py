@@ -10,12 +10,12 @@ import yaml
 
 from planner.engines import ENGINES
 from planner.engines.dialect import Tree
-from planner.launch.connectors import ROLES
 from planner.launch.described import Described
 from planner.launch.flag_names import names_of, normal
 from planner.launch.manifests.document_values import count_of, environment_of, flags_of, scaled, words_of
 from planner.launch.manifests.node_labels import gpus_named, of_resources
 from planner.launch.named_gpus import named_gpu
+from planner.launch.take_flags import ROLES
 
 PARTS = {"llm_config": "both", "prefill_config": "prefill", "decode_config": "decode"}  # of Ray's applications
 RAY_CONFIGS = ("model_loading_config", *(f"{part}.model_loading_config" for part in PARTS))

@@ -6,12 +6,10 @@ from typing import Any
 
 from planner.launch.beginnings import stated
 from planner.launch.described import Described
-from planner.launch.gpu_offers import SMALLEST, Offer, offer_of, texts_of
-from planner.launch.instance_types import gpus_of_instance
 from planner.launch.manifests.containers import engines_of
 from planner.launch.manifests.document_values import count_of, environment_of, rendered, scaled, text_of, words_of
 from planner.launch.manifests.node_labels import gpus_named
-from planner.launch.named_gpus import named_instance
+from planner.launch.named_gpus import SMALLEST, Offer, gpus_of_instance, named_instance, offer_of, texts_of
 
 
 def of_cloud_task(document: Mapping[str, Any]) -> Iterator[Described]:
