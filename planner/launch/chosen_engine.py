@@ -20,7 +20,7 @@ COUNT = re.compile(r":\d+$")  # of GPUs, behind the name
 CHIP = re.compile(r"(?:[a-z]+-)*?[a-z]*\d+[a-z]*")
 
 
-def role_of(launch: Described) -> str:
+def _role_of(launch: Described) -> str:
     """Return the role that the flags of a command give its engine."""
     beginning = launched(launch.words)
     dialect = ENGINES[beginning.engine].dialect
@@ -30,16 +30,20 @@ def role_of(launch: Described) -> str:
             return role
         if normal(flag) in dialect.connectors and (role := next((ROLES[word] for word in ROLES if word in said), None)):
             return role
-    return launch.role
+    return "both"
 
 
 def _with_roles(launches: Sequence[Described]) -> Sequence[Described]:
-    """Return the engines of a file: beside prefill, an engine without a role has the other, as Dynamo's default is."""
-    roles = {each.role for each in launches}
+    """Return the engines of a file with the roles that their files or flags give them.
+
+    Beside prefill, an engine without a role has the other, as Dynamo's default is.
+    """
+    launches = [launch if launch.role != "both" else replace(launch, role=_role_of(launch)) for launch in launches]
+    roles = {launch.role for launch in launches}
     if len(roles) != 2 or "both" not in roles:
         return launches
     other = "decode" if "prefill" in roles else "prefill"
-    return [replace(each, role=other) if each.role == "both" else each for each in launches]
+    return [replace(launch, role=other) if launch.role == "both" else launch for launch in launches]
 
 
 def chosen(source: str, launches: Sequence[Described], role: str, gpu: str | None, number: int | None = None

@@ -1,18 +1,18 @@
-"""A launch that stands in a file: a script, a deployment file, or the arguments that a server wrote into its log."""
+"""A launch that stands in a file: a script, a Makefile, a notebook, a deployment file, or a server's log."""
 
+import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from planner.errors import UsageError
 from planner.launch.beginnings import split_words
-from planner.launch.chosen_engine import TEXT, chosen, role_of
+from planner.launch.chosen_engine import TEXT, chosen
 from planner.launch.described import Described
 from planner.launch.logged_arguments import Logged, read_log
 from planner.launch.manifests.command_files import is_dockerfile, is_unit_file, of_dockerfile, of_unit_file
 from planner.launch.manifests.manifest_kinds import manifest_engines, read_manifest
-from planner.launch.scripts.embedded_scripts import code_of, recipes_of
 from planner.launch.scripts.python_script import python_launches
 from planner.launch.scripts.shell_script import applied_manifests, script_launches
 from planner.launch.take_flags import REMEDY
@@ -21,6 +21,9 @@ from planner.traces.source import text_lines
 # A file with variables and a shell before it, and the number of an engine behind it: NVLINK=1 bash start.sh#2.
 NAMED = re.compile(r"((?:[A-Za-z_]\w*=\S*\s+)*)(?:(?:\S*/)?(?:ba|da|z)?sh\s+)?(.+?)(?:#(\d+))?", re.DOTALL)
 SUFFIXES = (".yaml", ".yml", ".json", ".sh", ".log", ".txt")  # of files that launch an engine
+ASSIGNED = re.compile(r"(?:export\s+)?(\w+)\s*(\?=|::?=|=)\s*(.*)")
+USED = re.compile(r"\$[({](\w+)[)}]")
+MAGICS = ("%%bash", "%%sh", "%%script")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,18 +111,16 @@ def read_file(file: NamedFile, role: str = "both", gpu: str | None = None) -> Lo
     path, number = file.path, file.number
     if path.suffix.lower() in (".yaml", ".yml", ".json"):
         _refuse_variables(file)
-        found = read_manifest(path)
-        return chosen(str(path), [each if each.role != "both" else replace(each, role=role_of(each)) for each in found],
-                       role, gpu, number)
+        return chosen(str(path), read_manifest(path), role, gpu, number)
     lines: list[str] = []
     if (logged := read_log((line for _, line in text_lines(path)), lines)) is not None:
         _refuse_variables(file)
         return logged
     text = "".join(f"{line.rstrip()}\n" for line in lines)
     if path.suffix == ".ipynb":
-        text = code_of(text)
+        text = _code_of(text)
     elif path.name.lower().startswith("makefile") or path.suffix == ".mk":
-        text = recipes_of(text)
+        text = _recipes_of(text)
     launches = _of_text(text, path.parent, str(path), file)
     if not launches:
         raise UsageError(f"--from-command {path}: launches no engine that is known; give a script with vllm serve, "
@@ -155,5 +156,53 @@ def _of_text(text: str, folder: Path | None = None, where: str = TEXT, file: Nam
         found = python_launches(text, where)
     if found and file is not None:
         _refuse_variables(file)
-    found = found or [*script_launches(text, {} if file is None else file.variables)]
-    return [replace(launch, role=role_of(launch)) for launch in found]
+    return found or [*script_launches(text, {} if file is None else file.variables)]
+
+
+def _recipes_of(text: str) -> str:
+    """Return the variables and recipes of a Makefile as a shell's script; a variable's first default holds.
+
+    >>> _recipes_of("TP ?= 2\\nserve:\\n\\t@vllm serve m/m -tp $(TP) # $$HOME\\n").splitlines()
+    ['TP=2', 'vllm serve m/m -tp ${TP} # $HOME']
+    """
+    lines, given = list[str](), set[str]()
+    for line in text.splitlines():
+        goes_on = bool(lines) and lines[-1].endswith("\\")
+        if line.startswith("\t") or goes_on:
+            command = USED.sub(r"${\1}", line).strip().replace("$$", "$")
+            lines.append(command if goes_on else command.lstrip("@-+"))
+        elif (match := ASSIGNED.fullmatch(line.strip())) and not (match[2] == "?=" and match[1] in given):
+            given.add(match[1])
+            lines.append(f"{match[1]}=" + USED.sub(r"${\1}", match[3]))
+    return "\n".join(lines)
+
+
+def _code_of(text: str) -> str:
+    r"""Return the Python of a notebook; if its cells have lines of a shell that launch something, these.
+
+    >>> _code_of('{"cells": [{"cell_type": "code", "source": ["%pip install vllm\\n", "import vllm"]}]}')
+    'import vllm'
+    """
+    try:
+        cells = json.loads(text).get("cells") or []
+    except (ValueError, AttributeError, RecursionError):
+        return ""
+    sources = ["".join(cell.get("source") or ()) for cell in cells
+               if isinstance(cell, dict) and cell.get("cell_type") == "code"]
+    shell = "\n".join(_shell(sources))
+    python = "\n".join(line for source in sources if not source.startswith("%%") for line in source.splitlines()
+                       if not line.lstrip().startswith(("!", "%")))
+    return shell if "serve" in shell or "launch_server" in shell else python
+
+
+def _shell(sources: list[str]) -> Iterator[str]:
+    """Yield the lines of cells that a shell runs."""
+    for source in sources:
+        if source.startswith(MAGICS):
+            yield source.partition("\n")[2]
+            continue
+        is_open = False
+        for line in source.splitlines():
+            if is_open or line.lstrip().startswith("!"):
+                yield line.lstrip().removeprefix("!")
+                is_open = line.rstrip().endswith("\\")

@@ -9,7 +9,7 @@ from planner.engines import ENGINES
 from planner.launch.beginnings import find_launch, launched, shell_script_of
 from planner.launch.described import Described
 from planner.launch.manifests.bases import SCRIPTS, missing_sources
-from planner.launch.manifests.document_values import environment_of, gpus_of, text_of, words_of
+from planner.launch.manifests.document_values import count_of, environment_of, gpus_of, options_of, text_of, words_of
 from planner.launch.manifests.node_labels import of_resources
 from planner.launch.scripts.python_script import python_launches
 from planner.launch.scripts.shell_script import script_launches
@@ -81,20 +81,10 @@ def _of_scripts(words: Sequence[str], folder: Path | None, environment: Mapping[
 def _pods(around: Described, words: Sequence[str]) -> tuple[int, int] | None:
     """Return the nodes and the replicas of an engine, whose pods may be its ranks (`--nnodes`); None of a later rank.
     """
-    counts = [_number_after(name, words) for name in ("--nnodes", "--node-rank")]
-    nodes, rank = counts[0] or 1, counts[1] or 0
+    options, _ = options_of(words, ("--nnodes", "--node-rank"))
+    nodes, rank = count_of(options["--nnodes"]) or 1, count_of(options["--node-rank"], 0)
     if nodes > 1 and rank > 0:
         return None
     if around.nodes > 1 or around.replicas % nodes:
         return around.nodes, around.replicas
     return nodes, around.replicas // nodes
-
-
-def _number_after(name: str, words: Sequence[str]) -> int | None:
-    """Return the whole number that a flag has; None if it has none, or a variable."""
-    for word, after in zip(words, [*words[1:], ""], strict=True):
-        flag, _, value = word.partition("=")
-        text = value if flag == name and value else after if word == name else ""
-        if text.isdigit():
-            return int(text)
-    return None

@@ -1,8 +1,9 @@
 """Values in deployment files: at paths, and as words, counts, variables, GPUs and options; and templates of Go."""
 
+import argparse
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 COUNTED = re.compile(r"^gpus?$|/(?:gpu(?:\.shared)?|gaudi|mig-.+)$")  # resources that are GPUs
@@ -79,6 +80,19 @@ def words_of(value: Any) -> list[str]:
 def text_of(value: Any) -> str | None:
     """Return a value as text; None is none."""
     return None if value is None else str(value)
+
+
+def options_of(words: Sequence[str], names: Sequence[str]) -> tuple[dict[str, str | None], list[str]]:
+    """Return the values of options among words, None for one that is not there, and the other words.
+
+    >>> options_of(["--nnodes=2", "--model_id", "m/m", "-tp", "4"], ["--nnodes", "--model-id", "--task"])
+    ({'--nnodes': '2', '--model-id': 'm/m', '--task': None}, ['-tp', '4'])
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for name in names:
+        parser.add_argument(name, f"--{name.removeprefix('--').replace('-', '_')}", dest=name, nargs="?")
+    values, others = parser.parse_known_args(words)
+    return vars(values), others
 
 
 def count_of(value: Any, otherwise: int = 1) -> int:

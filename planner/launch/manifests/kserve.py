@@ -14,6 +14,7 @@ from planner.launch.manifests.document_values import (
     count_of,
     environment_of,
     gpus_of,
+    options_of,
     rendered,
     scaled,
     title,
@@ -61,35 +62,17 @@ def _of_predictor(predictor: Mapping[str, Any], around: Described) -> Iterator[D
     if not isinstance(model, Mapping):
         yield from of_pod({"spec": predictor}, around)
         return
-    arguments = words_of(model.get("args"))
-    pairs = [word.replace("_", "-", word.partition("=")[0].count("_")).partition("=")[::2] for word in arguments]
-    named = _argument(arguments, "--model-id") or hub_name(model.get("storageUri"))
-    own, skips = [], False
-    for word, (flag, value) in zip(arguments, pairs, strict=True):
-        if skips:
-            skips = False
-        elif flag in RUNTIMES_OWN:
-            skips = not value and "=" not in word
-        else:
-            own.append(word)
-    has_model = any(flag == "--model" for flag, _ in pairs)
+    options, words = options_of(words_of(model.get("args")), RUNTIMES_OWN)
+    name = options["--model-id"] or hub_name(model.get("storageUri"))
+    if name is not None and options_of(words, ("--model",))[0]["--model"] is None:
+        words.insert(0, name)
     workers = predictor.get("workerSpec") or {}
     for key, flag in (("tensorParallelSize", "--tensor-parallel-size"),
                       ("pipelineParallelSize", "--pipeline-parallel-size")):
         if key in workers:
-            own.append(f"{flag}={workers[key]}")
-    words = ["vllm", "serve", *([] if has_model or named is None else [named]), *own]
+            words.append(f"{flag}={workers[key]}")
     around = replace(around, nodes=count_of(workers.get("pipelineParallelSize")), gpu_names=gpus_named(predictor))
-    yield from engines_of(model, around, command=words)
-
-
-def _argument(arguments: list[str], name: str) -> str | None:
-    """Return the value of a flag among words, with dashes or underscores."""
-    for place, word in enumerate(arguments):
-        flag, is_joined, value = word.partition("=")
-        if flag.replace("_", "-") == name:
-            return value if is_joined else arguments[place + 1] if place + 1 < len(arguments) else None
-    return None
+    yield from engines_of(model, around, command=["vllm", "serve", *words])
 
 
 def _of_llm_part(part: Mapping[str, Any], model: Any, around: Described) -> Iterator[Described]:
