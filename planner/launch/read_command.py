@@ -10,12 +10,12 @@ from typing import Any
 
 import yaml
 
-from planner.catalog.catalog_files import is_path, load_model
+from planner.catalog.catalog_files import is_path
 from planner.engines import ENGINES
 from planner.engines.releases import stated_release
-from planner.errors import PlannerError, UsageError
+from planner.errors import UsageError
 from planner.launch.beginnings import PACKAGES, Beginning, image_release, launched
-from planner.launch.checkpoint_format import missing_checkpoint
+from planner.launch.checkpoint_format import known_model, missing_checkpoint
 from planner.launch.chosen_engine import on_gpu
 from planner.launch.described import Described
 from planner.launch.flag_names import find_flag, flags_in, names_of, normal
@@ -251,20 +251,12 @@ def _check_path(taken: Taken) -> None:
     """Raise UsageError if the model is a path that says nothing, and the name that it is served by is a known model's.
     """
     model, served = str(taken.found["model"]), "--served-model-name "
-    if not PATH.match(model) or _is_known(model):
+    if not PATH.match(model) or known_model(model) is not None:
         return
     names = (name for flag in taken.no_effect if flag.startswith(served) for name in flag.removeprefix(served).split())
-    if (name := next(filter(_is_known, names), None)) is not None:
+    if (name := next(filter(known_model, names), None)) is not None:
         raise UsageError(f"--from-command: the model is {model}, a path that names none, and it is served as {name}; "
                          f"if it is that model, give --model {name}")
-
-
-def _is_known(name: str) -> bool:
-    try:
-        load_model(name)
-    except PlannerError:
-        return False
-    return True
 
 
 def _around(source: Described, found: Mapping[str, Any]) -> list[str]:

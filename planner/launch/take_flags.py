@@ -56,6 +56,11 @@ class Taken:
         """Return the engine's flags."""
         return ENGINES[self.engine].dialect
 
+    def ignore(self, *options: str) -> None:
+        """List options that have no effect beside the others as flags, and leave them out."""
+        self.no_effect += [f"--{name.replace('_', '-')} {self.found.pop(name)}"
+                           for name in options if name in self.found]
+
 
 def take_variable(taken: Taken, name: str, value: str) -> None:
     """Take a variable of the environment over; without an option it is listed by name, as its value may be secret."""

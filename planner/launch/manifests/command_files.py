@@ -10,7 +10,7 @@ from typing import Any
 from planner.launch.beginnings import split_words, stated
 from planner.launch.described import Described
 from planner.launch.manifests.containers import engines_of
-from planner.launch.manifests.document_values import count_of
+from planner.launch.manifests.document_values import count_of, lacks_variables
 from planner.launch.variables import put_in
 
 BEGINNING = re.compile(r"(?:[ \t]*(?:#[^\n]*|ARG[ \t][^\n]*)?\r?\n)*[ \t]*FROM[ \t]+\S")
@@ -126,11 +126,9 @@ def of_unit_file(text: str, folder: Path | None) -> Iterator[Described]:
             continue
         variables = dict(_unit_variables(kind, keys))
         words = [put_in(word, variables, "unit") for word in split_words(command)]
-        files = ", ".join(keys.get("EnvironmentFile", []))
-        notes = (f"takes variables from {files}, which is not read; variables that change the engine are then missing",
-                 ) if files else ()
         entry = [word for text in keys.get("Entrypoint", []) for word in split_words(text)]
-        around = Described(place=f"section {title}", replicas=count_of(keys.get("numprocs", ["1"])[-1]), notes=notes)
+        around = Described(place=f"section {title}", replicas=count_of(keys.get("numprocs", ["1"])[-1]),
+                           notes=lacks_variables(keys.get("EnvironmentFile", []), "is not read"))
         yield from engines_of({"image": keys.get("Image", [None])[-1], "env": variables}, around,
                               command=[*entry, *words], has_entrypoint=bool(entry), folder=folder)
 

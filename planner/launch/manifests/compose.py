@@ -10,7 +10,7 @@ from planner.launch.beginnings import bare_words
 from planner.launch.described import Described
 from planner.launch.manifests.command_files import of_dockerfile
 from planner.launch.manifests.containers import engines_of
-from planner.launch.manifests.document_values import count_of, environment_of, text_of, words_of
+from planner.launch.manifests.document_values import at, count_of, environment_of, lacks_variables, text_of, words_of
 from planner.launch.variables import put_in
 
 MOST_EXTENDED = 8  # services, each of which extends the next
@@ -31,10 +31,8 @@ def of_compose(document: Mapping[str, Any], folder: Path) -> Iterator[Described]
                                for key, value in environment_of(service.get("environment")).items()}
         image = put_in(text_of(service.get("image")) or "", values, "compose") or None
         container = {"image": image, "env": environment, "resources": {"limits": _gpus(service)}, "command": command}
-        replicas = (service.get("deploy") or {}).get("replicas", service.get("scale"))
-        notes = (f"takes variables from {', '.join(missing)}, which is not there; variables that change the engine are "
-                 f"then missing",) if missing else ()
-        around = Described(place=f"service {name}", replicas=count_of(replicas), notes=notes)
+        around = Described(place=f"service {name}", notes=lacks_variables(missing, "is not there"),
+                           replicas=count_of(at(service, "deploy.replicas|scale")))
         engines = list(engines_of(container, around, has_entrypoint="entrypoint" in service, folder=folder))
         yield from engines or _built(service.get("build"), folder, around, container)
 
@@ -96,8 +94,7 @@ def _dotenv(path: Path) -> dict[str, str]:
 
 def _gpus(service: Mapping[str, Any]) -> dict[str, Any]:
     """Return the GPUs that a service reserves, as a container's limits."""
-    resources = (service.get("deploy") or {}).get("resources") or {}
-    devices = (resources.get("reservations") or {}).get("devices")
+    devices = at(service, "deploy.resources.reservations.devices")
     for device in devices if isinstance(devices, list) else ():
         if isinstance(device, Mapping) and "gpu" in str(device.get("capabilities")):
             ids = device.get("device_ids")

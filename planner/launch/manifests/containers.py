@@ -9,7 +9,15 @@ from planner.engines import ENGINES
 from planner.launch.beginnings import find_launch, launched, shell_script_of
 from planner.launch.described import Described
 from planner.launch.manifests.bases import SCRIPTS, missing_sources
-from planner.launch.manifests.document_values import count_of, environment_of, gpus_of, options_of, text_of, words_of
+from planner.launch.manifests.document_values import (
+    count_of,
+    environment_of,
+    gpus_of,
+    lacks_variables,
+    options_of,
+    text_of,
+    words_of,
+)
 from planner.launch.manifests.node_labels import of_resources
 from planner.launch.scripts.python_script import python_launches
 from planner.launch.scripts.shell_script import script_launches
@@ -37,9 +45,7 @@ def engines_of(container: Mapping[str, Any], around: Described, *, command: Sequ
     has_program = bool(container.get("command")) if has_entrypoint is None else has_entrypoint
     launches = list(_launches(words, None if has_program else image, environment, around.place)) or list(
         _of_scripts(words, folder, environment, around.place, container.get(SCRIPTS) or {}))
-    missing = missing_sources(container)
-    notes = (f"takes variables from {', '.join(missing)}, which the file does not have; variables that change the "
-             f"engine are then missing",) if missing else ()
+    notes = lacks_variables(missing_sources(container), "the file does not have")
     for launch in launches:
         if (pods := _pods(around, launch.words)) is None:
             continue

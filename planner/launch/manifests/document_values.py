@@ -3,7 +3,7 @@
 import argparse
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 COUNTED = re.compile(r"^gpus?$|/(?:gpu(?:\.shared)?|gaudi|mig-.+)$")  # resources that are GPUs
@@ -43,9 +43,16 @@ def scaled(least: Any, most: Any, replicas: int | None = None) -> tuple[int, tup
     return predicted, (f"scales from {bounds}; {predicted} are predicted, and --autoscale replays a scaler",)
 
 
+def lacks_variables(names: Iterable[str], why: str) -> tuple[str, ...]:
+    """Say that variables come from sources that are not read; no sources are no note."""
+    listed = ", ".join(names)
+    return (f"takes variables from {listed}, which {why}; variables that change the engine are then missing",
+            ) if listed else ()
+
+
 def title(document: Mapping[str, Any]) -> str:
     """Return the kind and the name of a document."""
-    return f"{document['kind']} {(document.get('metadata') or {}).get('name', '')}".strip()
+    return f"{document['kind']} {at(document, 'metadata.name') or ''}".strip()
 
 
 def environment_of(entries: Any) -> dict[str, str]:

@@ -11,6 +11,7 @@ from planner.launch.described import Described
 from planner.launch.manifests.bases import MOUNTED, hub_name
 from planner.launch.manifests.containers import engines_of
 from planner.launch.manifests.document_values import (
+    at,
     count_of,
     environment_of,
     gpus_of,
@@ -45,7 +46,7 @@ def of_llm_service(document: Mapping[str, Any]) -> Iterator[Described]:
     """Yield the engines of an LLMInferenceService, or of a configuration for one."""
     spec, place = document["spec"], title(document)
     spec = rendered(spec, {"Spec": spec, "ObjectMeta": document.get("metadata"), "GlobalConfig": {}})
-    model = hub_name((spec.get("model") or {}).get("uri")) or (spec.get("model") or {}).get("name")
+    model = hub_name(at(spec, "model.uri")) or at(spec, "model.name")
     prefill = spec.get("prefill")
     parts = {"decode": spec} | ({"prefill": prefill} if isinstance(prefill, Mapping) else {})
     notes = (f"builds on {', '.join(map(str, spec['baseRefs']))}, which the file does not have; settings that change "
@@ -104,8 +105,7 @@ def of_runtime(document: Mapping[str, Any]) -> Iterator[Described]:
     if not parts:
         yield from of_kserve(document) if document["kind"] == "InferenceService" else of_kubernetes(document)
     is_apart = len({role for _, role in parts}) > 1
-    model = (spec.get("model") or {}).get("name")
-    classes = (spec.get("acceleratorRequirements") or {}).get("acceleratorClasses") or ()
+    model, classes = at(spec, "model.name"), at(spec, "acceleratorRequirements.acceleratorClasses") or ()
     names = tuple(named for each in classes if (named := named_gpu(str(each))).gpu or named.problem)
     for part, role in parts:
         leader, worker = part.get("leader") or {}, part.get("worker") or {}

@@ -12,7 +12,7 @@ from planner.engines import ENGINES
 from planner.engines.dialect import Tree
 from planner.launch.described import Described
 from planner.launch.flag_names import names_of, normal
-from planner.launch.manifests.document_values import count_of, environment_of, flags_of, scaled, words_of
+from planner.launch.manifests.document_values import at, count_of, environment_of, flags_of, scaled, words_of
 from planner.launch.manifests.node_labels import gpus_named, of_resources
 from planner.launch.named_gpus import named_gpu
 from planner.launch.take_flags import ROLES
@@ -56,15 +56,14 @@ def _of_ray_config(config: Any, role: str) -> Iterator[Described]:
     """Yield the engine of a configuration, which is vLLM's; none if the value is no configuration."""
     if not isinstance(config, Mapping) or not isinstance(loading := config.get("model_loading_config"), Mapping):
         return
-    source, deployment = loading.get("model_source"), config.get("deployment_config") or {}
+    source, deployment = loading.get("model_source"), config.get("deployment_config")
     model = source if isinstance(source, str) else loading.get("model_id")
-    bounds = deployment.get("autoscaling_config")
-    bounds = bounds if isinstance(bounds, Mapping) else {}
-    replicas, notes = scaled(bounds.get("min_replicas", 1), bounds.get("max_replicas"), count_of(
-        deployment.get("num_replicas"), count_of(bounds.get("min_replicas"))))
+    least, most = (at(deployment, f"autoscaling_config.{bound}_replicas") for bound in ("min", "max"))
+    replicas = count_of(at(deployment, "num_replicas"), count_of(least))
+    replicas, notes = scaled(1 if least is None else least, most, replicas)
     yield Described(words=["vllm", "serve", str(model), *flags_of(config.get("engine_kwargs") or {})],
                     place=f"llm_config {loading.get('model_id', '')}".strip(), role=role,
-                    variables=environment_of((config.get("runtime_env") or {}).get("env_vars")),
+                    variables=environment_of(at(config, "runtime_env.env_vars")),
                     replicas=replicas, notes=notes,
                     gpu_names=(named_gpu(str(kind)),) if (kind := config.get("accelerator_type")) else ())
 

@@ -7,7 +7,7 @@ from typing import Any
 from planner.launch.beginnings import stated
 from planner.launch.described import Described
 from planner.launch.manifests.containers import engines_of
-from planner.launch.manifests.document_values import count_of, environment_of, rendered, scaled, text_of, words_of
+from planner.launch.manifests.document_values import at, count_of, environment_of, rendered, scaled, text_of, words_of
 from planner.launch.manifests.node_labels import gpus_named
 from planner.launch.named_gpus import SMALLEST, Offer, gpus_of_instance, named_instance, offer_of, texts_of
 
@@ -23,11 +23,9 @@ def _of_offer(document: Mapping[str, Any], offer: Offer) -> Iterator[Described]:
     """Yield the engines of a task on some GPUs, with the variables that its cloud sets."""
     resources = document.get("resources") or {}
     nodes, gpus = count_of(document.get("num_nodes", document.get("nodes"))), offer.count
-    service = document.get("service") or {}
-    policy = service.get("replica_policy") or {}
-    stated_replicas = document.get("replicas", service.get("replicas", policy.get("min_replicas")))
+    stated_replicas = at(document, "replicas|service.replicas|service.replica_policy.min_replicas")
     least, _, most = str(1 if stated_replicas is None else stated_replicas).partition("..")  # dstack's 1..4
-    replicas, notes = scaled(least, most or policy.get("max_replicas"))
+    replicas, notes = scaled(least, most or at(document, "service.replica_policy.max_replicas"))
     variables = {} if gpus is None else {"SKYPILOT_NUM_GPUS_PER_NODE": str(gpus), "DSTACK_GPUS_NUM": str(gpus * nodes),
                                          "DSTACK_GPUS_PER_NODE": str(gpus)}
     variables |= {"SKYPILOT_NUM_NODES": str(nodes), "SKYPILOT_NODE_RANK": "0", "DSTACK_NODES_NUM": str(nodes),
