@@ -18,7 +18,7 @@ from planner.launch.beginnings import PACKAGES, Beginning, image_release, launch
 from planner.launch.checkpoint_format import known_model, missing_checkpoint
 from planner.launch.chosen_engine import on_gpu
 from planner.launch.described import Described
-from planner.launch.flag_names import find_flag, flags_in, names_of, normal
+from planner.launch.flag_names import find_flag, flags_in, names_of, nested, normal
 from planner.launch.launch_file import check_no_path, file_of, read_file, read_text
 from planner.launch.logged_arguments import Logged
 from planner.launch.settle import check_longer_context, check_method, settle
@@ -171,18 +171,14 @@ def _whole_tables(settings: Iterable[tuple[str, Any]], names: Sequence[str]) -> 
 
     vLLM reads `--kv-transfer-config.kv_role kv_both` so.
     """
-    tables: dict[str, dict[str, Any]] = {}
+    of_tables = []
     for flag, value in settings:
         head, dot, path = flag.partition(".")
-        if not dot or normal(head) not in names:
+        if dot and normal(head) in names:
+            of_tables.append((f"{normal(head)}.{path}", int(value) if str(value).isdigit() else value))
+        else:
             yield flag, value
-            continue
-        place = tables.setdefault(normal(head), {})
-        *parents, key = path.split(".")
-        for parent in parents:
-            place = place.setdefault(parent, {})
-        place[key] = int(value) if str(value).isdigit() else value
-    yield from tables.items()
+    yield from nested(of_tables).items()
 
 
 def _refuse_abbreviations(beginning: Beginning) -> None:
