@@ -180,7 +180,8 @@ def _read(tree: ast.Module, where: str) -> _Text:
                     target=ast.Name(id=name), value=value):
                 bound.setdefault(name, []).append(value)
     parents = {child: parent for parent in nodes for child in ast.iter_child_nodes(parent)}
-    constants = {name: values[0] for name, values in bound.items() if changes[name] == 1}
+    constants = {name: values[0] for name, values in bound.items() if changes[name] == 1 and not any(
+        isinstance(part, ast.Name) and part.id == name for part in ast.walk(values[0]))}
     return _Text(where, nodes, parents, bound, constants, imported)
 
 
