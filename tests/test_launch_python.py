@@ -93,6 +93,7 @@ START = "import os, subprocess, sys, torch, vllm\n"
     ("TP = os.environ.get('TP', 2)\nvllm.LLM('m/m', tensor_parallel_size=TP)", "computes os.environ.get('TP', 2)"),
     ("class A:\n    TP = 8\nvllm.LLM('m/m', tensor_parallel_size=A.TP)", "computes A.TP"),
     ("def start(tp):\n    vllm.LLM('m/m', tensor_parallel_size=tp)\nstart(2)", "line 3 computes tp"),
+    ("N = [N]\nvllm.LLM('m/m', max_num_seqs=N)", "computes N, an argument"),
     ("N = 8\nN += 1\nvllm.LLM('m/m', max_num_seqs=N)", "computes N, an argument"),
     ("OPTIONS = {}\nOPTIONS['max_num_seqs'] = 8\nvllm.LLM('m/m', **OPTIONS)", "computes OPTIONS, an argument"),
     ("args = vllm.EngineArgs('m/m')\nllm = vllm.LLM(**vars(args))", "computes vars(args)"),

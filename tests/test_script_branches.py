@@ -158,3 +158,17 @@ def test_a_service_of_compose_has_its_environment_and_its_arguments() -> None:
         assert words.endswith("--model Qwen/Qwen3-32B --max-model-len 32768")
         assert bool(engines[0].notes) == has_flag
         assert engines[0].variables == {}  # NVLINK has an effect, and is not listed as one without
+
+
+@pytest.mark.parametrize(("document", "options", "notes"), [
+    ({"kind": "Pod", "spec": {"containers": [{"command": ["bash", "-c", f"while true; do {SERVE} & done"]}]}},
+     {}, ("runs in a loop of unknown length; one engine is predicted. --data-parallel-size has their number",)),
+    ({"services": {"chat": {"image": "lmsysorg/sglang", "deploy": {"replicas": 2}, "command":
+                            "python3 -m sglang.launch_server --model Qwen/Qwen3-32B --tp 16 --nnodes 2"}}},
+     {"replicas": 1, "nodes": 2}, ()),
+])
+def test_a_container_says_its_loop_and_its_ranks(document: dict[str, object], options: dict[str, int],
+                                                 notes: tuple[str, ...]) -> None:
+    (engine,) = manifest_engines(yaml.safe_dump(document), Path("llm.yml"), "llm.yml")
+    assert {name: getattr(engine, name) for name in options} == options
+    assert engine.notes == notes

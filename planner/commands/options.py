@@ -149,7 +149,7 @@ def _one_launch(launches: list[str] | None) -> str | None:
     UsageError : there are several.
     """
     if launches is not None and len(launches) > 1:
-        from planner.launch.taken import REMEDY
+        from planner.launch.take_flags import REMEDY
 
         raise UsageError(f"--from-command is given {len(launches)} times, and one deployment is predicted; for engines "
                          f"with prefill and decode apart, {REMEDY}")

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from planner.catalog.architecture import Architecture
 from planner.catalog.catalog_files import hub_name, load_model
 from planner.engines import ENGINES
 from planner.errors import PlannerError
@@ -43,11 +44,16 @@ def is_own_format(scenario: Scenario) -> bool:
 
 def _own_formats(scenario: Scenario) -> tuple[str, ...] | None:
     """Return the names of a checkpoint's own formats; None if the model is not known."""
-    if scenario.model is None:
-        return None
-    try:
-        arch = load_model(scenario.model)
-    except PlannerError:
+    arch = known_model(scenario.model)
+    if arch is None:
         return None
     formats = (arch.quantization or "bf16", *filter(None, (arch.expert_quantization,)))
     return SIXTEEN_BIT if set(formats) <= set(SIXTEEN_BIT) else formats
+
+
+def known_model(name: str | None) -> Architecture | None:
+    """Return a model; None if there is no name, or the model is not known, which a later message says."""
+    try:
+        return None if name is None else load_model(name)
+    except PlannerError:
+        return None

@@ -25,16 +25,17 @@ class NamedGpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
-    """An engine that a file launches.
+    """An engine that a file launches; without words, the facts that a file states around the command of one.
 
     Parameters
     ----------
-    words : of its command line, from the words that launch it on.
     place : its name in the file, as in "container llm of Deployment chat".
+    words : of its command line, from the words that launch it on.
     variables : of its environment.
     image : of its container; None if the file has none.
     replicas : engines of this kind [1].
     gpus : that each replica requests; None if the file does not say it [1].
+    nodes : over which each replica runs [1].
     role : in a fleet: prefill, decode, or both.
     files : texts of files that its command names, by name, if the file has them.
     notes : further facts for a user, about the place.
@@ -43,12 +44,13 @@ class Described:
     alternatives : the same engine with other numbers of GPUs, of which the file's platform takes one.
     """
 
-    words: Sequence[str]
     place: str
+    words: Sequence[str] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     image: str | None = None
     replicas: int = 1
     gpus: int | None = None
+    nodes: int = 1
     role: str = "both"
     files: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()

@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -168,3 +168,19 @@ def _following(engine: str, dialect: Dialect, flag: str, words: Sequence[str]) -
     is_value = bool(words) and str(words[0]).lower() in ("true", "false") and flag != "-O"
     return list(words[:1]) if is_value and (not dialect.has_abbreviations or (
         named is not None and named.name in dialect.words_after)) else []
+
+
+def nested(values: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Return values by name, in tables if the name is a path with dots.
+
+    >>> nested([("kv_cache.dtype", "fp8"), ("kv_cache.size", 2), ("eager", True)])
+    {'kv_cache': {'dtype': 'fp8', 'size': 2}, 'eager': True}
+    """
+    whole: dict[str, Any] = {}
+    for name, value in values:
+        *path, key = name.split(".")
+        table = whole
+        for part in path:
+            table = table.setdefault(part, {})
+        table[key] = value
+    return whole

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from planner.catalog.catalog_files import load_model
 from planner.engines import ENGINES
 from planner.engines.dialect import RankFlags
-from planner.errors import PlannerError, UsageError
+from planner.errors import UsageError
+from planner.launch.checkpoint_format import known_model
 from planner.model.layout import ALL_GATHER
 from planner.settings.default_router import router_of
 from planner.settings.scenario import Scenario
@@ -121,7 +121,5 @@ def _without_a_flag(scenario: Scenario, flags: RankFlags) -> dict[str, str]:
 
 def has_experts(model: str) -> bool:
     """Tell whether a model that is known is a mixture of experts."""
-    try:
-        return load_model(model).num_moe_layers > 0
-    except PlannerError:  # a later message is about the model
-        return False
+    arch = known_model(model)
+    return arch is not None and arch.num_moe_layers > 0

@@ -10,20 +10,19 @@ from typing import Any
 
 import yaml
 
-from planner.catalog.catalog_files import is_path, load_model
+from planner.catalog.catalog_files import is_path
 from planner.engines import ENGINES
 from planner.engines.releases import stated_release
-from planner.errors import PlannerError, UsageError
+from planner.errors import UsageError
 from planner.launch.beginnings import PACKAGES, Beginning, image_release, launched
-from planner.launch.checkpoint_format import missing_checkpoint
+from planner.launch.checkpoint_format import known_model, missing_checkpoint
+from planner.launch.chosen_engine import on_gpu
 from planner.launch.described import Described
-from planner.launch.flag_names import find_flag, flags_in, names_of, normal
-from planner.launch.launch_file import Logged, check_no_path, file_of, read_file, read_text
-from planner.launch.named_gpus import on_gpu
-from planner.launch.settle import settle
-from planner.launch.start_checks import check_longer_context, check_method
-from planner.launch.take_flags import take_flag, take_variable
-from planner.launch.taken import Taken
+from planner.launch.flag_names import find_flag, flags_in, names_of, nested, normal
+from planner.launch.launch_file import check_no_path, file_of, read_file, read_text
+from planner.launch.logged_arguments import Logged
+from planner.launch.settle import check_longer_context, check_method, settle
+from planner.launch.take_flags import Taken, take_flag, take_variable
 from planner.settings.crossing import crossed
 from planner.settings.deployment_options import SIZES
 from planner.settings.scenario import Scenario
@@ -172,18 +171,14 @@ def _whole_tables(settings: Iterable[tuple[str, Any]], names: Sequence[str]) -> 
 
     vLLM reads `--kv-transfer-config.kv_role kv_both` so.
     """
-    tables: dict[str, dict[str, Any]] = {}
+    of_tables = []
     for flag, value in settings:
         head, dot, path = flag.partition(".")
-        if not dot or normal(head) not in names:
+        if dot and normal(head) in names:
+            of_tables.append((f"{normal(head)}.{path}", int(value) if str(value).isdigit() else value))
+        else:
             yield flag, value
-            continue
-        place = tables.setdefault(normal(head), {})
-        *parents, key = path.split(".")
-        for parent in parents:
-            place = place.setdefault(parent, {})
-        place[key] = int(value) if str(value).isdigit() else value
-    yield from tables.items()
+    yield from nested(of_tables).items()
 
 
 def _refuse_abbreviations(beginning: Beginning) -> None:
@@ -252,20 +247,12 @@ def _check_path(taken: Taken) -> None:
     """Raise UsageError if the model is a path that says nothing, and the name that it is served by is a known model's.
     """
     model, served = str(taken.found["model"]), "--served-model-name "
-    if not PATH.match(model) or _is_known(model):
+    if not PATH.match(model) or known_model(model) is not None:
         return
     names = (name for flag in taken.no_effect if flag.startswith(served) for name in flag.removeprefix(served).split())
-    if (name := next(filter(_is_known, names), None)) is not None:
+    if (name := next(filter(known_model, names), None)) is not None:
         raise UsageError(f"--from-command: the model is {model}, a path that names none, and it is served as {name}; "
                          f"if it is that model, give --model {name}")
-
-
-def _is_known(name: str) -> bool:
-    try:
-        load_model(name)
-    except PlannerError:
-        return False
-    return True
 
 
 def _around(source: Described, found: Mapping[str, Any]) -> list[str]:

@@ -1,17 +1,18 @@
-"""Options that several flags say together: drafts, adapters, ranks, tiers in host memory, and levels."""
+"""Options that several flags say together, as drafts, adapters, ranks and tiers; and checks of a start."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from planner.catalog.catalog_files import load_model
+from planner.catalog.catalog_files import is_path, load_model, stated_method
 from planner.catalog.checkpoint_names import format_in_name
 from planner.catalog.layers.mlps import Experts
 from planner.engines import ENGINES
 from planner.engines.dialect import CONTAINERS, Tree
 from planner.engines.releases import is_before
-from planner.errors import PlannerError, UsageError
+from planner.errors import UsageError
+from planner.launch.checkpoint_format import known_model
 from planner.launch.rank_flags import read_ranks
-from planner.launch.taken import Taken
+from planner.launch.take_flags import Taken
 from planner.model.drafting import BLOCKS
 from planner.model.layout import ALL_GATHER
 
@@ -66,10 +67,8 @@ def _settle_container(taken: Taken) -> None:
     launched, container = found.pop("launched_model", ""), found.get("quantization")
     if container not in CONTAINERS:
         return
-    try:
-        own = load_model(found["model"]).quantization
-    except (KeyError, PlannerError):
-        own = None
+    arch = known_model(found["model"])
+    own = None if arch is None else arch.quantization
     del found["quantization"]
     if own is None and (named := format_in_name(launched)) is not None:
         found["quantization"] = named
@@ -114,10 +113,8 @@ def _settle_images(taken: Taken) -> None:
     limits = taken.found.pop("limits_per_prompt", None)
     if limits is None:
         return
-    try:
-        vision = load_model(taken.found["model"]).vision
-    except (KeyError, PlannerError):
-        vision = None
+    arch = known_model(taken.found["model"])
+    vision = None if arch is None else arch.vision
     kinds = ("image", "video") if vision is None or vision.has_videos else ("image",)
     if all(limits.get(kind) == 0 for kind in kinds):
         taken.found["language_model_only"] = True
@@ -135,8 +132,7 @@ def _settle_overlap(taken: Taken) -> None:
     if is_alone and found.pop("enable_dbo", False):
         taken.no_effect.append("--enable-dbo without --data-parallel-size")
     if not found.get("enable_dbo"):
-        ignored = [name for name in ("dbo_decode_token_threshold", "dbo_prefill_token_threshold") if name in found]
-        taken.no_effect += [f"--{name.replace('_', '-')} {found.pop(name)}" for name in ignored]
+        taken.ignore("dbo_decode_token_threshold", "dbo_prefill_token_threshold")
 
 
 def _settle_draft(taken: Taken) -> None:
@@ -208,8 +204,7 @@ def _settle_adapters(taken: Taken) -> None:
     if found.pop("enable_lora", False) or has_paths:
         found.setdefault("max_loras", ENGINES[taken.engine].defaults.max_loras)
         return
-    ignored = [name for name in ("max_loras", "max_cpu_loras", "max_lora_rank") if name in found]
-    taken.no_effect += [f"--{name.replace('_', '-')} {found.pop(name)}" for name in ignored]
+    taken.ignore("max_loras", "max_cpu_loras", "max_lora_rank")
 
 
 def _settle_attention_ranks(found: dict[str, Any]) -> None:
@@ -282,3 +277,44 @@ def _settle_tier(taken: Taken, found: dict[str, Any]) -> dict[str, Any]:
     if is_on and tier is not None:
         found.setdefault("kv_offloading_ratio", tier.default_ratio)
     return found
+
+
+def check_longer_context(taken: Taken) -> None:
+    """Raise UsageError if the context limit exceeds the model's, and the environment does not allow that.
+
+    The model's own limit is not known if a flag changes its config, or if the model is not in the catalog.
+
+    Source: `_get_and_verify_max_len` in vllm/config/model.py; `_derive_context_length` in
+    sglang/srt/configs/model_config.py.
+    """
+    dialect, found = taken.dialect, taken.found
+    is_allowed, length = found.pop("allows_longer_context", False), found.get("max_model_len", 0)
+    since = dialect.refuses_longer_since
+    if since is None or is_allowed or is_before(found.get("engine_version"), since):
+        return
+    if any(effect in dialect.config_effects for _, effect in taken.unmodelled):
+        return
+    arch = known_model(found["model"])
+    if arch is not None and length > arch.max_model_len:
+        flag = next(entry.names[0] for entry in dialect.entries if getattr(entry, "option", None) == "max_model_len")
+        variable = next(name for name, entry in dialect.variables.items() if entry.option == "allows_longer_context")
+        raise UsageError(f"--from-command: {flag} {length} exceeds the context of {found['model']}, "
+                         f"{arch.max_model_len:,} tokens by its config.json, and {ENGINES[taken.engine].title} does "
+                         f"not start with it; lower it, or set {variable}=1 before the command if your server has it")
+
+
+def check_method(taken: Taken) -> None:
+    """Raise UsageError if the engine refuses the launch's method of quantization beside the checkpoint's own.
+
+    A checkpoint whose method is not known is not checked. A name of the catalog with a format, as DeepSeek-V3 with awq,
+    stands for another checkpoint, which a note names.
+    """
+    asked, refuses, model = taken.written.get("quantization"), taken.dialect.refuses_method, taken.found["model"]
+    if asked is None or refuses is None or not (asked in CONTAINERS or is_path(model)):
+        return
+    arch = known_model(model)
+    method = None if arch is None else stated_method(model)
+    if arch is not None and method is not None and refuses(method, asked, arch.model_type):
+        raise UsageError(f"--from-command: --quantization {asked}: the checkpoint {model} is quantized by {method}, "
+                         f"quant_method of its config.json, and {ENGINES[taken.engine].title} does not start with "
+                         f"another method; leave --quantization out, or give --quantization {method}")

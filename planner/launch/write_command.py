@@ -9,6 +9,7 @@ import yaml
 from planner.engines import ENGINES
 from planner.engines.dialect import Dialect, DraftFlags, Flag, Switch, Tree
 from planner.launch.checkpoint_format import is_own_format, missing_checkpoint, served_name
+from planner.launch.flag_names import nested
 from planner.launch.rank_flags import written_ranks
 from planner.model.drafting import BLOCKS
 from planner.settings.default_router import router_of
@@ -54,7 +55,9 @@ def launch_command(scenario: Scenario) -> tuple[str, tuple[str, ...]]:
         words.append(dialect.tier.switch)
     command = shlex.join(words)
     if in_file:
-        command = (f"cat > {FILE} <<'EOF'\n{yaml.safe_dump(_nested(in_file), sort_keys=False)}EOF\n"
+        tables = nested((flag.removeprefix("--"), yaml.safe_load(value) if isinstance(value, str) else value)
+                        for flag, value in in_file.items())
+        command = (f"cat > {FILE} <<'EOF'\n{yaml.safe_dump(tables, sort_keys=False)}EOF\n"
                    f"{command} {_spelled(dialect, dialect.files[0])} {FILE}")
     return command, tuple(lacking)
 
@@ -121,15 +124,3 @@ def _spelled(dialect: Dialect, name: str) -> str:
     """Return a flag as the engine's documents write it: the keys of tables with underscores."""
     flag, dot, key = name.removeprefix("--").partition(".")
     return f"--{flag.replace('-', dialect.dash)}{dot}{key.replace('-', '_')}"
-
-
-def _nested(flags: dict[str, Any]) -> dict[str, Any]:
-    """Return flags as the keys of a YAML file, flags with a path in tables."""
-    found: dict[str, Any] = {}
-    for flag, value in flags.items():
-        *path, key = flag.removeprefix("--").split(".")
-        place = found
-        for part in path:
-            place = place.setdefault(part, {})
-        place[key] = yaml.safe_load(value) if isinstance(value, str) else value
-    return found

@@ -9,10 +9,10 @@ from typing import Any
 import yaml
 
 from planner.engines import ENGINES
-from planner.engines.package import Package
+from planner.engines.engine import Engine as EngineFacts
 from planner.errors import UsageError
 from planner.launch.beginnings import launched
-from planner.launch.flag_names import flags_in
+from planner.launch.described import Described
 from planner.launch.read_command import read_launch
 from planner.launch.scripts.shell_script import script_launches
 from planner.settings.deployment_options import SIZES
@@ -50,14 +50,14 @@ class Engine:
         return int(ranks * math.prod(options.get(name, 1) for name in SIZES))
 
     @property
-    def engine(self) -> str:
-        """Return the name of the engine that the command launches."""
-        return launched(next(script_launches(self.command)).words).engine
+    def launch(self) -> Described:
+        """Return the launch in the command."""
+        return next(script_launches(self.command))
 
     @property
-    def package(self) -> Package:
-        """Return the package of that engine."""
-        return ENGINES[self.engine].package
+    def engine(self) -> EngineFacts:
+        """Return the engine that the command launches."""
+        return ENGINES[launched(self.launch.words).engine]
 
     @property
     def words(self) -> list[str]:
@@ -67,9 +67,9 @@ class Engine:
         ------
         UsageError : no flags of the engine for its role are known.
         """
-        launch, flags = next(script_launches(self.command)), self.package.role_flags.get(self.role, ())
+        launch, flags = self.launch, self.engine.package.role_flags.get(self.role, ())
         if self.role != "both" and not flags:
-            raise UsageError(f"--write: no flags of {ENGINES[self.engine].title} for {self.role} replicas are known; "
+            raise UsageError(f"--write: no flags of {self.engine.title} for {self.role} replicas are known; "
                              f"leave it out, and start the engines by the answer's commands with these flags")
         if launch.files:
             return ["/bin/bash", "-c", f"{self.command} {shlex.join(flags)}".strip()]
@@ -83,16 +83,16 @@ class Engine:
         ------
         UsageError : no image of the engine is known.
         """
-        if self.package.image is None:
-            raise UsageError(f"--write: no container image of {ENGINES[self.engine].title} is known; leave it out, and "
+        if (image := self.engine.package.image) is None:
+            raise UsageError(f"--write: no container image of {self.engine.title} is known; leave it out, and "
                              f"start the engines by the answer's commands")
-        name, _, tag = self.package.image.rpartition(":")
+        name, _, tag = image.rpartition(":")
         return f"{name}:{'latest' if self.version is None else tag.format(self.version)}"
 
 
 def role_command(command: str, role: str) -> str:
     """Return the command of an engine with the flags of its role, prefill or decode; a comment if none are known."""
-    flags = Engine(command=command, replicas=1, role=role).package.role_flags.get(role)
+    flags = Engine(command=command, replicas=1, role=role).engine.package.role_flags.get(role)
     return f"{command} {shlex.join(flags)}" if flags else f"{command}  # lacks the flags of {role} replicas"
 
 
@@ -138,20 +138,19 @@ def _dynamo(engines: Sequence[Engine]) -> list[dict[str, Any]]:
     """Return a graph with a frontend and workers."""
     services: dict[str, Any] = {"Frontend": {"componentType": "frontend", "replicas": 1}}
     for engine in engines:
-        if not engine.package.dynamo_roles:
-            raise UsageError(f"--write dynamo: {ENGINES[engine.engine].title}'s flags are other ones in Dynamo; give "
+        facts, arguments = engine.engine, list(launched(engine.launch.words).arguments)
+        if not facts.package.dynamo_roles:
+            raise UsageError(f"--write dynamo: {facts.title}'s flags are other ones in Dynamo; give "
                              f"k8s or compose")
-        beginning = launched(next(script_launches(engine.command)).words)
-        dialect, arguments = ENGINES[engine.engine].dialect, list(beginning.arguments)
-        if next(flags_in(engine.engine, arguments))[0] == dialect.model[0] and not arguments[0].startswith("-"):
-            arguments.insert(0, dialect.model[0])
+        if not arguments[0].startswith("-"):
+            arguments.insert(0, facts.dialect.model[0])
         services[engine.name.title().replace("-", "")] = {
             "componentType": "worker", **({} if engine.role == "both" else {"subComponentType": engine.role}),
             "replicas": engine.replicas, "resources": {"limits": {"gpu": str(engine.gpus)}},
             "extraPodSpec": {"mainContainer": {
-                "image": f"nvcr.io/nvidia/ai-dynamo/{engine.engine}-runtime:latest",
-                "command": ["python3", "-m", f"dynamo.{engine.engine}"],
-                "args": [*arguments, *engine.package.dynamo_roles.get(engine.role, ())]}}}
+                "image": f"nvcr.io/nvidia/ai-dynamo/{facts.name}-runtime:latest",
+                "command": ["python3", "-m", f"dynamo.{facts.name}"],
+                "args": [*arguments, *facts.package.dynamo_roles.get(engine.role, ())]}}}
     return [{"apiVersion": "nvidia.com/v1alpha1", "kind": "DynamoGraphDeployment", "metadata": {"name": "llm"},
              "spec": {"services": services}}]
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from planner.errors import PlannerError, UsageError
-from planner.launch.launch_file import Logged, NamedFile, read_file
+from planner.launch.launch_file import NamedFile, read_file
+from planner.launch.logged_arguments import Logged
 from planner.measured.benchmarks import read_objects
 from planner.measured.serverlog import engine_of_log
 from planner.measured.validate import Prediction, log_error, metrics_of

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from planner.launch.beginnings import find_launch
+from planner.launch.manifests.document_values import at
 
 Document = Mapping[str, Any]
 MOUNTED = "/mnt/models"  # the folder at which KServe puts the model
@@ -22,8 +23,7 @@ def with_bases(documents: Sequence[Document]) -> list[Document]:
 
 
 def _name(document: Document) -> str:
-    metadata = document.get("metadata")
-    return str(metadata.get("name", "")) if isinstance(metadata, Mapping) else ""
+    return str(at(document, "metadata.name") or "")
 
 
 def _on_bases(document: Document, bases: Mapping[str, Document], used: set[str]) -> Document:
@@ -31,8 +31,7 @@ def _on_bases(document: Document, bases: Mapping[str, Document], used: set[str])
     spec = document.get("spec")
     if not isinstance(spec, Mapping):
         return document
-    runtime = spec.get("runtime")
-    name = str(runtime.get("name")) if isinstance(runtime, Mapping) else ""
+    name = str(at(spec, "runtime.name"))
     if document.get("kind") == "InferenceService" and name in bases:
         used.add(name)
         base = bases[name].get("spec") or {}
@@ -56,7 +55,7 @@ def _on_runtime(predictor: Mapping[str, Any], bases: Mapping[str, Document], use
     Source: `MergeRuntimeContainers` in pkg/controller/v1beta1/inferenceservice/utils.
     """
     model = predictor.get("model")
-    name = str(model.get("runtime")) if isinstance(model, Mapping) else ""
+    name = str(at(model, "runtime"))
     spec = bases[name].get("spec") or {} if name in bases else {}
     first, *others = spec.get("containers") or [{}]
     words = [str(first.get("image")), *(first.get("command") or ()), *(first.get("args") or ())]
@@ -108,9 +107,9 @@ def with_config_maps(documents: Sequence[Mapping[str, Any]]) -> list[Mapping[str
 def missing_sources(container: Mapping[str, Any]) -> list[str]:
     """Return the names of a container's sources of variables that its file does not have."""
     entries = container.get("envFrom")
-    return [f"{kind} {reference.get('name')}" for entry in (entries if isinstance(entries, list) else ())
+    return [f"{kind} {at(reference, 'name')}" for entry in (entries if isinstance(entries, list) else ())
             for kind, key in (("ConfigMap", "configMapRef"), ("Secret", "secretRef"))
-            if isinstance(entry, Mapping) and isinstance(reference := entry.get(key), Mapping)]
+            if (reference := at(entry, key)) is not None]
 
 
 def _put_in(part: Any, maps: Mapping[str, Mapping[str, str]]) -> Any:
@@ -126,9 +125,7 @@ def _put_in(part: Any, maps: Mapping[str, Mapping[str, str]]) -> Any:
     if isinstance(entries, list):
         taken, left = [], []
         for entry in entries:
-            reference = entry.get("configMapRef") if isinstance(entry, Mapping) else None
-            data = maps.get(str(reference.get("name"))) if isinstance(reference, Mapping) else None
-            if data is None:
+            if (data := maps.get(str(at(entry, "configMapRef.name")))) is None:
                 left.append(entry)
             else:
                 taken += [{"name": f"{entry.get('prefix', '')}{key}", "value": value} for key, value in data.items()]
@@ -140,9 +137,6 @@ def _put_in(part: Any, maps: Mapping[str, Mapping[str, str]]) -> Any:
 
 def _with_value(entry: Any, maps: Mapping[str, Mapping[str, str]]) -> Any:
     """Return a variable with its value, if it is a key of one of the ConfigMaps."""
-    source = entry.get("valueFrom") if isinstance(entry, Mapping) else None
-    reference = source.get("configMapKeyRef") if isinstance(source, Mapping) else None
-    if not isinstance(reference, Mapping):
-        return entry
-    value = maps.get(str(reference.get("name")), {}).get(str(reference.get("key")))
+    reference = at(entry, "valueFrom.configMapKeyRef")
+    value = maps.get(str(at(reference, "name")), {}).get(str(at(reference, "key")))
     return entry if value is None else {"name": entry.get("name"), "value": value}

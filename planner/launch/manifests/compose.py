@@ -1,7 +1,6 @@
 """Files of docker compose: services whose command serves, with the variables that compose puts in."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,20 +8,12 @@ import yaml
 
 from planner.launch.beginnings import bare_words
 from planner.launch.described import Described
-from planner.launch.manifests.containers import Around, engines_of
-from planner.launch.manifests.dockerfile import of_dockerfile
-from planner.launch.manifests.document_values import count_of, environment_of, gpus_of, text_of, words_of
+from planner.launch.manifests.command_files import of_dockerfile
+from planner.launch.manifests.containers import engines_of
+from planner.launch.manifests.document_values import at, count_of, environment_of, lacks_variables, text_of, words_of
 from planner.launch.variables import put_in
 
 MOST_EXTENDED = 8  # services, each of which extends the next
-
-
-def is_compose(document: Mapping[str, Any]) -> bool:
-    """Tell whether a document has compose's services."""
-    services = document.get("services")
-    return isinstance(services, Mapping) and "kind" not in document and any(
-        isinstance(service, Mapping) and ("image" in service or "command" in service or "build" in service)
-        for service in services.values())
 
 
 def of_compose(document: Mapping[str, Any], folder: Path) -> Iterator[Described]:
@@ -39,16 +30,11 @@ def of_compose(document: Mapping[str, Any], folder: Path) -> Iterator[Described]
         environment = files | {key: put_in(value, values, "compose")
                                for key, value in environment_of(service.get("environment")).items()}
         image = put_in(text_of(service.get("image")) or "", values, "compose") or None
-        container = {"image": image, "env": environment, "resources": {"limits": _gpus(service)}}
-        deploy = service.get("deploy") or {}
-        around = Around(place=f"service {name}", replicas=count_of(deploy.get("replicas", service.get("scale"))))
-        has_entrypoint = "entrypoint" in service
-        found = list(engines_of(container, around, command=command, has_entrypoint=has_entrypoint, folder=folder)
-                     ) or list(_built(service, folder, environment, around, command))
-        notes = (f"takes variables from {', '.join(missing)}, which is not there; variables that change the engine are "
-                 f"then missing",) if missing else ()
-        yield from (replace(each, image=each.image or image, replicas=around.replicas,
-                            notes=(*each.notes, *notes)) for each in found)
+        container = {"image": image, "env": environment, "resources": {"limits": _gpus(service)}, "command": command}
+        around = Described(place=f"service {name}", notes=lacks_variables(missing, "is not there"),
+                           replicas=count_of(at(service, "deploy.replicas|scale")))
+        engines = list(engines_of(container, around, has_entrypoint="entrypoint" in service, folder=folder))
+        yield from engines or _built(service.get("build"), folder, around, container)
 
 
 def _extended(service: Mapping[str, Any], services: Mapping[str, Any], folder: Path, depth: int = 0
@@ -81,18 +67,13 @@ def _env_files(service: Mapping[str, Any], folder: Path) -> tuple[dict[str, str]
     return found, [str(name) for name in named if not (folder / str(name)).is_file()]
 
 
-def _built(service: Mapping[str, Any], folder: Path, environment: Mapping[str, str], around: Around,
-           command: list[str]) -> Iterator[Described]:
+def _built(build: Any, folder: Path, around: Described, container: Mapping[str, Any]) -> Iterator[Described]:
     """Yield the engines of a service whose image is built here, from its Dockerfile."""
-    build = service.get("build")
-    if build is None:
-        return
-    build = {"context": build} if isinstance(build, str) else build
+    build = {"context": build} if isinstance(build, str) else build or {}
     context = folder / str(build.get("context", "."))
     path = context / str(build.get("dockerfile", "Dockerfile"))
-    if path.is_file():
-        for engine in of_dockerfile(path.read_text(encoding="utf-8"), context, command, environment):
-            yield replace(engine, place=around.place, gpus=gpus_of({"limits": _gpus(service)}))
+    if build and path.is_file():
+        yield from of_dockerfile(path.read_text(encoding="utf-8"), context, around, container)
 
 
 def _words(value: Any, values: Mapping[str, str]) -> list[str]:
@@ -113,8 +94,7 @@ def _dotenv(path: Path) -> dict[str, str]:
 
 def _gpus(service: Mapping[str, Any]) -> dict[str, Any]:
     """Return the GPUs that a service reserves, as a container's limits."""
-    resources = (service.get("deploy") or {}).get("resources") or {}
-    devices = (resources.get("reservations") or {}).get("devices")
+    devices = at(service, "deploy.resources.reservations.devices")
     for device in devices if isinstance(devices, list) else ():
         if isinstance(device, Mapping) and "gpu" in str(device.get("capabilities")):
             ids = device.get("device_ids")

@@ -9,9 +9,18 @@ from typing import Any
 from planner.engines import ENGINES
 from planner.launch.described import Described
 from planner.launch.manifests.bases import MOUNTED, hub_name
-from planner.launch.manifests.containers import Around, engines_of
-from planner.launch.manifests.document_values import count_of, environment_of, gpus_of, scaling, title, words_of
-from planner.launch.manifests.go_templates import rendered
+from planner.launch.manifests.containers import engines_of
+from planner.launch.manifests.document_values import (
+    at,
+    count_of,
+    environment_of,
+    gpus_of,
+    options_of,
+    rendered,
+    scaled,
+    title,
+    words_of,
+)
 from planner.launch.manifests.kubernetes import of_kubernetes, of_pod
 from planner.launch.manifests.node_labels import gpus_named
 from planner.launch.named_gpus import named_gpu
@@ -29,16 +38,15 @@ EXTRA = "VLLM_ADDITIONAL_ARGS"  # the variable with arguments beside llm-d's tem
 def of_kserve(document: Mapping[str, Any]) -> Iterator[Described]:
     """Yield the engines of an InferenceService."""
     predictor = document["spec"].get("predictor") or {}
-    least = count_of(predictor.get("minReplicas"))
-    notes = scaling(least, predictor.get("maxReplicas"), max(least, 1))
-    yield from (replace(engine, notes=(*engine.notes, *notes)) for engine in _of_predictor(predictor, title(document)))
+    replicas, notes = scaled(count_of(predictor.get("minReplicas")), predictor.get("maxReplicas"))
+    yield from _of_predictor(predictor, Described(place=title(document), replicas=replicas, notes=notes))
 
 
 def of_llm_service(document: Mapping[str, Any]) -> Iterator[Described]:
     """Yield the engines of an LLMInferenceService, or of a configuration for one."""
     spec, place = document["spec"], title(document)
     spec = rendered(spec, {"Spec": spec, "ObjectMeta": document.get("metadata"), "GlobalConfig": {}})
-    model = hub_name((spec.get("model") or {}).get("uri")) or (spec.get("model") or {}).get("name")
+    model = hub_name(at(spec, "model.uri")) or at(spec, "model.name")
     prefill = spec.get("prefill")
     parts = {"decode": spec} | ({"prefill": prefill} if isinstance(prefill, Mapping) else {})
     notes = (f"builds on {', '.join(map(str, spec['baseRefs']))}, which the file does not have; settings that change "
@@ -46,48 +54,29 @@ def of_llm_service(document: Mapping[str, Any]) -> Iterator[Described]:
     for role, part in parts.items():
         if document["kind"].endswith("Config") and not isinstance(part.get("template"), Mapping):
             continue  # settings of another part, as of the router
-        for engine in _of_llm_part(part, model, f"{place}, {role}" if prefill else place, role if prefill else "both"):
-            yield replace(engine, notes=(*engine.notes, *notes))
+        yield from _of_llm_part(part, model, Described(
+            place=f"{place}, {role}" if prefill else place, role=role if prefill else "both", notes=notes))
 
 
-def _of_predictor(predictor: Mapping[str, Any], place: str) -> Iterator[Described]:
-    replicas, model = count_of(predictor.get("minReplicas")), predictor.get("model")
+def _of_predictor(predictor: Mapping[str, Any], around: Described) -> Iterator[Described]:
+    model = predictor.get("model")
     if not isinstance(model, Mapping):
-        yield from of_pod({"spec": predictor}, place, replicas=max(replicas, 1))
+        yield from of_pod({"spec": predictor}, around)
         return
-    arguments = words_of(model.get("args"))
-    pairs = [word.replace("_", "-", word.partition("=")[0].count("_")).partition("=")[::2] for word in arguments]
-    named = _argument(arguments, "--model-id") or hub_name(model.get("storageUri"))
-    own, skips = [], False
-    for word, (flag, value) in zip(arguments, pairs, strict=True):
-        if skips:
-            skips = False
-        elif flag in RUNTIMES_OWN:
-            skips = not value and "=" not in word
-        else:
-            own.append(word)
-    has_model = any(flag == "--model" for flag, _ in pairs)
+    options, words = options_of(words_of(model.get("args")), RUNTIMES_OWN)
+    name = options["--model-id"] or hub_name(model.get("storageUri"))
+    if name is not None and options_of(words, ("--model",))[0]["--model"] is None:
+        words.insert(0, name)
     workers = predictor.get("workerSpec") or {}
     for key, flag in (("tensorParallelSize", "--tensor-parallel-size"),
                       ("pipelineParallelSize", "--pipeline-parallel-size")):
         if key in workers:
-            own.append(f"{flag}={workers[key]}")
-    words = ["vllm", "serve", *([] if has_model or named is None else [named]), *own]
-    yield from engines_of(model, Around(place=place, replicas=max(replicas, 1),
-                                        nodes=count_of(workers.get("pipelineParallelSize")),
-                                        gpu_names=gpus_named(predictor)), command=words)
+            words.append(f"{flag}={workers[key]}")
+    around = replace(around, nodes=count_of(workers.get("pipelineParallelSize")), gpu_names=gpus_named(predictor))
+    yield from engines_of(model, around, command=["vllm", "serve", *words])
 
 
-def _argument(arguments: list[str], name: str) -> str | None:
-    """Return the value of a flag among words, with dashes or underscores."""
-    for place, word in enumerate(arguments):
-        flag, is_joined, value = word.partition("=")
-        if flag.replace("_", "-") == name:
-            return value if is_joined else arguments[place + 1] if place + 1 < len(arguments) else None
-    return None
-
-
-def _of_llm_part(part: Mapping[str, Any], model: Any, place: str, role: str) -> Iterator[Described]:
+def _of_llm_part(part: Mapping[str, Any], model: Any, around: Described) -> Iterator[Described]:
     parallelism = part.get("parallelism") or {}
     pod = part.get("template") or {}
     containers = pod.get("containers") or [{}]
@@ -104,10 +93,9 @@ def _of_llm_part(part: Mapping[str, Any], model: Any, place: str, role: str) -> 
         words = [*words_of(container.get("command")), *words_of(container.get("args"))]
     words = [EVALUATED.sub(r"\1", word if model is None else word.replace(MOUNTED, str(model))) for word in words]
     nodes = count_of(parallelism.get("data")) // max(count_of(parallelism.get("dataLocal")), 1)
-    yield from engines_of(container, Around(place=place, replicas=count_of(part.get("replicas")), role=role,
-                                            nodes=max(nodes, 1) if "dataLocal" in parallelism else 1,
-                                            gpu_names=gpus_named(pod)), command=words, has_entrypoint=has_own,
-                          variables={EXTRA: ""})
+    around = replace(around, replicas=count_of(part.get("replicas")), gpu_names=gpus_named(pod), variables={EXTRA: ""},
+                     nodes=max(nodes, 1) if "dataLocal" in parallelism else 1)
+    yield from engines_of(container, around, command=words, has_entrypoint=has_own)
 
 
 def of_runtime(document: Mapping[str, Any]) -> Iterator[Described]:
@@ -117,8 +105,7 @@ def of_runtime(document: Mapping[str, Any]) -> Iterator[Described]:
     if not parts:
         yield from of_kserve(document) if document["kind"] == "InferenceService" else of_kubernetes(document)
     is_apart = len({role for _, role in parts}) > 1
-    model = (spec.get("model") or {}).get("name")
-    classes = (spec.get("acceleratorRequirements") or {}).get("acceleratorClasses") or ()
+    model, classes = at(spec, "model.name"), at(spec, "acceleratorRequirements.acceleratorClasses") or ()
     names = tuple(named for each in classes if (named := named_gpu(str(each))).gpu or named.problem)
     for part, role in parts:
         leader, worker = part.get("leader") or {}, part.get("worker") or {}
@@ -129,11 +116,10 @@ def of_runtime(document: Mapping[str, Any]) -> Iterator[Described]:
         gpus = sum(gpus_of(container.get("resources")) or 0 for container in pod["containers"]) * nodes
         given = {"MODEL_PATH": model, "PARALLELISM_SIZE": gpus or None}  # by OME's operator
         variables = {key: str(value) for key, value in given.items() if value is not None}
-        replicas = max(count_of(part.get("minReplicas")), 1)
-        notes = scaling(part.get("minReplicas", 1), part.get("maxReplicas"), replicas)
-        for engine in of_pod({"spec": pod}, title(document), role=role if is_apart else "both", replicas=replicas,
-                             nodes=nodes, variables=variables):
-            yield replace(engine, gpu_names=engine.gpu_names or names, notes=(*engine.notes, *notes))
+        replicas, notes = scaled(part.get("minReplicas", 1), part.get("maxReplicas"))
+        yield from of_pod({"spec": pod}, Described(
+            place=title(document), role=role if is_apart else "both", replicas=replicas, nodes=nodes,
+            variables=variables, notes=notes, gpu_names=names))
 
 
 def of_kube_ai(document: Mapping[str, Any]) -> Iterator[Described]:
@@ -145,13 +131,12 @@ def of_kube_ai(document: Mapping[str, Any]) -> Iterator[Described]:
     for scheme in SCHEMES:
         model = model.removeprefix(scheme)
     launch = ENGINES[str(spec["engine"]).lower()].dialect.launch
-    least, most = count_of(spec.get("minReplicas")), spec.get("maxReplicas")
-    replicas = count_of(spec.get("replicas"), max(least, 1))
+    most = spec.get("maxReplicas")
+    replicas = count_of(spec.get("replicas"), max(count_of(spec.get("minReplicas")), 1))
+    _, notes = scaled(count_of(spec.get("minReplicas")), None if most == replicas else most, replicas)
     container = {"image": spec.get("image"), "env": spec.get("env"),
                  "resources": {"limits": {"gpu": str(spec.get("resourceProfile", "")).rpartition(":")[2]}}}
-    place, notes = title(document), () if most == replicas else scaling(least, most, replicas)
     named = named_gpu(PROFILE.sub("", str(spec.get("resourceProfile", "")).rpartition(":")[0]))
-    names = (named,) if named.gpu or named.problem else ()
-    for engine in engines_of(container, Around(place=place, replicas=replicas, gpu_names=names),
-                             command=[*launch, model, *words_of(spec.get("args"))]):
-        yield replace(engine, place=place, notes=(*engine.notes, *notes))
+    around = Described(place=title(document), replicas=replicas, notes=notes,
+                       gpu_names=(named,) if named.gpu or named.problem else ())
+    yield from engines_of(container, around, command=[*launch, model, *words_of(spec.get("args"))])

@@ -4,10 +4,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import yaml
+
 from planner.launch.described import Described
-from planner.launch.manifests.containers import Around, engines_of
-from planner.launch.manifests.document_values import count_of, gpus_of, title
+from planner.launch.manifests.containers import engines_of
+from planner.launch.manifests.document_values import at, count_of, gpus_of, title
 from planner.launch.manifests.node_labels import gpus_named
+from planner.launch.manifests.option_files import of_ray
 
 ROLES = ("prefill", "decode")
 ROLE_LABEL = "llm-d.ai/role"
@@ -56,21 +59,6 @@ CLUSTERS: Mapping[str, str] = {"RayCluster": "", "RayClusterFleet": "template.sp
                                "RayClusterReplicaSet": "template.spec", "RayService": "rayClusterConfig"}
 
 
-def at(value: Any, paths: str) -> Any:
-    """Return the first value that a document has at one of several paths; None if it has none, or empty ones.
-
-    >>> at({"spec": {"roles": [], "jobs": [1]}}, "spec.roles|spec.jobs"), at({"size": 2}, "")
-    ([1], {'size': 2})
-    """
-    for path in paths.split("|"):
-        place = value
-        for key in path.split(".") if path else ():
-            place = place.get(key) if isinstance(place, Mapping) else None
-        if place not in (None, {}, []):
-            return place
-    return None
-
-
 def of_kubernetes(document: Mapping[str, Any]) -> Iterator[Described]:
     """Yield the engines of a document whose kind is a row of `POD_KINDS`."""
     kind, spec = POD_KINDS[document["kind"]], document["spec"]
@@ -83,11 +71,11 @@ def of_kubernetes(document: Mapping[str, Any]) -> Iterator[Described]:
         template = template if isinstance(template, Mapping) else {"spec": at(part, kind.pod) or {}}
         beside = {} if kind.parts is None else {
             key: part[own] for own, key in OF_PART.items() if own in part}
-        engines = of_pod(template, kind.place.format(name=name, title=title(document)), beside=beside,
-                         replicas=count_of(at(part, kind.replicas)), nodes=count_of(at(part, kind.nodes)),
-                         role=named[name] if is_apart else "both")
+        around = Described(place=kind.place.format(name=name, title=title(document)),
+                           replicas=count_of(at(part, kind.replicas)), nodes=count_of(at(part, kind.nodes)),
+                           role=named[name] if is_apart else "both")
         groups = 1 if kind.groups is None else count_of(at(spec, kind.groups))
-        yield from (replace(engine, replicas=engine.replicas * groups) for engine in engines)
+        yield from (replace(engine, replicas=engine.replicas * groups) for engine in of_pod(template, around, beside))
 
 
 def _named_parts(spec: Mapping[str, Any], paths: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -97,26 +85,25 @@ def _named_parts(spec: Mapping[str, Any], paths: str) -> Iterator[tuple[str, Map
         yield from parts.items() if isinstance(parts, Mapping) else ((str(part.get("name")), part) for part in parts)
 
 
-def of_pod(template: Mapping[str, Any], place: str, *, replicas: int = 1, role: str = "both", nodes: int = 1,
-           beside: Mapping[str, Any] | None = None, variables: Mapping[str, str] | None = None) -> Iterator[Described]:
+def of_pod(template: Mapping[str, Any], around: Described, beside: Mapping[str, Any] | None = None
+           ) -> Iterator[Described]:
     """Yield the engines of a pod's template.
 
     Parameters
     ----------
+    around : the facts around the pod.
     beside : keys that each of its containers has, unless it has its own.
-    variables : that the platform sets in its containers.
     """
-    labels = (template.get("metadata") or {}).get("labels") or {}
-    role = str(labels[ROLE_LABEL]) if labels.get(ROLE_LABEL) in ROLES else role
-    pod = template.get("spec") or {}
-    containers, gpu_names = pod.get("containers") or [pod.get("mainContainer")], gpus_named(pod)
-    variables = {**({"LWS_GROUP_SIZE": str(nodes)} if nodes > 1 else {}), **(variables or {})}
+    labels, pod = (template.get("metadata") or {}).get("labels") or {}, template.get("spec") or {}
+    group = {"LWS_GROUP_SIZE": str(around.nodes)} if around.nodes > 1 else {}
+    around = replace(around, gpu_names=gpus_named(pod) or around.gpu_names, variables={**group, **around.variables},
+                     role=str(labels[ROLE_LABEL]) if labels.get(ROLE_LABEL) in ROLES else around.role)
+    containers = pod.get("containers") or [pod.get("mainContainer")]
     for container in containers if isinstance(containers, list) else ():
         if isinstance(container, Mapping):
-            around = Around(place=f"container {name} of {place}" if (name := container.get("name")) else place,
-                            replicas=replicas, role=role, nodes=nodes, gpu_names=gpu_names)
-            container = {**(beside or {}), **container}
-            yield from engines_of(container, around, variables=variables)
+            name = container.get("name")
+            place = f"container {name} of {around.place}" if name else around.place
+            yield from engines_of({**(beside or {}), **container}, replace(around, place=place))
 
 
 def of_ray_cluster(document: Mapping[str, Any]) -> Iterator[Described]:
@@ -129,6 +116,13 @@ def of_ray_cluster(document: Mapping[str, Any]) -> Iterator[Described]:
     gpus = sum(count * (gpus_of(container.get("resources")) or 0) for count, template in zip(
         counts, templates, strict=True) for container in at(template, "spec.containers") or ())
     names = next((names for template in templates if (names := gpus_named(template.get("spec") or {}))), ())
-    for template in templates:
-        for engine in of_pod(template, title(document), replicas=count_of(spec.get("replicas"))):
-            yield replace(engine, gpus=gpus or None, gpu_names=engine.gpu_names or names)
+    around = Described(place=title(document), replicas=count_of(spec.get("replicas")), gpu_names=names)
+    yield from (replace(engine, gpus=gpus or None) for template in templates for engine in of_pod(template, around))
+
+
+def of_ray_service(document: Mapping[str, Any]) -> Iterator[Described]:
+    """Yield the engines of a RayService: of its configurations of Ray Serve LLM, or of its cluster's pods."""
+    served = document["spec"].get("serveConfigV2")
+    configs = yaml.safe_load(served) if isinstance(served, str) else None
+    engines = list(of_ray(configs)) if isinstance(configs, Mapping) else []
+    yield from engines or of_ray_cluster(document)

@@ -11,54 +11,50 @@ import yaml
 from planner.errors import UsageError
 from planner.launch.described import Described
 from planner.launch.manifests.bases import with_bases, with_config_maps
-from planner.launch.manifests.cloud_tasks import is_cloud_task, of_cloud_task
-from planner.launch.manifests.compose import is_compose, of_compose
-from planner.launch.manifests.engine_config import (
-    is_engine_config,
-    is_trtllm_disaggregated,
+from planner.launch.manifests.compose import of_compose
+from planner.launch.manifests.document_values import at
+from planner.launch.manifests.kserve import of_kube_ai, of_llm_service, of_runtime
+from planner.launch.manifests.kubernetes import CLUSTERS, POD_KINDS, of_kubernetes, of_ray_cluster, of_ray_service
+from planner.launch.manifests.node_labels import gpus_of_pools
+from planner.launch.manifests.option_files import (
+    RAY_CONFIGS,
+    SERVERS,
     of_engine_config,
+    of_production_stack,
+    of_ray,
     of_trtllm_disaggregated,
 )
-from planner.launch.manifests.helm_values import (
-    is_image_chart,
-    is_llmd,
-    is_production_stack,
-    of_image_chart,
-    of_llmd,
-    of_production_stack,
-)
-from planner.launch.manifests.kserve import of_kube_ai, of_llm_service, of_runtime
-from planner.launch.manifests.kubernetes import CLUSTERS, POD_KINDS, of_kubernetes, of_ray_cluster
-from planner.launch.manifests.node_labels import gpus_of_pools
-from planner.launch.manifests.ray_serve import is_ray, of_ray
+from planner.launch.manifests.platform_files import of_cloud_task, of_image_chart, of_llmd
 
 Document = Mapping[str, Any]
 
-Reader = Callable[[Document], Iterator[Described]]
 # The reader of each kind of Kubernetes' documents.
-BY_KIND: Mapping[str, Reader] = {
-    **dict.fromkeys(POD_KINDS, of_kubernetes), **dict.fromkeys(CLUSTERS, of_ray_cluster),
+BY_KIND: Mapping[str, Callable[[Document], Iterator[Described]]] = {
+    **dict.fromkeys(POD_KINDS, of_kubernetes), **dict.fromkeys(CLUSTERS, of_ray_cluster), "RayService": of_ray_service,
     **dict.fromkeys(("InferenceService", "ServingRuntime", "ClusterServingRuntime"), of_runtime),
     **dict.fromkeys(("LLMInferenceService", "LLMInferenceServiceConfig"), of_llm_service), "Model": of_kube_ai}
-# The test of another kind, and its reader, which gets the file's path; the first that fits.
-BY_KEYS: tuple[tuple[Callable[[Document], bool], Callable[[Document, Path], Iterator[Described]]], ...] = (
-    (is_ray, lambda document, path: of_ray(document, path.parent)),
-    (is_production_stack, lambda document, _: of_production_stack(document)),
-    (is_llmd, lambda document, _: of_llmd(document)),
-    (is_image_chart, lambda document, _: of_image_chart(document)),
-    (is_cloud_task, lambda document, _: of_cloud_task(document)),
-    (is_compose, lambda document, path: of_compose(document, path.parent)),
-    (is_trtllm_disaggregated, lambda document, _: of_trtllm_disaggregated(document)),
-    (is_engine_config, of_engine_config),
+# Keys that another kind has, with their types, and its reader, which gets the file's folder. The first that fits reads.
+BY_KEYS: tuple[tuple[Mapping[str, type], Callable[[Document, Path], Iterator[Described]]], ...] = (
+    *(({key: dict}, of_ray) for key in RAY_CONFIGS), ({"llm_configs": list}, of_ray), ({"applications": list}, of_ray),
+    ({"servingEngineSpec.modelSpec": list}, lambda document, _: of_production_stack(document)),
+    ({"modelArtifacts": dict, "decode|prefill": dict}, lambda document, _: of_llmd(document)),
+    ({"image.repository": str, "image.command": list}, lambda document, _: of_image_chart(document)),
+    ({"run": str}, lambda document, _: of_cloud_task(document)),
+    ({"type": str, "commands": list}, lambda document, _: of_cloud_task(document)),
+    ({"services": dict}, of_compose),
+    (dict.fromkeys(SERVERS, dict), lambda document, _: of_trtllm_disaggregated(document)),
 )
 
 
 def _engines(document: Document, path: Path) -> Iterator[Described] | None:
     """Return the engines that a document launches; None if its kind is not known."""
-    kind = str(document.get("kind"))
-    if kind in BY_KIND and isinstance(document.get("spec"), Mapping) and not is_ray(document):
-        return BY_KIND[kind](document)
-    return next((read(document, path) for is_kind, read in BY_KEYS if is_kind(document)), None)
+    if "kind" in document:
+        kind = str(document["kind"])
+        return BY_KIND[kind](document) if kind in BY_KIND and isinstance(document.get("spec"), Mapping) else None
+    for keys, read in BY_KEYS:
+        if all(isinstance(at(document, key), form) for key, form in keys.items()):
+            return read(document, path.parent)
+    return of_engine_config(document, path)
 
 
 def read_manifest(path: Path) -> list[Described]:

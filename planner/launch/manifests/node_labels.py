@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from planner.launch.described import NamedGpu
+from planner.launch.manifests.document_values import at
 from planner.launch.named_gpus import NO_GPUS, named_gpu, named_instance, sliced
 
 OF_GKE = {"nvidia-tesla-a100": "a100-sxm-40gb", "nvidia-tesla-v100": "v100-sxm-16gb"}
@@ -33,9 +34,9 @@ def gpus_named(pod: Mapping[str, Any]) -> Names:
     """
     selector = pod.get("nodeSelector")
     selected = [(str(key), [str(value)]) for key, value in selector.items()] if isinstance(selector, Mapping) else []
-    affinity = ((pod.get("affinity") or {}).get("nodeAffinity") or {})
-    required = (affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get("nodeSelectorTerms")
-    preferred = affinity.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
+    affinity = at(pod, "affinity.nodeAffinity")
+    required = at(affinity, "requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms")
+    preferred = at(affinity, "preferredDuringSchedulingIgnoredDuringExecution") or ()
     terms = [*(required or ()), *(pod.get("nodeSelectorTerms") or ())]
     names = _union(_all_of([*selected, *_expressions(term)]) for term in terms or [{}])
     return names or _union(_all_of(_expressions(each.get("preference") or {})) for each in preferred)
@@ -48,9 +49,9 @@ def gpus_of_pools(documents: Iterable[Mapping[str, Any]]) -> Names:
         spec = document.get("spec") if document.get("kind") in POOLS else None
         if not isinstance(spec, Mapping):
             continue
-        inner = (spec.get("template") or {}).get("spec") or spec
+        inner = at(spec, "template.spec|")
         terms = [{"matchExpressions": inner.get("requirements") or ()}]
-        kinds = [gpu["type"] for each in spec.get("priorities") or () if "type" in (gpu := each.get("gpu") or {})]
+        kinds = [kind for each in spec.get("priorities") or () if (kind := at(each, "gpu.type")) is not None]
         nodes = {"nodeSelector": spec.get("nodeLabels"), "nodeSelectorTerms": terms}
         names = _union((names, gpus_named(nodes), (named_gpu(str(kind), OF_GKE) for kind in kinds)))
     return names

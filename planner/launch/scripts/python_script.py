@@ -1,30 +1,137 @@
-"""Engines that a Python text starts with values that it states: by a class of their package, or by a command."""
+"""Engines that a Python text starts with values that it states: by a class of their package, or by a command.
+
+Literals are read, names that are bound once to one, and classes of an engine's package; the rest is refused with its
+line.
+"""
 
 import ast
+import shlex
 import warnings
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from planner.errors import UsageError
-from planner.launch.beginnings import find_launch, split_words, stated
-from planner.launch.described import Described
-from planner.launch.gpu_offers import SMALLEST, Offer, offer_of
-from planner.launch.scripts.python_constants import CHANGES, ENVIRONMENT, Constants, constants_of
-from planner.launch.scripts.python_engines import described_class, described_command, is_engine
+import yaml
 
+from planner.engines import ENGINES
+from planner.errors import UsageError
+from planner.launch.beginnings import find_launch, shell_script_of, split_words, stated
+from planner.launch.described import Described
+from planner.launch.manifests.document_values import count_of, flags_of
+from planner.launch.manifests.option_files import of_ray
+from planner.launch.named_gpus import SMALLEST, Offer, offer_of
+from planner.launch.scripts.shell_script import script_launches
+
+PACKAGES = {"ray", "torch", *(name.partition(".")[0] for engine in ENGINES.values() for name in engine.package.classes)}
+RAY_SERVE, RAY_DATA = "LLMConfig", "vLLMEngineProcessorConfig"
+FILE = "the arguments"  # of a class, as the engine's file has them
+CHANGES = ("append", "extend", "insert", "pop", "remove", "clear", "update", "setdefault", "add_argument")
+ENVIRONMENT = ("os.environ", "environ")
 # Functions that run a command: of subprocess, os, asyncio, modal's images, and SGLang's documents.
 RUN = ("run", "Popen", "call", "check_call", "check_output", "system", "popen", "execv", "execvp", "getoutput",
        "create_subprocess_exec", "create_subprocess_shell", "launch_server_cmd", "execute_shell_command", "entrypoint",
        "cmd")
 LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)
 PARTS = (ast.BinOp, ast.Starred, ast.AugAssign, ast.IfExp)  # of a command that the text puts together
-MOST_WORDS = 1_000  # of a command; a list may have more
+MOST_WORDS, MOST_STEPS = 1_000, 1_000_000  # of a command, and of values: lists of lists may double again and again
 REMEDY = "give the server's log, or the command"
 
 
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A Python text.
+
+    Parameters
+    ----------
+    where : it is called so in messages.
+    nodes : of its tree; parents : of each node.
+    bound : all values that the text binds to each name.
+    constants : the value of each name that the text binds once and does not change.
+    imported : names with their package, by the name in the text.
+    steps : that are left for values.
+    """
+
+    where: str
+    nodes: Sequence[ast.AST]
+    parents: Mapping[ast.AST, ast.AST]
+    bound: Mapping[str, list[ast.expr]]
+    constants: Mapping[str, ast.expr]
+    imported: Mapping[str, str]
+    steps: Iterator[int] = field(default_factory=lambda: iter(range(MOST_STEPS)))
+
+    def named(self, node: ast.expr) -> str:
+        """Return the dotted name of an expression with the package that it is imported from."""
+        first, dot, rest = ast.unparse(node).partition(".")
+        return self.imported.get(first, first) + dot + rest
+
+    def is_of_package(self, node: ast.expr) -> bool:
+        """Tell whether a name is one of an engine's package."""
+        return self.named(node).partition(".")[0] in PACKAGES
+
+    def above(self, node: ast.AST) -> Iterator[ast.AST]:
+        """Yield the nodes around a node, from the nearest on."""
+        while node in self.parents:
+            node = self.parents[node]
+            yield node
+
+    def value(self, node: ast.expr, unread: list[str]) -> Any:
+        """Return the value of an expression; parts that the text does not state are `${…}`, and join `unread`.
+
+        Raises
+        ------
+        RecursionError : values have too many parts.
+        """
+        if next(self.steps, None) is None:
+            raise RecursionError
+        match node:
+            case ast.Constant(value=value):
+                return value
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
+                return -value
+            case ast.Name(id=name) if name in self.constants:
+                return self.value(self.constants[name], unread)
+            case ast.List(elts=parts) | ast.Tuple(elts=parts) | ast.Set(elts=parts):
+                return [self.value(part, unread) for part in parts]
+            case ast.Dict(keys=keys, values=values):
+                names = (None if key is None else str(self.value(key, unread)) for key in keys)
+                return self.table(zip(names, values, strict=True), unread)
+            case ast.JoinedStr(values=parts):
+                return "".join(str(self.value(part, unread)) for part in parts)
+            case ast.FormattedValue(value=value, format_spec=None):
+                return self.value(value, unread)
+            case ast.Call(func=ast.Name(id="str"), args=[value], keywords=[]):
+                return str(self.value(value, unread))
+            case ast.Call(func=ast.Name(id="dict"), args=[]):
+                return self.arguments(node, unread)
+            case ast.Call(func=func) if self.is_of_package(func) and (
+                    kind := self.named(func).rpartition(".")[2])[:1].isupper():
+                drafts = kind.removesuffix("DecodingConfig")
+                return ({} if drafts == kind else {"decoding_type": drafts}) | self.arguments(node, unread)
+            case ast.Attribute(attr=name) if self.is_of_package(node):
+                return name  # torch.bfloat16, CapacitySchedulerPolicy.MAX_UTILIZATION
+        unread.append(ast.unparse(node))
+        return f"${{{ast.unparse(node)}}}"
+
+    def arguments(self, call: ast.Call, unread: list[str]) -> dict[str, Any]:
+        """Return the arguments of a call by name, or by their place."""
+        places = {str(place): self.value(value, unread) for place, value in enumerate(call.args)}
+        return places | self.table(((each.arg, each.value) for each in call.keywords), unread)
+
+    def table(self, pairs: Iterable[tuple[str | None, ast.expr]], unread: list[str]) -> dict[str, Any]:
+        """Return values by name; a table without a name, as `**options`, is unpacked."""
+        table: dict[str, Any] = {}
+        for name, node in pairs:
+            if name is not None:
+                table[name] = self.value(node, unread)
+            elif self.named(node) not in ENVIRONMENT:
+                inner = self.value(node, unread)
+                table |= inner if isinstance(inner, dict) else {}
+        return table
+
+
 def python_launches(text: str, where: str = "the text") -> list[Described]:
-    """Return the engines that a Python text starts; none if it is no Python.
+    """Return the engines that a Python text starts, in the order of their lines; none if it is no Python.
 
     Parameters
     ----------
@@ -40,153 +147,188 @@ def python_launches(text: str, where: str = "the text") -> list[Described]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SyntaxWarning)
-            tree = ast.parse(text)
-        constants = constants_of(tree)
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
+            source = _read(ast.parse(text), where)
+        variables = dict(pair for node in source.nodes for pair in _variables(source, node))
+        around = stated(node.value for node in source.nodes if isinstance(node, ast.Constant)) | _usage_context(source)
+        launches = [(node, engine) for node in source.nodes for engine in _engines(source, node, variables, around)]
+    except (SyntaxError, ValueError, MemoryError, RecursionError):  # no Python, or values with thousands of parts
         return []
-    parents = {child: parent for parent in ast.walk(tree) for child in ast.iter_child_nodes(parent)}
-    try:
-        return _Script(where, tree, constants, parents).launches()
-    except RecursionError:  # of names with thousands of parts, and lists of lists
-        return []
+    return [engine for _, engine in sorted(launches, key=lambda launch: getattr(launch[0], "lineno", 0))]
 
 
-@dataclass(frozen=True, slots=True)
-class _Script:
-    """A Python text: its tree, its constants, and the parent of each node."""
-
-    where: str
-    tree: ast.Module
-    constants: Constants
-    parents: Mapping[ast.AST, ast.AST]
-
-    def launches(self) -> list[Described]:
-        """Return the engines in the order of their lines."""
-        nodes = list(ast.walk(self.tree))
-        around = stated(node.value for node in nodes if isinstance(node, ast.Constant))
-        context = next((self.constants.value(each.value, []) for node in nodes if isinstance(node, ast.Call)
-                        and ast.unparse(node.func).endswith(".from_engine_args") for each in node.keywords
-                        if each.arg == "usage_context"), None)
-        around |= {} if context is None else {"usage_context": str(context).lower()}
-        variables = dict(pair for node in nodes for pair in self.variables(node))
-        launches: list[tuple[int, Described]] = []
-        for node in nodes:
-            engines = list(self.engines(node, variables, around))
-            if engines and any(isinstance(above, LOOPS) for above in self.above(node)):
-                raise self.refusal(node, "starts an engine in a loop")
-            offers = self.offers(node) if engines else ()
-            gpus = offers[0].count if len({offer.count for offer in offers}) == 1 else None
-            names = tuple(dict.fromkeys(named for offer in offers for named in offer.names))
-            launches += [(getattr(node, "lineno", 0), replace(
-                engine, gpus=gpus, gpu_names=names or engine.gpu_names)) for engine in engines]
-        return [engine for _, engine in sorted(launches, key=lambda launch: launch[0])]
-
-    def above(self, node: ast.AST) -> Iterator[ast.AST]:
-        """Yield the nodes around a node, from the nearest on."""
-        while node in self.parents:
-            node = self.parents[node]
-            yield node
-
-    def refusal(self, node: ast.AST, why: str) -> UsageError:
-        """Return the error for a launch that the text does not state."""
-        return UsageError(f"--from-command {self.where}: line {getattr(node, 'lineno', 1)} {why}, and Python is not "
-                          f"run; {REMEDY}")
-
-    def engines(self, node: ast.AST, variables: Mapping[str, str], around: Mapping[str, Any]) -> Iterator[Described]:
-        """Yield the engines that a node starts.
-
-        Raises
-        ------
-        UsageError : the text computes their arguments.
-        """
-        unread: list[str] = []
-        if isinstance(node, ast.Call) and is_engine(name := self.constants.named(node.func)):
-            arguments = self.constants.arguments(node, unread)
-            if unread:
-                raise self.refusal(node, f"computes {unread[0]}, an argument of {name.rpartition('.')[2]}")
-            yield from described_class(name, arguments, f"line {node.lineno}", variables, around)
-            return
-        place = f"line {getattr(node, 'lineno', 1)}"
-        engines = list(described_command(self.words(node, unread), place, variables, around))
-        if engines and unread:
-            raise self.refusal(node, f"computes {unread[0]}, a part of a command")
-        yield from engines
-
-    def words(self, node: ast.AST, unread: list[str]) -> list[str]:
-        """Return the words of a command: a list that launches an engine, or the texts that a function runs.
-
-        Raises
-        ------
-        UsageError : the text puts the command together.
-        """
-        if isinstance(node, ast.List | ast.Tuple):
-            if len(node.elts) > MOST_WORDS:
-                return []
-            words = [str(self.constants.value(part, unread)) for part in node.elts]
-            if not _launches(words):
-                return []
-            if not self.is_whole(node):
-                raise self.refusal(node, "puts a command together")
-            return words
-        if not isinstance(node, ast.Call) or ast.unparse(node.func).rpartition(".")[2] not in RUN:
-            return []
-        arguments = [*node.args, *(each.value for each in node.keywords if each.arg == "args")]
-        if any(_launches([text]) for argument in arguments for text in self.texts(argument)):
-            raise self.refusal(node, "puts a command together")
-        return [value for each in arguments if isinstance(value := self.constants.value(each, unread), str)]
-
-    def is_whole(self, node: ast.List | ast.Tuple) -> bool:
-        """Tell whether a list is a whole command, which the text does not change later."""
-        parent, constants = self.parents[node], self.constants
-        names = {name for name, values in constants.bound.items() if any(value is node for value in values)}
-        if isinstance(parent, PARTS) or (isinstance(parent, ast.Assign | ast.AnnAssign) and not names):
-            return False
-        is_added = isinstance(parent, ast.Call) and getattr(parent.func, "attr", "") in CHANGES
-        return not is_added and names <= constants.nodes.keys()
-
-    def texts(self, node: ast.expr) -> Iterator[str]:
-        """Yield the texts from which an expression computes another one; a literal has none."""
-        unread: list[str] = []
-        self.constants.value(node, unread)
-        if not unread or isinstance(node, ast.JoinedStr):
-            return
-        parts = list(ast.walk(node))
-        for name in [part.id for part in parts if isinstance(part, ast.Name)]:
-            parts += [part for value in self.constants.bound.get(name, ()) for part in ast.walk(value)]
-        yield from (part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)
-                    and " " in part.value)
-
-    def variables(self, node: ast.AST) -> Iterator[tuple[str, str]]:
-        """Yield the variables of the environment that a node sets: `os.environ["A"] = …`, `.env({…})`, `env={…}`."""
-        tables: list[ast.expr] = []
+def _read(tree: ast.Module, where: str) -> _Text:
+    """Return a text with the values that it binds to names."""
+    nodes, changes = list(ast.walk(tree)), Counter[str]()
+    bound, imported = dict[str, list[ast.expr]](), dict[str, str]()
+    for node in nodes:
         match node:
-            case ast.Assign(targets=[ast.Subscript(value=holder, slice=name)], value=value) if (
-                    self.constants.named(holder) in ENVIRONMENT):
-                tables = [ast.Dict([name], [value])]
-            case ast.Call(func=func, args=arguments, keywords=keywords):
-                tables = arguments if ast.unparse(func).endswith((".env", "environ.update")) else []
-                tables = [*tables, *(each.value for each in keywords if each.arg in ("env", "envs"))]
-        for table in (self.constants.value(each, []) for each in tables):
-            yield from ((name, str(value)) for name, value in (table.items() if isinstance(table, dict) else ()))
+            case ast.Name(id=name, ctx=ast.Store() | ast.Del()) | ast.arg(arg=name):
+                changes[name] += 1
+            case ast.Attribute(value=ast.Name(id=name), ctx=ast.Store()) | ast.Subscript(
+                    value=ast.Name(id=name), ctx=ast.Store()):
+                changes[name] += 1
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=method)) if method in CHANGES:
+                changes[name] += 1
+            case ast.ImportFrom(module=module, names=names):
+                imported |= {each.asname or each.name: f"{module}.{each.name}" for each in names}
+            case ast.Import(names=names):
+                imported |= {each.asname: each.name for each in names if each.asname}
+            case ast.Assign(targets=targets, value=value):
+                for name, part in (pair for target in targets for pair in _bound(target, value)):
+                    bound.setdefault(name, []).append(part)
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value) | ast.AugAssign(
+                    target=ast.Name(id=name), value=value):
+                bound.setdefault(name, []).append(value)
+    parents = {child: parent for parent in nodes for child in ast.iter_child_nodes(parent)}
+    constants = {name: values[0] for name, values in bound.items() if changes[name] == 1 and not any(
+        isinstance(part, ast.Name) and part.id == name for part in ast.walk(values[0]))}
+    return _Text(where, nodes, parents, bound, constants, imported)
 
-    def offers(self, node: ast.AST) -> tuple[Offer, ...]:
-        """Return the GPUs that decorators around a node ask for: Modal's `gpu`, and BentoML's `resources`."""
-        return tuple(offer for above in self.above(node) for decorator in getattr(above, "decorator_list", ())
-                     for keyword in getattr(decorator, "keywords", ()) for offer in self.offers_of(keyword))
 
-    def offers_of(self, keyword: ast.keyword) -> Iterator[Offer]:
-        """Yield the GPUs of an argument: `gpu="H100:2"`, `gpu=["H200", "H100"]`, `gpu=modal.gpu.A100(size="80GB")`."""
-        node = self.constants.nodes.get(getattr(keyword.value, "id", ""), keyword.value)
-        value = self.constants.value(node, [])
-        if keyword.arg == "gpu" and isinstance(node, ast.Call) and ".gpu." in (name := ast.unparse(node.func)):
-            arguments = self.constants.arguments(node, [])
-            size = f"-{arguments['size']}" if "size" in arguments else ""
-            yield offer_of(f"{name.rpartition('.')[2]}{size}:{arguments.get('count', 1)}", SMALLEST)
-        elif keyword.arg == "gpu":
-            yield from (offer_of(text, SMALLEST) for text in (value if isinstance(value, list) else [value])
-                        if isinstance(text, str) and not text.startswith("$"))
-        elif keyword.arg == "resources" and isinstance(value, dict) and "gpu" in value:
-            yield offer_of(f"{value.get('gpu_type', '')}:{value['gpu']}")
+def _bound(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the names that an assignment binds, each with its value."""
+    if isinstance(target, ast.Name):
+        yield target.id, value
+    elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        for part, each in zip(target.elts, value.elts, strict=True):
+            yield from _bound(part, each)
+
+
+def _variables(text: _Text, node: ast.AST) -> Iterator[tuple[str, str]]:
+    """Yield the variables of the environment that a node sets: `os.environ["A"] = …`, `.env({…})`, `env={…}`."""
+    tables: list[ast.expr] = []
+    match node:
+        case ast.Assign(targets=[ast.Subscript(value=holder, slice=name)], value=value) if (
+                text.named(holder) in ENVIRONMENT):
+            tables = [ast.Dict([name], [value])]
+        case ast.Call(func=func, args=arguments, keywords=keywords):
+            tables = arguments if ast.unparse(func).endswith((".env", "environ.update")) else []
+            tables = [*tables, *(each.value for each in keywords if each.arg in ("env", "envs"))]
+    for table in (text.value(each, []) for each in tables):
+        yield from ((name, str(value)) for name, value in (table.items() if isinstance(table, dict) else ()))
+
+
+def _usage_context(text: _Text) -> dict[str, str]:
+    """Return the context that the text gives an engine of vLLM, which has default limits by it."""
+    return next(({"usage_context": str(text.value(each.value, [])).lower()} for node in text.nodes
+                 if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".from_engine_args")
+                 for each in node.keywords if each.arg == "usage_context"), {})
+
+
+def _engines(text: _Text, node: ast.AST, variables: Mapping[str, str], around: Mapping[str, Any]
+             ) -> Iterator[Described]:
+    """Yield the engines that a node starts, by a class or by a command, which may be a shell's script.
+
+    Parameters
+    ----------
+    variables : of the environment that the text sets.
+    around : options that the rest of the text states.
+
+    Raises
+    ------
+    UsageError : the text computes their arguments, or starts them in a loop.
+    """
+    unread: list[str] = []
+    if isinstance(node, ast.Call) and text.is_of_package(node.func) and (
+            engines := _of_class(text.named(node.func), text.arguments(node, unread), variables, around)):
+        part = f"an argument of {text.named(node.func).rpartition('.')[2]}"
+    else:
+        words, part = _words(text, node, unread), "a part of a command"
+        script, arguments = shell_script_of(words) or (words[0] if len(words) == 1 else shlex.join(words), ())
+        options = {name: value for name, value in around.items() if name != "usage_context"}
+        engines = [replace(engine, options=options) for engine in script_launches(script, variables, arguments)]
+    if engines and unread:
+        raise _refusal(text, node, f"computes {unread[0]}, {part}")
+    if engines and any(isinstance(each, LOOPS) for each in text.above(node)):
+        raise _refusal(text, node, "starts an engine in a loop")
+    offers = list(_offers(text, node)) if engines else []
+    gpus = offers[0].count if len({offer.count for offer in offers}) == 1 else None
+    names = tuple(dict.fromkeys(named for offer in offers for named in offer.names))
+    yield from (replace(engine, place=f"line {getattr(node, 'lineno', 1)}", gpus=gpus,
+                        gpu_names=names or engine.gpu_names) for engine in engines)
+
+
+def _refusal(text: _Text, node: ast.AST, why: str) -> UsageError:
+    """Return the error for a launch that the text does not state."""
+    return UsageError(f"--from-command {text.where}: line {getattr(node, 'lineno', 1)} {why}, and Python is not run; "
+                      f"{REMEDY}")
+
+
+def _of_class(name: str, arguments: dict[str, Any], variables: Mapping[str, str], around: Mapping[str, Any]
+              ) -> list[Described]:
+    """Return the engines that a class of a package starts, as commands with the same options; none if it starts none.
+
+    Parameters
+    ----------
+    arguments : of its call, by name or by their place.
+    """
+    package, last = name.partition(".")[0], name.rpartition(".")[2]
+    if package == "ray" and last.endswith(RAY_SERVE):
+        return list(of_ray({"llm_configs": [arguments]}))
+    if package == "ray" and last.endswith(RAY_DATA):  # whose engines are replicas
+        words = ["vllm", "serve", str(arguments.get("model_source")), *flags_of(arguments.get("engine_kwargs") or {})]
+        return [Described(words=words, place=last, replicas=count_of(arguments.get("concurrency")),
+                          options={"usage_context": "engine_context"})]
+    engine = next((engine for engine in ENGINES.values() if f"{package}.{last}" in engine.package.classes), None)
+    if engine is None:
+        return []
+    dialect, files = engine.dialect, {}
+    model = next((arguments.pop(key) for key in ("model", "model_path", "0") if key in arguments), None)
+    options = {key: value for key, value in arguments.items() if not key.isdigit()}
+    if engine.package.class_backends:
+        backend = next(value for part, value in engine.package.class_backends.items() if part in name)
+        files = {FILE: yaml.safe_dump({"backend": backend, **options}, sort_keys=False)}
+    words = [*(dialect.command if model is None else (*dialect.launch, str(model))),
+             *([dialect.files[0], FILE] if files else flags_of(options))]
+    known = {name: value for name, value in variables.items() if name in dialect.known_variables}
+    return [Described(words=words, place=last, files=files, variables=known,
+                      options={**engine.package.classes[f"{package}.{last}"], **around})]
+
+
+def _words(text: _Text, node: ast.AST, unread: list[str]) -> list[str]:
+    """Return the words of a command: a list that launches an engine, or the texts that a function runs.
+
+    Raises
+    ------
+    UsageError : the text puts the command together.
+    """
+    if isinstance(node, ast.List | ast.Tuple):
+        words = [str(text.value(part, unread)) for part in node.elts] if len(node.elts) <= MOST_WORDS else []
+        if not _launches(words):
+            return []
+        if not _is_whole(text, node):
+            raise _refusal(text, node, "puts a command together")
+        return words
+    if not isinstance(node, ast.Call) or ast.unparse(node.func).rpartition(".")[2] not in RUN:
+        return []
+    arguments = [*node.args, *(each.value for each in node.keywords if each.arg == "args")]
+    if any(_launches([part]) for argument in arguments for part in _parts(text, argument)):
+        raise _refusal(text, node, "puts a command together")
+    return [value for each in arguments if isinstance(value := text.value(each, unread), str)]
+
+
+def _is_whole(text: _Text, node: ast.List | ast.Tuple) -> bool:
+    """Tell whether a list is a whole command, which the text does not change later."""
+    match text.parents[node]:
+        case ast.Assign() | ast.AnnAssign():
+            return any(value is node for value in text.constants.values())
+        case ast.Call(func=ast.Attribute(attr=method)):
+            return method not in CHANGES
+        case parent:
+            return not isinstance(parent, PARTS)
+
+
+def _parts(text: _Text, node: ast.expr) -> Iterator[str]:
+    """Yield the texts from which an expression computes another one; a literal has none."""
+    unread: list[str] = []
+    text.value(node, unread)
+    if not unread or isinstance(node, ast.JoinedStr):
+        return
+    parts = list(ast.walk(node))
+    for name in [part.id for part in parts if isinstance(part, ast.Name)]:
+        parts += [part for value in text.bound.get(name, ()) for part in ast.walk(value)]
+    yield from (part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)
+                and " " in part.value)
 
 
 def _launches(words: list[str]) -> bool:
@@ -195,3 +337,20 @@ def _launches(words: list[str]) -> bool:
         return bool(words) and find_launch(words if len(words) > 1 else split_words(words[0])) is not None
     except UsageError:  # a quote is open
         return False
+
+
+def _offers(text: _Text, node: ast.AST) -> Iterator[Offer]:
+    """Yield the GPUs that decorators around a node ask for: Modal's `gpu="H100:2"` or list, BentoML's `resources`."""
+    for keyword in [keyword for above in text.above(node) for decorator in getattr(above, "decorator_list", ())
+                    for keyword in getattr(decorator, "keywords", ())]:
+        inner = text.constants.get(getattr(keyword.value, "id", ""), keyword.value)
+        value = text.value(inner, [])
+        if keyword.arg == "gpu" and isinstance(inner, ast.Call) and ".gpu." in (name := ast.unparse(inner.func)):
+            arguments = text.arguments(inner, [])  # of modal.gpu.A100(size="80GB")
+            size = f"-{arguments['size']}" if "size" in arguments else ""
+            yield offer_of(f"{name.rpartition('.')[2]}{size}:{arguments.get('count', 1)}", SMALLEST)
+        elif keyword.arg == "gpu":
+            yield from (offer_of(each, SMALLEST) for each in (value if isinstance(value, list) else [value])
+                        if isinstance(each, str) and not each.startswith("$"))
+        elif keyword.arg == "resources" and isinstance(value, dict) and "gpu" in value:
+            yield offer_of(f"{value.get('gpu_type', '')}:{value['gpu']}")

@@ -42,6 +42,7 @@ GOES_ON = ("\\", " `", " ^")  # of a shell, PowerShell and Windows' shell
 SHOWN = re.compile(r"""^(?:cat|tee|kubectl|oc|echo|printf|read)\b[^\n]*<<-?\s*(['"]?)(\w+)\1""")
 APPLIED = re.compile(r"""^(?=[^\n]*\b(?:kubectl|oc)\b)(?=[^\n]*-f\s*-)[^\n]*<<-?\s*(['"]?)(\w+)\1[^\n]*\n"""
                      r"""(.*?)^\s*\2\s*$""", re.MULTILINE | re.DOTALL)
+ENDLESS = "runs in a loop of unknown length; one engine is predicted. --data-parallel-size has their number"
 MOST_LETTERS = 100_000  # of a variable, which a script may double again and again
 OPENS, CLOSES = ("if", "case", "for", "while", "until", "select"), ("fi", "esac", "done")
 
@@ -110,54 +111,17 @@ def applied_manifests(text: str) -> Iterator[str]:
     yield from (match[3] for match in APPLIED.finditer(text))
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptLaunch:
-    """A line of a script that launches an engine.
-
-    Parameters
-    ----------
-    line : its number.
-    words : with the variables put in.
-    files : texts of the files that the script has written before, by name.
-    variables : exported before, by name.
-    times : engines that it launches: a loop's number of values if they run beside each other; None if not known [1].
-    notes : on branches before that a variable decided which is not set.
-    used : names of the variables that the script uses itself.
-    """
-
-    line: int
-    words: tuple[str, ...]
-    files: Mapping[str, str]
-    times: int | None = 1
-    variables: Mapping[str, str] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    used: frozenset[str] = frozenset()
-
-
-def described(launch: ScriptLaunch, place: str, environment: Mapping[str, str] | None = None, *,
-              keeps_others: bool = False) -> Described:
-    """Return the engine that a line of a script launches.
-
-    Parameters
-    ----------
-    environment : of the script.
-    keeps_others : whether variables that the engine does not know count, unless the script uses them itself. Else a
-        script's variables are left out, as it exports many for other commands.
-    """
-    known = ENGINES[launched(launch.words).engine].dialect.known_variables
-    return Described(words=launch.words, place=place, files=launch.files, notes=launch.notes, variables={
-        name: value for name, value in {**(environment or {}), **launch.variables}.items()
-        if name in known or (keeps_others and name not in launch.used)})
-
-
-def script_launches(text: str, variables: Mapping[str, str] | None = None,
-                    arguments: Sequence[str] = ()) -> Iterator[ScriptLaunch]:
-    """Yield the lines of a script that launch an engine; branches that do not run are left out.
+def script_launches(text: str, variables: Mapping[str, str] | None = None, arguments: Sequence[str] = (), *,
+                    where: str = "", keeps_others: bool = False) -> Iterator[Described]:
+    """Yield the engines that the lines of a script launch; branches that do not run are left out.
 
     Parameters
     ----------
     variables : of the environment.
     arguments : of the script.
+    where : follows the number of a line in its place.
+    keeps_others : whether variables that the engine does not know count, unless the script uses them itself. Else a
+        script's variables are left out, as it exports many for other commands.
 
     Raises
     ------
@@ -188,11 +152,19 @@ def script_launches(text: str, variables: Mapping[str, str] | None = None,
                     _leave_out(known, command)
                 elif not _assigns(known, command, is_sure and None not in states) and (
                         words := _launching(known, command)):
-                    counts = [block.times for block in blocks] if command.endswith("&") else []
-                    times = None if None in counts else math.prod(count for count in counts if count is not None)
                     launched_at = number
-                    yield ScriptLaunch(number, tuple(words), dict(files), times, known.environment, tuple(known.notes),
-                                       frozenset(known.used))
+                    counts = [block.times for block in blocks] if command.endswith("&") else []
+                    yield Described(words=words, place=f"line {number}{where}", files=dict(files),
+                                    variables=_seen(known, words, variables or {}, keeps_others),
+                                    replicas=1 if None in counts else math.prod(count or 1 for count in counts),
+                                    notes=(*known.notes, *((ENDLESS,) if None in counts else ())))
+
+
+def _seen(known: Variables, words: Sequence[str], environment: Mapping[str, str], keeps_others: bool) -> dict[str, str]:
+    """Return the variables of the environment, and of the script, that count for an engine."""
+    of_engine = ENGINES[launched(words).engine].dialect.known_variables
+    return {name: value for name, value in {**environment, **known.environment}.items()
+            if name in of_engine or (keeps_others and name not in known.used)}
 
 
 def _entered(known: Variables, blocks: list[Block], part: str, number: int) -> str:
