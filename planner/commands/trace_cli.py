@@ -158,8 +158,8 @@ def from_prometheus(
     header: Annotated[list[str] | None, typer.Option(help="Header of each query, as in 'X-Scope-OrgID: team'. "
                                                      "Repeatable. $PROMETHEUS_TOKEN is sent as a bearer "
                                                      "token.")] = None,
-    lengths: Annotated[Path | None, typer.Option(help="Scrape of /metrics with histograms of lengths, for a source that "
-                                                 "has only rates.")] = None,
+    lengths: Annotated[Path | None, typer.Option(help="Scrape of /metrics with histograms of lengths, for a source "
+                                                 "with rates alone.")] = None,
     request_rate: Annotated[float | None, typer.Option(help="Mean request rate in requests/s, for a scrape without "
                                                        "times.")] = None,
     length_correlation: Annotated[float, typer.Option(help="Correlation of prompt and output lengths, -1 to 1. "
