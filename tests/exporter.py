@@ -29,18 +29,25 @@ def open_metrics(requests: pl.DataFrame, metrics: Metrics, *, start_s: float, ev
     """Return the metrics of servers that share the requests in turn; with a restart, counters begin anew at 0 then."""
     instants_s = np.arange(0.0, float(requests["end_s"].max()) + 2 * every_s, every_s)  # type: ignore[arg-type]
     families: dict[str, list[str]] = {}
+
+    def write(family: str, kind: str, name: str, labels: str, values: Floats) -> None:
+        lines = families.setdefault(f"# TYPE {metrics.prefix}:{family} {kind}", [])
+        lines += [f"{metrics.prefix}:{name}{{{labels}}} {float(value):.12g} {start_s + at_s:.3f}"
+                  for at_s, value in zip(instants_s, values, strict=True)]
+
     for pod in range(num_pods):
         mine = requests.gather_every(num_pods, pod)
+        begins_s = (mine["arrival_s"], mine["arrival_s"] + mine["ttft_s"], mine["end_s"])
+        arrived, started, ended = (np.searchsorted(np.sort(times_s), instants_s, side="right") for times_s in begins_s)
+        for name, level in ((metrics.waiting, arrived - started), (metrics.running, started - ended)):
+            write(name, "gauge", name, LABELS.format(pod=pod), level.astype(float))
         ends_s = mine["end_s"].to_numpy()
         for family, kind, name, label, values in _series(mine, metrics):
             upto = np.append(0.0, np.cumsum(values[np.argsort(ends_s, kind="stable")]))
             counted = upto[np.searchsorted(np.sort(ends_s), instants_s, side="right")]
             if restart_s is not None:
                 counted -= np.where(instants_s >= restart_s, counted[np.searchsorted(instants_s, restart_s) - 1], 0.0)
-            labels = ",".join(part for part in (LABELS.format(pod=pod), label) if part)
-            lines = families.setdefault(f"# TYPE {metrics.prefix}:{family} {kind}", [])
-            lines += [f"{metrics.prefix}:{name}{{{labels}}} {float(value):.12g} {start_s + at_s:.3f}"
-                      for at_s, value in zip(instants_s, counted, strict=True)]
+            write(family, kind, name, ",".join(part for part in (LABELS.format(pod=pod), label) if part), counted)
     return "\n".join(line for head, lines in families.items() for line in (head, *lines)) + "\n# EOF\n"
 
 

@@ -77,7 +77,7 @@ def _described(traffic: Traffic) -> dict[str, Any]:
         "request_rate": float(traffic.requests.sum() / traffic.window_s.sum()), "peak_request_rate": float(rates.max()),
         **{f"mean_{side}_tokens": lengths.mean for side, lengths in traffic.lengths.items()},
         "has_histograms": {side: bool(len(lengths.edges)) for side, lengths in traffic.lengths.items()},
-        "cached_share": float(hits / queries) if queries > 0 else None,
+        "counts_ends": traffic.counts_ends, "cached_share": float(hits / queries) if queries > 0 else None,
         "latencies": {what: _latency(histogram) for what, histogram in traffic.latencies.items()},
         "gauges": {what: {"mean": mean, "max": largest} for what, (mean, largest) in traffic.gauges.items()},
         "notes": list(traffic.notes)}

@@ -10,4 +10,4 @@ DYNAMO = Metrics(
                 "input": ("input_sequence_tokens",), "output": ("output_sequence_tokens",)},
     totals={"input": "input_sequence_tokens_sum", "output": "output_sequence_tokens_sum"},
     cache=("cached_tokens_sum", "input_sequence_tokens_sum"),
-    requests="requests_total", waiting="queued_requests", model="model")
+    requests="requests_total", waiting="queued_requests", runs_waiting=True, model="model")

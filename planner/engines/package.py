@@ -47,6 +47,7 @@ class Metrics:
     cache: tuple[str, str]  # counters of prompt tokens that the prefix cache had, and of all that were looked up
     requests: str = ""  # counter of finished requests; "" without one
     waiting: str = ""  # gauge of waiting requests; "" without one
+    runs_waiting: bool = False  # whether waiting requests are part of the running ones
     kv_use: tuple[str, ...] = ()  # gauges of the used share of the KV cache; the first that exists counts
     model: str = "model_name"  # label with the model's name
 

@@ -63,7 +63,8 @@ class Traffic:
     source : the file or the address.
     engine, model : the prefix of the metrics, and the model's name in their labels; "" if there is none.
     edges_s : of the windows, from 1970 if the source has dates, shape [num_windows + 1] [s].
-    requests : finished in each window [num_windows].
+    requests : that arrive in each window [num_windows].
+    counts_ends : whether they are the finished ones, since the numbers of running and waiting requests are unknown.
     lengths : of "input" and "output"; a side that is unknown is missing.
     cached : tokens of prompts that the prefix cache had, over all, shape [num_windows, 2]; None if not counted.
     latencies : histograms of the whole range, by `LATENCIES` [s].
@@ -77,6 +78,7 @@ class Traffic:
     model: str = ""
     edges_s: Floats
     requests: Floats
+    counts_ends: bool = True
     lengths: Mapping[str, Lengths]
     cached: Floats | None = None
     latencies: Mapping[str, Histogram]
@@ -126,10 +128,17 @@ def counted_traffic(source: MetricSource, model_name: str | None, request_rate: 
                       ) if {"hits", "queries"} <= names.keys() else None
     latencies = {what: whole for what in LATENCIES if what in names
                  and (whole := _whole(source, names[what], increases)).count > 0}
-    gauges = {what: _gauge(source.read(names[what], labels).values(), source.edges_s, is_share=what == "kv_use")
+    gauges = {what: list(source.read(names[what], labels).values())
               for what in ("running", "waiting", "kv_use") if what in names}
+    inside = ("running",) if metrics.runs_waiting else ("running", "waiting")
+    counts_ends = not source.has_times or not all(gauges.get(what) for what in inside)
+    if not counts_ends:
+        in_system = np.sum([_level(points, source.edges_s) for what in inside for points in gauges[what]], axis=0)
+        requests = np.maximum(requests + np.diff(in_system), 0.0)
     traffic = Traffic(source=source.where, engine=metrics.prefix, model=model, edges_s=source.edges_s,
-                      requests=requests, lengths=lengths, cached=cached, latencies=latencies, gauges=gauges,
+                      requests=requests, counts_ends=counts_ends, lengths=lengths, cached=cached, latencies=latencies,
+                      gauges={what: _gauge(series, source.edges_s, is_share=what == "kv_use")
+                              for what, series in gauges.items() if series},
                       scrape_interval_s=source.scrape_interval_s, notes=tuple(notes))
     return traffic if source.has_times else _lasting(traffic, request_rate)
 
@@ -251,6 +260,12 @@ def _whole(source: MetricSource, name: str, increases: Increases) -> Histogram:
     count, total = (float(_sum(increases(f"{name}_{part}").values(), source.edges_s).sum())
                     for part in ("count", "sum"))
     return Histogram(list(zip(edges.tolist(), np.cumsum(counts.sum(axis=0)).tolist(), strict=True)), count, total)
+
+
+def _level(points: Points, edges_s: Floats) -> Floats:
+    """Return a gauge at each edge, evenly over gaps; 0 before its first value and after its last."""
+    known = np.array([point for point in points if math.isfinite(point[1])]).reshape(-1, 2)
+    return np.interp(edges_s, *known.T, left=0.0, right=0.0) if len(known) else np.zeros(len(edges_s))
 
 
 def _gauge(series: Iterable[Points], edges_s: Floats, *, is_share: bool) -> tuple[float, float]:

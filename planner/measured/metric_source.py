@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.errors import TraceError, UsageError
-from planner.measured.prometheus_server import Points, instant_s, selector_of, server_at, step_s
+from planner.measured.prometheus_server import LOOKED_AT_S, Points, instant_s, selector_of, server_at, step_s
 from planner.measured.scrape import NAMES, Labels, Scrape, read_scrapes
 
 Floats = NDArray[np.float64]
@@ -63,7 +63,8 @@ def source_of_server(url: str, *, start: str | None, end: str, step: str | None,
         return rf"(?:\w*_)?{prefix}[:_]{rest}"
 
     interval_s = None if not names else server.scrape_interval_s(
-        selector_of(pattern(min(names, key=lambda name: not name.endswith("_count"))), {}, match), end_s)
+        selector_of(pattern(min(names, key=lambda name: (not name.endswith("_count"), name))), {}, match),
+        min((start_s + end_s) / 2 + LOOKED_AT_S / 2, end_s))
     window_s = step_s(step, start_s, end_s, interval_s)
     num_windows = int((end_s - start_s) // window_s)
     edges_s = start_s + window_s * np.arange(num_windows + 1)

@@ -10,6 +10,8 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
 from typing import Any
 from urllib.parse import unquote, urlencode, urlsplit, urlunsplit
 
@@ -27,7 +29,7 @@ MOST_WINDOWS = 1_500  # of a range, with the default step
 STEPS_S = (15, 30, 60, 120, 300, 600, 900, 1800, 3600)  # default steps
 TIMEOUT_S = 60.0  # of one answer
 TOKEN = "PROMETHEUS_TOKEN"  # variable of a bearer token
-LOOKED_AT_S = 600  # seconds in which the scrapes are counted
+LOOKED_AT_S = 600  # seconds in which scrapes are looked at
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d|w)")
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
@@ -91,10 +93,11 @@ class Server:
         return parts
 
     def scrape_interval_s(self, selector: str, at_s: float) -> float | None:
-        """Return the time between two scrapes, by their count; None if there are fewer than two [s]."""
-        reply = self.ask("query", [("query", f"max(count_over_time({selector}[{LOOKED_AT_S}s]))"), ("time", at_s)])
-        counts = [number_in(str(row["value"][1])) for row in reply["data"].get("result", [])]
-        return LOOKED_AT_S / counts[0] if counts and counts[0] >= 2 else None
+        """Return the median time between two scrapes before an instant; None if there are fewer than two [s]."""
+        reply = self.ask("query", [("query", f"{selector}[{LOOKED_AT_S}s]"), ("time", at_s)])
+        gaps = [after - before for _, points in query_result(self.url, reply)
+                for (before, _), (after, _) in pairwise(points)]
+        return round(median(gaps), 3) if gaps else None
 
 
 def server_at(url: str, headers: Sequence[str]) -> Server:

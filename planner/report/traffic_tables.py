@@ -63,7 +63,7 @@ def _open(result: Mapping[str, Any]) -> Iterator[str]:
     if result["cached_share"]:
         yield "prefixes: each prompt shares the measured share of its tokens with a prompt of the last minute"
     latency = result["latencies"].get("e2el")
-    if latency is not None:
+    if latency is not None and result["counts_ends"]:
         yield (f"arrivals: requests are counted when they end, {latency['mean_ms'] / 1e3:.3g} s after their arrival on "
                f"average")
 
