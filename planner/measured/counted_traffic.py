@@ -137,8 +137,8 @@ def counted_traffic(source: MetricSource, model_name: str | None, request_rate: 
         requests = np.maximum(requests + np.diff(in_system), 0.0)
     traffic = Traffic(source=source.where, engine=metrics.prefix, model=model, edges_s=source.edges_s,
                       requests=requests, counts_ends=counts_ends, lengths=lengths, cached=cached, latencies=latencies,
-                      gauges={what: _gauge(series, source.edges_s, is_share=what == "kv_use")
-                              for what, series in gauges.items() if series},
+                      gauges={what: (float(np.mean(values)), max(values)) for what, series in gauges.items()
+                              if (values := _gauge(series, source.edges_s, is_share=what == "kv_use"))},
                       scrape_interval_s=source.scrape_interval_s, notes=tuple(notes))
     return traffic if source.has_times else _lasting(traffic, request_rate)
 
@@ -268,15 +268,14 @@ def _level(points: Points, edges_s: Floats) -> Floats:
     return np.interp(edges_s, *known.T, left=0.0, right=0.0) if len(known) else np.zeros(len(edges_s))
 
 
-def _gauge(series: Iterable[Points], edges_s: Floats, *, is_share: bool) -> tuple[float, float]:
-    """Return a gauge's mean and maximum over time: of the servers' sum, or of their mean if it is a share."""
+def _gauge(series: Iterable[Points], edges_s: Floats, *, is_share: bool) -> list[float]:
+    """Return a gauge's values over time: the servers' sum, or their mean if it is a share."""
     by_time: dict[float, list[float]] = {}
     for points in series:
         for at_s, value in points:
             if math.isfinite(value) and edges_s[0] <= at_s <= edges_s[-1]:
                 by_time.setdefault(at_s, []).append(value)
-    values = [math.fsum(at_once) / (len(at_once) if is_share else 1) for at_once in by_time.values()]
-    return (float(np.mean(values)), max(values)) if values else (math.nan, math.nan)
+    return [math.fsum(at_once) / (len(at_once) if is_share else 1) for at_once in by_time.values()]
 
 
 def _lasting(traffic: Traffic, request_rate: float | None) -> Traffic:

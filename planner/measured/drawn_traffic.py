@@ -23,7 +23,8 @@ Floats = NDArray[np.float64]
 FEWEST = 300  # requests that one law of lengths describes
 BLOCK_TOKENS = 64  # tokens of a prefix id
 REUSED_WITHIN_S = (1.0, 60.0)  # time since the request with the same prefix, evenly between
-NUM_INSIDE = 8  # points of a bucket
+NUM_INSIDE = 9  # parts of a bucket
+AT_AN_EDGE = 1e-5  # of a bucket, that is next to an edge [1]
 STEEPEST = 60.0  # logarithm of the exponent within buckets
 BURSTY = 3.0  # variation of gaps of bursty traffic, as agents and batches of users have it [1]
 LAST_BUCKET = 2.0  # its end over its begin, if it has none
@@ -135,13 +136,11 @@ def law_of(lengths: Lengths, windows: slice) -> Quantiles:
     mean = part.mean
     if not len(part.edges):
         return Quantiles(at=(0.0, 1.0), values=(mean, mean))
-    low = np.append(0.0, part.edges[:-1])
-    high = np.where(np.isinf(part.edges), LAST_BUCKET * np.maximum(low, 1.0), part.edges)
     shares = part.counts[0] / part.counts[0].sum()
+    low = np.append(0.0, part.edges[:-1])
+    high = _upper(part.edges, low, shares, mean)
     upto = np.minimum(np.append(0.0, np.cumsum(shares)), 1.0)
     filled = np.flatnonzero(shares > 0)
-    if mean >= high[filled[-1]] or mean <= (shares * low).sum():  # the last bucket is longer, or all are at an edge
-        high[filled[-1]] = max(high[filled[-1]], mean)
     curve = PchipInterpolator(np.log1p(np.append(low, high[-1])), upto)
     at, starts, widths, inside = (np.concatenate(column) for column in zip(*(
         _points(curve, low[k], high[k], upto[k], upto[k + 1]) for k in filled), strict=True))
@@ -157,10 +156,21 @@ def law_of(lengths: Lengths, windows: slice) -> Quantiles:
     return Quantiles(at=tuple(at.tolist()), values=tuple(values.tolist()))
 
 
+def _upper(edges: Floats, low: Floats, shares: Floats, mean: float) -> Floats:
+    """Return the ends of buckets; one without an end has it as far above the mean of its values as its begin below."""
+    ends = np.where(np.isinf(edges), LAST_BUCKET * np.maximum(low, 1.0), edges)
+    if np.isinf(edges[-1]) and shares[-1] > 0:
+        above = (mean - (shares * (low + ends) / 2)[:-1].sum()) / shares[-1]
+        ends[-1] = max(ends[-1], min(2 * above - low[-1], MAX_TOKENS))
+    return ends
+
+
 def _points(curve: PchipInterpolator, low: float, high: float, below: float, upto: float,
             ) -> tuple[Floats, Floats, Floats, Floats]:
     """Return points of a bucket: their probabilities, its begin and width, and their places in it [1]."""
-    lengths = np.expm1(np.linspace(math.log1p(low), math.log1p(high), NUM_INSIDE + 1))
+    steps = np.linspace(0.0, 1.0, NUM_INSIDE + 1)
+    steps[1], steps[-2] = AT_AN_EDGE, 1.0 - AT_AN_EDGE  # so that nearly all values may be at one edge
+    lengths = np.expm1(math.log1p(low) + (math.log1p(high) - math.log1p(low)) * steps)
     at = np.clip(np.maximum.accumulate(curve(np.log1p(lengths))), below, upto)
     at[0], at[-1] = below, upto
     same = np.ones(len(at))
