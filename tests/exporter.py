@@ -27,7 +27,7 @@ def served(trace: Trace, scenario: Scenario) -> pl.DataFrame:
 def open_metrics(requests: pl.DataFrame, metrics: Metrics, *, start_s: float, every_s: float, num_pods: int = 1,
                  restart_s: float | None = None) -> str:
     """Return the metrics of servers that share the requests in turn; with a restart, counters begin anew at 0 then."""
-    instants_s = np.arange(0.0, float(requests["end_s"].max()) + 2 * every_s, every_s)  # type: ignore[arg-type]
+    instants_s = np.arange(0.0, float(requests["end_s"].to_numpy().max()) + 2 * every_s, every_s)
     families: dict[str, list[str]] = {}
 
     def write(family: str, kind: str, name: str, labels: str, values: Floats) -> None:

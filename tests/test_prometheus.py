@@ -119,7 +119,7 @@ def prometheus(requests: pl.DataFrame, tmp_path_factory: pytest.TempPathFactory)
 
 
 def range_of(requests: pl.DataFrame, step_s: float = 15.0) -> tuple[object, ...]:
-    last_s = math.ceil(float(requests["end_s"].max()) / step_s) * step_s  # type: ignore[arg-type]
+    last_s = math.ceil(float(requests["end_s"].to_numpy().max()) / step_s) * step_s
     return "--start", START_S, "--end", START_S + last_s, "--step", f"{step_s:g}s"
 
 
@@ -304,7 +304,7 @@ def test_files_of_rates_with_lengths_of_a_scrape(few: pl.DataFrame, tmp_path: Pa
     assert VLLM is not None
     monkeypatch.chdir(tmp_path)
     scrape = [line.rsplit(" ", 1)[0] for line in open_metrics(few, VLLM, start_s=START_S, every_s=10.0).splitlines()
-              if line.endswith(f" {START_S + 10 * int(few['end_s'].max() / 10 + 1):.3f}")]  # type: ignore[operator]
+              if line.endswith(f" {START_S + 10 * int(few['end_s'].to_numpy().max() / 10 + 1):.3f}")]
     Path("metrics.prom").write_text("\n".join(scrape) + "\n")
     Path("rates.json").write_text(json.dumps({"status": "success", "data": {"resultType": "matrix", "result": [
         {"metric": {}, "values": [[START_S, "2"], [START_S + 60, "4"], [START_S + 120, "3"]]}]}}))

@@ -1,4 +1,4 @@
-"""The action of trace from-prometheus: read a server's traffic, draw a trace, and say what the metrics leave open."""
+"""The action of trace from-prometheus: a server's traffic, a drawn trace, and the assumptions that metrics need."""
 
 import sys
 from collections.abc import Mapping

@@ -177,7 +177,7 @@ def from_prometheus(
     attainment: Annotated[float, typer.Option(help="Share of requests that must meet --slo.")] = 0.99,
     json: JsonOption = None,
 ) -> None:
-    """What is the traffic of my servers, by the metrics in Prometheus?
+    """Which traffic do my servers have, by their metrics in Prometheus?
 
     Reads rates, lengths, prefix hits and latencies of vLLM, SGLang, TensorRT-LLM or Dynamo, and draws a trace.
 

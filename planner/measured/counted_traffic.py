@@ -23,6 +23,7 @@ Increases = Callable[[str], Mapping[Labels, NDArray[np.float64]]]
 
 SIDES = {"input": "prompts", "output": "outputs"}
 LATENCIES = ("ttft", "tpot", "itl", "e2el")
+GAUGES = ("running", "waiting", "kv_use")
 ROLES = ("engine_type",)  # labels of a server's role, of which a request meets several
 
 
@@ -128,9 +129,8 @@ def counted_traffic(source: MetricSource, model_name: str | None, request_rate: 
                       ) if {"hits", "queries"} <= names.keys() else None
     latencies = {what: whole for what in LATENCIES if what in names
                  and (whole := _whole(source, names[what], increases)).count > 0}
-    gauges = {what: list(source.read(names[what], labels).values())
-              for what in ("running", "waiting", "kv_use") if what in names}
-    inside = ("running",) if metrics.runs_waiting else ("running", "waiting")
+    gauges = {what: list(source.read(names[what], labels).values()) for what in GAUGES if what in names}
+    inside = [what for what in GAUGES[:2] if what == "running" or not metrics.runs_waiting]
     counts_ends = not source.has_times or not all(gauges.get(what) for what in inside)
     if not counts_ends:
         in_system = np.sum([_level(points, source.edges_s) for what in inside for points in gauges[what]], axis=0)
@@ -162,8 +162,8 @@ def _metrics_of(source: MetricSource) -> Metrics:
 def _names(source: MetricSource, metrics: Metrics) -> dict[str, str]:
     """Return the name of each content that the source has; "requests" is the first counter of requests."""
     def first(*names: str, ending: str = "") -> str | None:
-        own = [f"{metrics.prefix}:{name}" for name in names]
-        return next((name for name in own if f"{name}{ending}" in source.names), None)
+        whole = [f"{metrics.prefix}:{name}" for name in names]
+        return next((name for name in whole if f"{name}{ending}" in source.names), None)
 
     histograms = {what: first(*names, ending="_count") for what, names in metrics.histograms.items()}
     counts = [*(f"{name}_count" for name in metrics.histograms.get("input", ())), metrics.requests,
@@ -205,23 +205,22 @@ def _with_data(source: MetricSource, counters: Mapping[Labels, Points]) -> tuple
 
 
 def _restarts(points: Points) -> int:
-    return int((np.diff([value for _, value in points if math.isfinite(value)]) < 0).sum())
+    return int((np.diff(_finite(points)[1]) < 0).sum())
 
 
 def _increase(points: Points, edges_s: Floats) -> Floats:
     """Return by how much a counter grew in each window, over restarts, and evenly over gaps.
 
-    A counter that begins after the first edge is of a server that started then: it counts from 0.
+    A counter that begins after the first edge belongs to a server that started then, so it counts from 0.
 
     >>> _increase([(0.0, 5.0), (10.0, 7.0), (30.0, 3.0)], np.array([0.0, 10.0, 20.0, 30.0]))
     array([2. , 1.5, 1.5])
     >>> _increase([(20.0, 4.0), (30.0, 6.0)], np.array([0.0, 10.0, 20.0, 30.0]))
     array([0., 4., 2.])
     """
-    known = np.array([point for point in points if math.isfinite(point[1])]).reshape(-1, 2)
-    if not len(known):
+    times_s, values = _finite(points)
+    if not len(times_s):
         return np.zeros(len(edges_s) - 1)
-    times_s, values = known.T
     steps = np.diff(values)
     grown = np.cumsum(np.concatenate(([0.0], np.where(steps < 0, values[1:], steps))))
     earlier = edges_s[edges_s < times_s[0]]
@@ -230,8 +229,14 @@ def _increase(points: Points, edges_s: Floats) -> Floats:
     return np.diff(np.interp(edges_s, times_s, grown))
 
 
+def _finite(points: Points) -> tuple[Floats, Floats]:
+    known = np.array([point for point in points if math.isfinite(point[1])], np.float64).reshape(-1, 2)
+    return known[:, 0], known[:, 1]
+
+
 def _sum(increases: Iterable[Floats], edges_s: Floats) -> Floats:
-    return np.sum([np.zeros(len(edges_s) - 1), *increases], axis=0)
+    total: Floats = np.sum([np.zeros(len(edges_s) - 1), *increases], axis=0)
+    return total
 
 
 def _buckets(source: MetricSource, name: str, increases: Increases) -> tuple[Floats, Floats]:
@@ -264,8 +269,8 @@ def _whole(source: MetricSource, name: str, increases: Increases) -> Histogram:
 
 def _level(points: Points, edges_s: Floats) -> Floats:
     """Return a gauge at each edge, evenly over gaps; 0 before its first value and after its last."""
-    known = np.array([point for point in points if math.isfinite(point[1])]).reshape(-1, 2)
-    return np.interp(edges_s, *known.T, left=0.0, right=0.0) if len(known) else np.zeros(len(edges_s))
+    times_s, values = _finite(points)
+    return np.interp(edges_s, times_s, values, left=0.0, right=0.0) if len(times_s) else np.zeros(len(edges_s))
 
 
 def _gauge(series: Iterable[Points], edges_s: Floats, *, is_share: bool) -> list[float]:

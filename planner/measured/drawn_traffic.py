@@ -76,18 +76,18 @@ def model_of_traffic(traffic: Traffic, *, gap_cv: float, correlation: float, see
 
 def variants(traffic: Traffic, *, gap_cv: float, correlation: float, seed: int) -> Iterator[tuple[str, Model]]:
     """Yield other models that have the same counters and histograms, and the assumption of each."""
-    def other(change: Traffic = traffic, gap_cv: float = gap_cv, correlation: float = correlation) -> Model:
+    def changed(change: Traffic = traffic, gap_cv: float = gap_cv, correlation: float = correlation) -> Model:
         return model_of_traffic(change, gap_cv=gap_cv, correlation=correlation, seed=seed)
 
-    yield "even arrivals in each window", other(gap_cv=0.0)
-    yield f"bursts in each window, variation of gaps {BURSTY:g}", other(gap_cv=BURSTY)
-    yield "longest prompts with longest outputs", other(correlation=1.0)
-    yield "longest prompts with shortest outputs", other(correlation=-1.0)
+    yield "even arrivals in each window", changed(gap_cv=0.0)
+    yield f"bursts in each window, variation of gaps {BURSTY:g}", changed(gap_cv=BURSTY)
+    yield "longest prompts with longest outputs", changed(correlation=1.0)
+    yield "longest prompts with shortest outputs", changed(correlation=-1.0)
     if traffic.cached is not None and traffic.cached[:, 0].any():
-        yield "no prefix hits", other(replace(traffic, cached=None))
+        yield "no prefix hits", changed(replace(traffic, cached=None))
     constant = {side: _exponential(lengths) for side, lengths in traffic.lengths.items() if not len(lengths.edges)}
     if constant:
-        yield f"exponential lengths of {' and '.join(SIDES[side] for side in constant)}", other(
+        yield f"exponential lengths of {' and '.join(SIDES[side] for side in constant)}", changed(
             replace(traffic, lengths={**traffic.lengths, **constant}))
 
 

@@ -15,10 +15,12 @@ from planner.measured.scrape import NAMES, Labels, Scrape, read_scrapes
 
 Floats = NDArray[np.float64]
 
+MS = 3  # digits of a time in Prometheus's answers
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricSource:
-    """Where series come from.
+    """A place of series.
 
     Parameters
     ----------
@@ -55,8 +57,8 @@ def source_of_server(url: str, *, start: str | None, end: str, step: str | None,
     if not start_s < end_s:
         raise UsageError(f"--start {start}: must be before --end {end}")
     server = server_at(url, headers)
-    names = frozenset(f"{found[1]}:{found[2]}" for name in server.names(start_s, end_s, match)
-                      if (found := re.fullmatch(NAMES, name)))
+    matches = [re.fullmatch(NAMES, name) for name in server.names(start_s, end_s, match)]
+    names = frozenset(f"{name[1]}:{name[2]}" for name in matches if name is not None)
 
     def pattern(name: str) -> str:
         prefix, _, rest = name.partition(":")
@@ -67,7 +69,7 @@ def source_of_server(url: str, *, start: str | None, end: str, step: str | None,
         min((start_s + end_s) / 2 + LOOKED_AT_S / 2, end_s))
     window_s = step_s(step, start_s, end_s, interval_s)
     num_windows = int((end_s - start_s) // window_s)
-    edges_s = start_s + window_s * np.arange(num_windows + 1)
+    edges_s = np.round(np.linspace(start_s, start_s + window_s * num_windows, num_windows + 1), MS)
 
     def read(name: str, labels: Mapping[str, str]) -> Mapping[Labels, Points]:
         return server.series(selector_of(pattern(name), labels, match), start_s, float(edges_s[-1]), window_s)

@@ -1,4 +1,4 @@
-"""A server's traffic by its metrics as text, with what the metrics leave open."""
+"""A server's traffic by its metrics as text, with the facts that metrics do not have."""
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -69,7 +69,7 @@ def _open(result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _capacities(capacities: Mapping[str, float]) -> list[Grid]:
-    own = capacities.get("as drawn", 0.0)
-    rows = [(words, f"{value:.4g}", "" if words == "as drawn" else f"{value / own - 1:+.1%}")
+    drawn = capacities.get("as drawn", 0.0)
+    rows = [(words, f"{value:.4g}", "" if words == "as drawn" else f"{value / drawn - 1:+.1%}")
             for words, value in capacities.items()]
     return [Grid(heads=("capacity with the same metrics", "requests/s", "difference"), rows=rows)] if rows else []
