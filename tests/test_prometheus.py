@@ -135,7 +135,7 @@ def test_a_trace_comes_back_from_prometheus_with_its_capacity(prometheus: str, r
     assert drawn.num_requests == pytest.approx(requests.height, abs=2)
     for name in ("input_tokens", "output_tokens"):
         assert mean(drawn.requests[name]) == pytest.approx(mean(requests[name]), rel=0.005)
-    hits = float(requests["num_cached_tokens"].sum() / requests["input_tokens"].sum())
+    hits = mean(requests["num_cached_tokens"]) / mean(requests["input_tokens"])
     assert traffic["cached_share"] == pytest.approx(hits, abs=0.001)
     assert traffic["latencies"]["ttft"]["mean_ms"] == pytest.approx(1e3 * mean(requests["ttft_s"]), rel=0.001)
     objectives = parse_objectives("ttft:1000 tpot:50", 0.99)

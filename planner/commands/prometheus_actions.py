@@ -34,6 +34,7 @@ def from_prometheus(source: str, place: Mapping[str, Any], model_name: str | Non
         raise UsageError("capacities need --slo and a deployment (--model, --gpu); give both, or neither")
     with stage(f"reading {source}"):
         traffic = read_traffic(source, place, model_name=model_name, lengths=lengths, request_rate=request_rate)
+    print_notes(traffic.notes)
     if rates is not None:
         write_text(rates, rates_csv(traffic))
     result = _described(traffic)

@@ -168,10 +168,10 @@ def _names(source: MetricSource, metrics: Metrics) -> dict[str, str]:
     histograms = {what: first(*names, ending="_count") for what, names in metrics.histograms.items()}
     counts = [*(f"{name}_count" for name in metrics.histograms.get("input", ())), metrics.requests,
               *(f"{name}_count" for name in metrics.histograms.get("ttft", ()))]
-    others = {"requests": first(*counts), "hits": first(metrics.cache[0]), "queries": first(metrics.cache[1]),
+    series = {"requests": first(*counts), "hits": first(metrics.cache[0]), "queries": first(metrics.cache[1]),
               **{f"{side} total": first(total) for side, total in metrics.totals.items()},
               "running": first(metrics.running), "waiting": first(metrics.waiting), "kv_use": first(*metrics.kv_use)}
-    return {what: name for what, name in (histograms | others).items() if name is not None}
+    return {what: name for what, name in (histograms | series).items() if name is not None}
 
 
 def _model_of(source: MetricSource, metrics: Metrics, counters: Mapping[Labels, Points], model_name: str | None) -> str:

@@ -95,14 +95,15 @@ def source_of_file(path: Path) -> MetricSource:
         before = scrapes[0] if len(scrapes) > 1 else Scrape(0.0, dict.fromkeys(scrapes[0].values, 0.0))
         scrapes = [Scrape(0.0, before.values), Scrape(1.0, scrapes[-1].values)]
 
-    def read(name: str, labels: Mapping[str, str]) -> Mapping[Labels, Points]:
-        series: dict[Labels, Points] = {}
-        for scrape in scrapes:
-            for (series_name, pairs), value in scrape.values.items():
-                if series_name == name and labels.items() <= dict(pairs).items():
-                    series.setdefault(pairs, []).append((scrape.at_s or 0.0, value))
-        return series
+    series: dict[str, dict[Labels, Points]] = {}
+    for scrape in scrapes:
+        for (name, pairs), value in scrape.values.items():
+            series.setdefault(name, {}).setdefault(pairs, []).append((scrape.at_s or 0.0, value))
 
-    names = frozenset().union(*(scrape.names() for scrape in scrapes))
-    return MetricSource(where=str(path), names=names, edges_s=np.array([scrape.at_s or 0.0 for scrape in scrapes]),
-                        read=read, others=f"its series are {', '.join(sorted(names)[:20])}", has_times=has_times)
+    def read(name: str, labels: Mapping[str, str]) -> Mapping[Labels, Points]:
+        return {pairs: points for pairs, points in series.get(name, {}).items()
+                if labels.items() <= dict(pairs).items()}
+
+    return MetricSource(where=str(path), names=frozenset(series), read=read, has_times=has_times,
+                        edges_s=np.array([scrape.at_s or 0.0 for scrape in scrapes]),
+                        others=f"its series are {', '.join(sorted(series)[:20])}")

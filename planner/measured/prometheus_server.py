@@ -147,10 +147,10 @@ def instant_s(option: str, text: str, now_s: float) -> float:
     at_s = number_in(text)
     if math.isnan(at_s):
         try:
-            at_s = instants_s(pl.Series([text]))[0]
+            at_s = instants_s(pl.Series([text])).fill_null(math.nan)[0]
         except pl.exceptions.PolarsError:
-            at_s = None
-    if at_s is None or not math.isfinite(at_s):
+            at_s = math.nan
+    if not math.isfinite(at_s):
         raise UsageError(f"{option} {text}: must be a date and time (2026-11-01T10:00:00Z), seconds since 1970, or a "
                          f"time before the end (-6h)")
     return float(at_s)

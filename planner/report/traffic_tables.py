@@ -29,7 +29,6 @@ def traffic_table(result: Mapping[str, Any]) -> Text:
     lines += _latencies(result["latencies"])
     lines += [f"{WORDS[what].capitalize() if what != 'kv_use' else WORDS[what]}: mean {_amount(what, value['mean'])}, "
               f"largest {_amount(what, value['max'])}" for what, value in result["gauges"].items()]
-    lines += [f"note: {note}" for note in result["notes"]]
     return Text([*lines, "The metrics leave open:", *(f"  {line}" for line in _open(result)),
                  *_capacities(result.get("capacities", {}))])
 
