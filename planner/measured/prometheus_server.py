@@ -127,8 +127,8 @@ def server_at(url: str, headers: Sequence[str]) -> Server:
 def selector_of(pattern: str, labels: Mapping[str, str], more: str) -> str:
     """Return the selector of series by a pattern of their names, by labels, and by the user's own matchers.
 
-    >>> selector_of(r"vllm[:_]\\w+", {"model_name": "m"}, 'job="a"')
-    '{__name__=~"vllm[:_]\\\\w+",model_name="m",job="a"}'
+    >>> selector_of("vllm[:_].+", {"model_name": "m"}, 'job="a"')
+    '{__name__=~"vllm[:_].+",model_name="m",job="a"}'
     """
     pairs = [f"__name__=~{json.dumps(pattern)}", *(f"{label}={json.dumps(value)}" for label, value in labels.items())]
     return "{" + ",".join([*pairs, *([more] if more else [])]) + "}"
