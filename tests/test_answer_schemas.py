@@ -54,6 +54,7 @@ COMMANDS = {
     "trace describe": ["chat"],
     "trace synth": ["chat --output drawn.csv"],
     "trace convert": ["fitted-chat out.jsonl"],
+    "trace from-prometheus": ["rates.csv"],
     "db list": [""],
     "db show": ["h100-sxm", "llama-3.1-8b"],
 }
@@ -64,6 +65,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "targets.toml").write_text(TARGETS)
     (tmp_path / "cluster.toml").write_text(CLUSTER)
     (tmp_path / "fleet.toml").write_text(FLEET)
+    (tmp_path / "rates.csv").write_text("start_s,rate_rps\n0,2\n60,3\n")
     write_runs(tmp_path / "runs.csv", row_of(), row_of(concurrency=8))
     return tmp_path
 

@@ -101,7 +101,8 @@ def test_cards_on_pcie_5_wait_as_long_as_the_one_that_was_measured() -> None:
 
 def test_geforce_cards_and_hosts_as_installed_have_no_peer_access() -> None:
     found = {name for name in gpu_names() if is_staged(None, load_gpu(name))}
-    assert found == {"rtx-3090", "rtx-4090", "rtx-5090", "rtx-pro-6000"}
+    assert found == {"rtx-3090", "rtx-4090", "rtx-5090", "rtx-pro-4500", "rtx-pro-5000", "rtx-pro-5000-72gb",
+                     "rtx-pro-6000"}
     assert all(load_gpu(name).provenance["host_staged"].source for name in found)
 
 

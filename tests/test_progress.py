@@ -86,7 +86,8 @@ def test_nobody_has_to_listen() -> None:
 
 
 @pytest.mark.parametrize("command", ["replay", "compare", "capacity", "size", "sweep", "check", "validate", "calibrate",
-                                     "report", "trace describe", "trace convert", "trace synth"])
+                                     "report", "trace describe", "trace convert", "trace synth",
+                                     "trace from-prometheus"])
 def test_every_command_can_be_quiet(command: str) -> None:
     assert "--quiet" in planner(*command.split(), "--help").stdout
 

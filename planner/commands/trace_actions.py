@@ -44,12 +44,12 @@ def convert(source: str, path: Path, to: str | None, anonymize: bool, salt: str 
     """Write a trace in another format, and print and write the account of the conversion."""
     from planner.traces.export import convert as convert_trace
 
-    _check_outputs(source, path, to, json)
+    check_trace_outputs(source, {"--output": path, "--json": json}, to)
     trace = _read(source, reading, lengths)
     with stage(f"writing {path}"):
-        account = convert_trace(trace, _place(path), to=to, anonymous=anonymize, salt=salt, lossy=lossy)
-    _print_notes(account.warnings)
-    _publish_beside(path, asdict(account), str(account), json)
+        account = convert_trace(trace, place_of(path), to=to, anonymous=anonymize, salt=salt, lossy=lossy)
+    print_notes(account.warnings)
+    publish_beside(path, asdict(account), str(account), json)
 
 
 def synth(source: str, options: Mapping[str, Any], scenario: Scenario, changes: Mapping[str, Any],
@@ -61,7 +61,7 @@ def synth(source: str, options: Mapping[str, Any], scenario: Scenario, changes: 
     from planner.traces.synthesis.traffic_model import to_toml
 
     output, save = options["output"], options["save"]
-    _check_outputs(source, output, options["to"], json, save)
+    check_trace_outputs(source, {"--output": output, "--json": json, "--save": save}, options["to"])
     trace, fit = None, None
     if options["fit"]:
         trace = _read(source, reading)
@@ -82,30 +82,36 @@ def synth(source: str, options: Mapping[str, Any], scenario: Scenario, changes: 
     if output is not None:
         with stage(f"drawing {output}"):
             drawn = generate(model, seed=options["seed"])
-            account = convert_trace(drawn, _place(output), to=options["to"])
+            account = convert_trace(drawn, place_of(output), to=options["to"])
         print(drawn.account, account, sep="\n", file=sys.stderr)
-        _print_notes(account.warnings)
+        print_notes(account.warnings)
         result["drawn"] = str(drawn.account)
-    _publish_beside(output, result, Text(text), json)
+    publish_beside(output, result, Text(text), json)
 
 
-def _check_outputs(source: str, output: Path | None, to: str | None, json: Path | None,
-                   save: Path | None = None) -> None:
-    """Refuse the outputs that `check_outputs` refuses, an unknown format, and a trace and its JSON both on stdout."""
+def check_trace_outputs(source: str, outputs: Mapping[str, Path | None], to: str | None) -> None:
+    """Refuse the outputs that `check_outputs` refuses, an unknown format, and a trace and its JSON both on stdout.
+
+    Parameters
+    ----------
+    outputs : files by option; --output is the trace, --json the answer.
+    """
     from planner.traces.export.export_formats import find_target
 
-    check_outputs({"--output": output, "--json": json, "--save": save}, source)
+    check_outputs(outputs, source)
+    output, json = outputs["--output"], outputs["--json"]
     if output is not None:
-        find_target(to, _place(output))
+        find_target(to, place_of(output))
     if str(output) == str(json) == "-":
         raise UsageError("the trace and --json both to -: stdout takes one of them; give a name for the other")
 
 
-def _place(path: Path) -> Path:
+def place_of(path: Path) -> Path:
+    """Return the path of an output; - is stdout."""
     return STDOUT if str(path) == "-" else path
 
 
-def _publish_beside(output: Path | None, value: Any, text: Text | str, json: Path | None) -> None:
+def publish_beside(output: Path | None, value: Any, text: Text | str, json: Path | None) -> None:
     """Print the table, to stderr if the trace is on stdout, and write the JSON."""
     with redirect_stdout(sys.stderr if str(output) == "-" else sys.stdout):
         publish(value, text, json)
@@ -120,7 +126,7 @@ def _read(source: str, reading: Reading, lengths: Path | None = None) -> Trace:
 
             trace = with_lengths(source, lengths)
     print(trace.account, file=sys.stderr)
-    _print_notes(trace.account.notes)
+    print_notes(trace.account.notes)
     return trace
 
 
@@ -228,6 +234,7 @@ def _closeness(trace: Trace, draws: Sequence[Trace], scenario: Scenario, slo: st
     return closeness
 
 
-def _print_notes(notes: Sequence[str]) -> None:
+def print_notes(notes: Sequence[str]) -> None:
+    """Print notes to stderr."""
     for note in notes:
         print(f"note: {note}", file=sys.stderr)

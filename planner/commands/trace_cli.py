@@ -1,4 +1,4 @@
-"""Commands for traces: describe, synth, convert."""
+"""Commands for traces: describe, synth, convert, from-prometheus."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +11,7 @@ from planner.settings.format_spec import Reading
 from planner.settings.load_options import CLOSED_LOOP, SEARCHED
 from planner.settings.scenario import Scenario
 
-trace = typer.Typer(no_args_is_help=True, help="Describe, generate and convert traces.")
+trace = typer.Typer(no_args_is_help=True, help="Describe, generate and convert traces, or read them from metrics.")
 
 LOAD = ("start_at", "duration", "limit", "rate_scale", "request_rate", *SEARCHED, *CLOSED_LOOP, "num_prompts",
         "num_warmups",
@@ -136,3 +136,57 @@ def convert(
     if path is None or (out is not None and output is not None):
         raise UsageError("trace convert: give the file to write once, as OUT or with --output")
     trace_actions.convert(source, path, to, anonymize, salt, lossy, lengths, reading, json)
+
+
+@trace.command("from-prometheus")
+@shows_progress
+@takes_scenario(without=LOAD)
+def from_prometheus(
+    source: Annotated[str, typer.Argument(metavar="ADDRESS | FILE", help="Address of a Prometheus server, or a file: "
+                                          "scrapes of /metrics, the JSON of query_range, or rates as Grafana exports "
+                                          "them.")],
+    scenario: Scenario,
+    start: Annotated[str | None, typer.Option(help="Begin of the range: a date, seconds since 1970, or a time before "
+                                              "the end, as in -24h.")] = None,
+    end: Annotated[str, typer.Option(help="End of the range: a date, seconds since 1970, or a time before "
+                                     "now.")] = "now",
+    step: Annotated[str | None, typer.Option(help=r"Length of a window, as in 30s. \[from 15s for 6 hours to 10m for "
+                                             "a week, and at least the interval of scrapes]")] = None,
+    model_name: Annotated[str | None, typer.Option(help="Name of the model in the metrics, if they have "
+                                                   "several.")] = None,
+    match: Annotated[str, typer.Option(help="Matchers of labels, as in 'namespace=\"prod\",job=\"vllm\"'.")] = "",
+    header: Annotated[list[str] | None, typer.Option(help="Header of each query, as in 'X-Scope-OrgID: team'. "
+                                                     "Repeatable. $PROMETHEUS_TOKEN is sent as a bearer "
+                                                     "token.")] = None,
+    lengths: Annotated[Path | None, typer.Option(help="Scrape of /metrics with histograms of lengths, for a source "
+                                                 "with rates alone.")] = None,
+    request_rate: Annotated[float | None, typer.Option(help="Mean request rate in requests/s, for a scrape without "
+                                                       "times.")] = None,
+    length_correlation: Annotated[float, typer.Option(help="Correlation of prompt and output lengths, -1 to 1. "
+                                                      "Histograms do not have it.")] = 0.0,
+    gap_cv: Annotated[float, typer.Option(help="Variation of the gaps between arrivals in a window. 0: even. 1: "
+                                          "Poisson. More: bursts.")] = 1.0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed: the same seed gives the same trace.")] = 0,
+    rates: Annotated[Path | None, typer.Option(help="Write rate, mean lengths and prefix hits of each window as CSV, "
+                                               "for size --rate-series.")] = None,
+    save: Annotated[Path | None, typer.Option(help="TOML file for the workload model, for trace synth.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Draw a trace and write it. -: stdout.")] = None,
+    to: ToOption = None,
+    slo: Annotated[str | None, typer.Option(help="Objectives. With --model and --gpu, the output has the capacity for "
+                                            "each assumption that the metrics leave open.")] = None,
+    attainment: Annotated[float, typer.Option(help="Share of requests that must meet --slo.")] = 0.99,
+    json: JsonOption = None,
+) -> None:
+    """Which traffic do my servers have, by their metrics in Prometheus?
+
+    Reads rates, lengths, prefix hits and latencies of vLLM, SGLang, TensorRT-LLM or Dynamo, and draws a trace.
+
+    Example: planner trace from-prometheus http://localhost:9090 --start -24h --output trace.jsonl
+    """
+    from planner.commands import prometheus_actions
+
+    place = {"start": start, "end": end, "step": step, "headers": header or (), "match": match}
+    outputs = {"--rates": rates, "--save": save, "--output": output, "--json": json}
+    assumed = {"gap_cv": gap_cv, "correlation": length_correlation, "seed": seed}
+    prometheus_actions.from_prometheus(source, place, model_name, lengths, request_rate, assumed, outputs, to, scenario,
+                                       slo, attainment)

@@ -1,11 +1,14 @@
 """Serving engines, one file each: every fact about vLLM, SGLang and TensorRT-LLM except their scheduler rules."""
 
+from planner.engines.dynamo_metrics import DYNAMO
 from planner.engines.engine import Engine
 from planner.engines.sglang import SGLANG
 from planner.engines.trtllm import TRTLLM
 from planner.engines.vllm import VLLM
 
 ENGINES: dict[str, Engine] = {engine.name: engine for engine in (VLLM, SGLANG, TRTLLM)}
+# Series of the servers whose /metrics are read.
+METRICS = (*(engine.metrics for engine in ENGINES.values() if engine.metrics is not None), DYNAMO)
 
 
 def engine_named(text: str) -> str | None:
@@ -34,4 +37,4 @@ def default_text(engine: Engine, name: str) -> str:
     return engine.defaults.by_gpu.get(name, words[value] if isinstance(value, bool) else str(value))
 
 
-__all__ = ["ENGINES", "Engine", "default_text", "defaults_text", "engine_named"]
+__all__ = ["ENGINES", "METRICS", "Engine", "default_text", "defaults_text", "engine_named"]

@@ -37,7 +37,7 @@ class Client:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
-    """Series of a server's /metrics, without the prefix and the colon before each name."""
+    """Series of a server's /metrics, without the prefix and the colon or underscore before each name."""
 
     prefix: str
     # Histograms by their content: "ttft", "tpot", "itl", "e2el", "input" and "output"; the first that exists counts.
@@ -45,6 +45,11 @@ class Metrics:
     totals: Mapping[str, str]  # counters of prompt tokens ("input") and of generated tokens ("output")
     running: str  # gauge of running requests
     cache: tuple[str, str]  # counters of prompt tokens that the prefix cache had, and of all that were looked up
+    requests: str = ""  # counter of finished requests; "" without one
+    waiting: str = ""  # gauge of waiting requests; "" without one
+    runs_waiting: bool = False  # whether waiting requests are part of the running ones
+    kv_use: tuple[str, ...] = ()  # gauges of the used share of the KV cache; the first that exists counts
+    model: str = "model_name"  # label with the model's name
 
 
 BENCHMARK, CLIENT = "a benchmark, not a server", "a client, not a server"  # kinds of programs

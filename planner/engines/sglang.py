@@ -287,7 +287,8 @@ METRICS = Metrics(
         # With --collect-tokens-histogram only.
         "input": ("prompt_tokens_histogram",), "output": ("generation_tokens_histogram",)},
     totals={"input": "prompt_tokens_total", "output": "generation_tokens_total"},
-    cache=("cached_tokens_total", "prompt_tokens_total"))
+    cache=("cached_tokens_total", "prompt_tokens_total"),
+    requests="num_requests_total", waiting="num_queue_reqs", kv_use=("token_usage",))  # srt/metrics/collector.py
 
 BATCH = re.compile(r"\[[-\d: .,]*([A-Z][A-Z\d ]*)?\] (Decode|Prefill) batch\b")
 RUNNING = re.compile(r"#running-req: (\d+)")

@@ -37,7 +37,7 @@ from planner.engines.engine import (
     Scheduler,
 )
 from planner.engines.log_lines import NO_CONTEXT, NOTHING, WITH_PROMPTS, Found, Lines, LogReader, Window
-from planner.engines.package import BENCHMARK, Package
+from planner.engines.package import BENCHMARK, Metrics, Package
 from planner.engines.trtllm_flags import FLAGS
 from planner.engines.values import largest, number, positive, text
 from planner.errors import UsageError
@@ -213,6 +213,14 @@ PACKAGE = Package(
     class_backends={"_tensorrt_engine": "tensorrt", "auto_deploy": "_autodeploy", "": "pytorch"},
     others=((r"trtllm-bench", BENCHMARK),))
 
+METRICS = Metrics(  # tensorrt_llm/metrics/collector.py: no histograms of lengths
+    prefix="trtllm", running="num_requests_running",
+    histograms={"ttft": ("time_to_first_token_seconds",), "tpot": ("time_per_output_token_seconds",),
+                "e2el": ("e2e_request_latency_seconds",)},
+    totals={"input": "prompt_tokens_total", "output": "generation_tokens_total"},
+    cache=("prompt_cached_tokens_total", "prompt_tokens_total"),
+    requests="request_success_total", waiting="num_requests_waiting", kv_use=("kv_cache_utilization",))
+
 ITERATION = re.compile(r"\biter = (\d+), .*host_step_time = ")
 RANK = re.compile(r"\bglobal_rank = (\d+)")
 SCHEDULED = re.compile(r"num_scheduled_requests\s*[:=] (\d+)")
@@ -282,6 +290,6 @@ TRTLLM = Engine(
         fuses_allreduce=lambda arch, _: arch.model_type in FUSES and not (
             arch.model_type == "llama" and arch.hidden_size <= SMALL_LLAMA),
         largest_fused_bytes=lambda _, num_gpus, __: LARGEST_FUSED_MB.get(num_gpus, LARGEST_FUSED_MB_OF_MORE) * 1e6),
-    dialect=DIALECT, package=PACKAGE,
+    dialect=DIALECT, package=PACKAGE, metrics=METRICS,
     log=LogReader(mark="host_step_time", line=ITERATION, read=read_log, names_drafts=False,
                   kv_tokens=re.compile(r"max tokens in paged KV cache \(([\d,]+)\)")))

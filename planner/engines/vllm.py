@@ -282,7 +282,9 @@ METRICS = Metrics(
         "e2el": ("e2e_request_latency_seconds",),
         "input": ("request_prompt_tokens",), "output": ("request_generation_tokens",)},
     totals={"input": "prompt_tokens_total", "output": "generation_tokens_total"},
-    cache=("prefix_cache_hits_total", "prefix_cache_queries_total"))
+    cache=("prefix_cache_hits_total", "prefix_cache_queries_total"),
+    requests="request_success_total", waiting="num_requests_waiting",  # vllm/v1/metrics/loggers.py
+    kv_use=("kv_cache_usage_perc", "gpu_cache_usage_perc"))
 
 STATISTICS = re.compile(
     r"(?:(Engine \d+): )?Avg prompt throughput: (\d+(?:\.\d+)?) tokens/s, Avg generation throughput: "

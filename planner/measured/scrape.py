@@ -1,4 +1,4 @@
-"""Scrapes of /metrics: Prometheus's text format, one or several after each other, and the JSON of its queries."""
+"""Scrapes of /metrics: Prometheus's text format or OpenMetrics, one or several, and the JSON of its queries."""
 
 import itertools
 import math
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from planner.engines import ENGINES
+from planner.engines import METRICS
 from planner.errors import TraceError
 from planner.files.finite import number_in
 from planner.files.nested import parse_json
@@ -16,11 +16,13 @@ from planner.files.nested import parse_json
 Labels = tuple[tuple[str, str], ...]
 Key = tuple[str, Labels]
 
-_SAMPLE = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+(-?\d+))?\s*")
+_SAMPLE = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*?)\})?\s+(\S+)(?:\s+(-?\d+(?:\.\d+)?))?\s*(?:# \{.*)?")
 _LABEL = re.compile(r'\s*([a-zA-Z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)')
 _TIME = re.compile(r"#\s*at\s+(\d+(?:\.\d+)?)\s*")
-_PREFIXES = "|".join(engine.metrics.prefix for engine in ENGINES.values() if engine.metrics is not None)
-_ENGINE = re.compile(rf"(?:\w*_)?({_PREFIXES}):(\w+)")  # a relabelled one has another prefix: kserve_vllm:…
+_END = "# EOF"  # of OpenMetrics, whose times are seconds and not milliseconds
+# A relabelled name has another prefix (kserve_vllm:…), and some stores write an underscore in place of the colon.
+NAMES = rf"(?:\w*_)?({'|'.join(series.prefix for series in METRICS)})[:_](\w+)"
+_ENGINE = re.compile(NAMES)
 _HEAD = 4096  # bytes that a file is known by
 
 
@@ -53,7 +55,7 @@ def is_scrape(path: Path) -> bool:
         return '"resultType"' in head and '"status"' in head
     lines = [line for line in head.splitlines() if line.strip()]
     return bool(lines) and (lines[0].startswith(("# HELP ", "# TYPE ")) or bool(_TIME.fullmatch(lines[0]))
-                            or bool(_ENGINE.match(lines[0])))
+                            or bool(_ENGINE.match(lines[0]) and _SAMPLE.fullmatch(lines[0])))
 
 
 def read_scrapes(path: Path) -> list[Scrape]:
@@ -72,7 +74,27 @@ def read_scrapes(path: Path) -> list[Scrape]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise TraceError(f"{path}: cannot be read: {error}") from error
-    return _of_query(path, text) if text.lstrip().startswith("{") else list(_of_text(path, text))
+    if not text.lstrip().startswith("{"):
+        return list(_of_open_metrics(path, text) if text.rstrip().endswith(_END) else _of_text(path, text))
+    try:
+        reply = parse_json(text)
+    except ValueError as error:
+        raise TraceError(f"{path}: cannot be read as JSON: {error}") from error
+    by_time: dict[float, dict[Key, float]] = {}
+    for key, points in query_result(str(path), reply):
+        for at_s, value in points:
+            by_time.setdefault(at_s, {})[key] = value
+    return [Scrape(at_s, by_time[at_s]) for at_s in sorted(by_time)]
+
+
+def _of_open_metrics(path: Path, text: str) -> Iterator[Scrape]:
+    """Yield a scrape for each time of an OpenMetrics text, whose series may have several points in a row."""
+    by_time: dict[float | None, dict[Key, float]] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip() and not line.lstrip().startswith("#"):
+            key, value, stamp_ks = _sample(f"{path} line {number}", line)
+            by_time.setdefault(None if stamp_ks is None else stamp_ks * 1e3, {})[key] = value
+    yield from (Scrape(at_s, by_time[at_s]) for at_s in sorted(by_time, key=lambda at_s: at_s or 0.0))
 
 
 def _of_text(path: Path, text: str) -> Iterator[Scrape]:
@@ -109,26 +131,21 @@ def _sample(where: str, line: str) -> tuple[Key, float, float | None]:
     return (_name(match[1]), tuple(sorted(labels))), _number(where, match[3]), at_s
 
 
-def _of_query(path: Path, text: str) -> list[Scrape]:
-    """Return a scrape for each instant of a query's result; a series that begins later counts from 0."""
-    try:
-        reply = parse_json(text)
-    except ValueError as error:
-        raise TraceError(f"{path}: cannot be read as JSON: {error}") from error
+def query_result(source: str, reply: Any) -> Iterator[tuple[Key, list[tuple[float, float]]]]:
+    """Yield each series of an answer of Prometheus's API, with its times [s] and values.
+
+    Raises
+    ------
+    TraceError : the query failed, or its result is none of raw series.
+    """
     data = reply.get("data")
     if reply.get("status") != "success" or not isinstance(data, dict):
-        raise TraceError(f"{path}: status = {str(reply.get('status'))[:60]!r}; must be the result of a query that "
+        raise TraceError(f"{source}: status = {str(reply.get('status'))[:60]!r}; must be the result of a query that "
                          f"succeeded ({str(reply.get('error'))[:200]})")
     if data.get("resultType") not in ("matrix", "vector") or not isinstance(data.get("result"), list):
-        raise TraceError(f"{path}: resultType = {str(data.get('resultType'))[:60]!r}; must be matrix (query_range) or "
-                         f"vector (query)")
-    by_time: dict[float, dict[Key, float]] = {}
-    for place, series in enumerate(data["result"]):
-        where = f"{path} result {place}"
-        key, points = _series(where, series)
-        for at_s, value in points:
-            by_time.setdefault(at_s, {})[key] = value
-    return [Scrape(at_s, by_time[at_s]) for at_s in sorted(by_time)]
+        raise TraceError(f"{source}: resultType = {str(data.get('resultType'))[:60]!r}; must be matrix (query_range) "
+                         f"or vector (query)")
+    yield from (_series(f"{source} result {place}", series) for place, series in enumerate(data["result"]))
 
 
 def _series(where: str, series: Any) -> tuple[Key, list[tuple[float, float]]]:

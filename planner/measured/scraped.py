@@ -1,4 +1,4 @@
-"""Measured runs of a server's own metrics: means and quantiles of vLLM's and SGLang's histograms, and their load."""
+"""Measured runs of a server's own metrics: means and quantiles of an engine's histograms, and their load."""
 
 import dataclasses
 import itertools
@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.engines import ENGINES
+from planner.engines import METRICS
 from planner.errors import TraceError
 from planner.measured.run_table import Measurement
 from planner.measured.scrape import Scrape, grown, read_scrapes, total, upper_edges
@@ -21,7 +21,6 @@ from planner.traces.shaping.client_load import at_client_rate, burst
 
 Ints = NDArray[np.int64]
 
-METRICS = tuple(engine.metrics for engine in ENGINES.values() if engine.metrics is not None)
 PREFIXES = {series.prefix for series in METRICS}
 HISTOGRAMS = {what: tuple(f"{series.prefix}:{name}" for series in METRICS for name in series.histograms.get(what, ()))
               for what in ("ttft", "tpot", "itl", "e2el", "input", "output")}
@@ -95,7 +94,7 @@ def read_scraped(path: Path, scenario: Scenario) -> list[Measurement]:
     scrapes = [scrape for scrape in read_scrapes(path) if HISTOGRAMS.keys() & set(_families(scrape))]
     if not scrapes:
         raise TraceError(f"{path}: has none of the histograms {', '.join(HISTOGRAMS['ttft'])}; must be a scrape of "
-                         f"vLLM's or SGLang's /metrics (SGLang needs --enable-metrics)")
+                         f"/metrics of vLLM, SGLang (--enable-metrics), TensorRT-LLM or Dynamo's frontend")
     _check_one_server(path, scrapes[-1])
     windows = _windows(path, scrapes)
     names = [path.stem if len(windows) == 1 else f"{path.stem}#{k}" for k in range(len(windows))]
@@ -231,7 +230,7 @@ def drawn_lengths(path: Path, count: int) -> tuple[Ints, Ints]:
     num_requests = next((histogram.count for histogram in by_kind.values() if histogram.count > 0), 0.0)
     if not num_requests:
         raise TraceError(f"{path}: has none of the histograms {', '.join(HISTOGRAMS['input'])} with requests; must be "
-                         f"a scrape of vLLM's or SGLang's /metrics")
+                         f"a scrape of /metrics of vLLM, SGLang, TensorRT-LLM or Dynamo's frontend")
     rng = np.random.default_rng(0)
     prompts, outputs = (rng.permutation(_lengths(str(path), window, by_kind.get(side), side, num_requests, count))
                         for side in ("input", "output"))

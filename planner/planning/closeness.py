@@ -119,7 +119,7 @@ def compare_predictions(trace: Trace, drawn: Sequence[Trace], scenario: Scenario
     predictions: dict[str, Any] = {"capacity_rps": None, "loads": []}
     unit = rate_of(trace)
     if objectives is not None:
-        own, *others = (_capacity(each, scenario, objectives) for each in (trace, *drawn))
+        own, *others = (replayed_capacity(each, scenario, objectives) for each in (trace, *drawn))
         predictions["capacity_rps"] = _difference(own, others)
         unit = own
     for load in loads:
@@ -130,7 +130,13 @@ def compare_predictions(trace: Trace, drawn: Sequence[Trace], scenario: Scenario
     return predictions
 
 
-def _capacity(trace: Trace, scenario: Scenario, objectives: Objectives) -> float:
+def replayed_capacity(trace: Trace, scenario: Scenario, objectives: Objectives) -> float:
+    """Return a deployment's capacity of a trace whose time is compressed [1/s].
+
+    Raises
+    ------
+    UsageError : it is 0.
+    """
     as_replays = "compress"
     search = Search(scaling=as_replays, replicates=0, horizon="trace", compare_assumptions=False, jobs=1)
     answer = capacity(trace, scenario, objectives, search)

@@ -152,4 +152,5 @@ SCHEMAS: Mapping[str, Callable[[], Schema]] = {
     "trace describe": _plain("The description of a trace: rates, lengths, shape, prefix sharing, sessions, anomalies."),
     "trace synth": _plain("The workload model, the drawn trace and their closeness."),
     "trace convert": _plain("The account of a conversion."),
+    "trace from-prometheus": _plain("The traffic by a server's metrics, and the capacities that fit it equally."),
     "db list": _names_listed, "db show": _plain("The profile of a GPU or a model, each value with its source.")}

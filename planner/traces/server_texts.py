@@ -88,8 +88,8 @@ def instead_of(source: str, text: ServerText) -> TraceError:
 
 def _scrape(_: Sequence[str]) -> ServerText:
     return ServerText("scrape", (), "is a scrape of /metrics, without single requests; its histograms give lengths: "
-                                    "--lengths {source} beside an access log in planner trace convert, and planner "
-                                    "validate compares its latencies")
+                                    "--lengths {source} beside an access log in planner trace convert; planner trace "
+                                    "from-prometheus {source} draws a trace, and planner validate compares latencies")
 
 
 def _stamp(line: str) -> str | None:
