@@ -20,8 +20,8 @@ def headroom(traffic: Traffic, deployment: Deployment, objectives: Objectives, s
     """Return the share by which the load may grow before the replicas miss the objectives [1]; None without an end.
 
     The load is as long as the one that the number of replicas rests on. Up to `NEAR` times the rate, the rate is
-    searched as finely as a capacity; above, within `ROUGHLY`; from `FAR` on, in steps of two. If the load repeats the
-    trace, a search on one copy says where to look.
+    searched as finely as a capacity; above, within `ROUGHLY`; from `FAR` on, in steps of two. One copy of a
+    repeated trace is searched first, to begin nearby.
     """
     if isinstance(traffic, UsersLoad):
         return _user_headroom(traffic, deployment, objectives, sized.count)
