@@ -5,6 +5,7 @@ from planner.loop.admissible import (
     PASSED,
     admissible_tokens,
     has_seat,
+    is_delayed,
     is_known_blocked,
     look_up,
     never_fits,
@@ -52,6 +53,8 @@ def admit_head_of_line(s: State, max_new_seqs: int) -> None:
     """Admit in order; the first that does not fit blocks all behind it."""
     admitted = 0
     while admitted < max_new_seqs and has_seat(s):
+        if s.settings.scheduler_delay_factor > 0.0 and is_delayed(s):
+            return
         i = first_waiting(s)
         if i == NONE or is_known_blocked(s, i):
             return

@@ -57,6 +57,8 @@ def may_run_decodes(s: State) -> bool:
         return False
     if e.num_ended > 0 and (e.num_waiting > 0 or s.settings.records_steps):  # it decides which requests wait, and why
         return False
+    if s.settings.has_placeholders and s.settings.enable_prefix_caching and e.num_ended > 0:
+        return False
     if e.num_arrived > 0 or (e.num_lingering > 0 and e.num_waiting > 0):
         return False
     if e.num_waiting == 0:
@@ -168,8 +170,8 @@ def end_stretch(s: State, taken: int, rows: int, shared: int, first_s: float, la
     growth_s = (last_s - first_s) / (taken - 1) if taken > 1 else 0.0
     add_gaps(s, first_s, growth_s, decodes, taken)
     engine.busy_s += end_s - engine.now_s
-    engine.last_start_s = start_s
-    engine.now_s = end_s
+    engine.last_start_s = engine.composed_s = engine.late_start_s = start_s
+    engine.now_s = engine.late_s = end_s
     engine.last_decode_s = end_s
     engine.is_even = 1
     engine.step_marks_decodes = 0

@@ -20,6 +20,9 @@ def tokens_of_decode(s: State, request: Any) -> int:
 
     The limit on one request's prompt tokens holds for drafts too, as in vLLM.
     """
+    if s.settings.has_placeholders:
+        n = 1 + s.settings.num_speculative_tokens
+        return n if s.engine.budget >= n else 0
     room = s.settings.max_model_len - 1 - num_computed_tokens(s, request) - request.num_refused_tokens
     limit = min(s.engine.budget, s.engine.max_tokens_per_prompt, max(room, 0))
     return int(min(1 + s.engine.num_drafts, limit))
@@ -45,6 +48,8 @@ def slots_needed(s: State, request: Any, n: int) -> int:
     computed = num_computed_tokens(s, request)
     n += int(request.num_refused_tokens)  # whose slots the scheduler still counts
     if request.state == PROMPT and s.settings.reserve != RESERVE_CHUNK:  # it has all its blocks
+        return int(computed + n)
+    if s.settings.has_placeholders:
         return int(computed + n)
     if request.state == COMPLETED:  # it may have to yield for its row after the end
         return int(min(computed + n + s.settings.num_lookahead_tokens, s.settings.max_model_len))

@@ -109,7 +109,10 @@ def return_beside(s: State, i: int, count: int) -> None:
         for _ in range(count):
             b = s.engine.beside_head
             s.engine.beside_head = s.blocks[b].next
-            link_free_front(s, b)
+            if s.settings.empty_first:
+                link_free_empty(s, b)
+            else:
+                link_free_front(s, b)
 
 
 @jit
@@ -149,7 +152,9 @@ def release_blocks(s: State, i: int) -> None:
         s.blocks[b].users -= 1
         if s.blocks[b].users == 0:
             return_blocks(s, 1)
-            if s.blocks[b].content == NONE and not s.settings.cache_latest:
+            if s.blocks[b].content == NONE and s.settings.empty_first:
+                link_free_empty(s, b)
+            elif s.blocks[b].content == NONE and not s.settings.cache_latest:
                 link_free_front(s, b)
             else:
                 link_free_back(s, b)
@@ -227,6 +232,8 @@ def enter_blocks(s: State, i: int, first: int, last: int) -> None:
         entry = s.entries[content]
         s.blocks[b].content = content
         if s.settings.cache_latest:
+            if entry.first != NONE:  # a blocked request's idle hit may be one in use now
+                s.engine.blocked_request = NONE
             entry.first = b
             continue
         s.blocks[b].twin_previous = entry.last
@@ -288,6 +295,23 @@ def link_free_front(s: State, b: int) -> None:
     else:
         s.blocks[s.engine.free_head].previous = b
     s.engine.free_head = b
+
+
+@jit
+def link_free_empty(s: State, b: int) -> None:
+    """Put a block without content in its place by number: those without content stand before all others."""
+    before, after = NONE, int(s.engine.free_head)
+    while after != NONE and s.blocks[after].content == NONE and after < b:
+        before, after = after, int(s.blocks[after].next)
+    if before == NONE:
+        link_free_front(s, b)
+        return
+    s.blocks[b].previous, s.blocks[b].next = before, after
+    s.blocks[before].next = b
+    if after == NONE:
+        s.engine.free_tail = b
+    else:
+        s.blocks[after].previous = b
 
 
 @jit
