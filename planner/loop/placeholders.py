@@ -132,13 +132,25 @@ def settle_losses(s: State, has_tokens: bool) -> None:
 def keep_tokens(s: State, i: int) -> None:
     """Let a request have the tokens that it was to lose; the engine then takes refused drafts off a second time."""
     request, flying = s.requests[i], int(s.requests[i].num_flying_tokens)
-    less = flying + int(request.num_refused_tokens)
+    less = flying + int(request.num_known_refused)
+    if s.settings.enable_prefix_caching and s.settings.num_speculative_tokens > 0:
+        forget_overwritten(s, i)
     request.input_tokens -= less
     request.num_missing_tokens -= less
     emit_tokens(s, i, flying)
     request.output_tokens = max(request.output_tokens + less - flying, request.num_output_tokens + 1)
     if request.runs_on and s.settings.num_speculative_tokens == 0:
         end_at_once(s, i)
+
+
+@jit
+def forget_overwritten(s: State, i: int) -> None:
+    """Let no request find the blocks in which tokens that come late are written over others."""
+    request, size = s.requests[i], s.settings.block_size
+    known = int(request.input_tokens + request.num_output_tokens)
+    first = max(known - 2 * s.settings.num_speculative_tokens - 1, 0) // size
+    for k in range(first, known // size):
+        s.entries[s.slots[s.prefixes[i].slot_start + k].content].first = NONE
 
 
 @jit

@@ -199,6 +199,7 @@ def lose_tokens(s: State, i: int, before_s: float) -> None:
         remove_gap(s, float(e.now_s - before_s))
         request.last_token_s = before_s
     request.num_flying_tokens = flying
+    request.num_known_refused, request.num_refused_tokens = request.num_refused_tokens, 0
     request.input_tokens += lost
     request.num_missing_tokens += lost
     request.output_tokens = max(request.output_tokens - lost, request.num_output_tokens + 1)
