@@ -81,4 +81,7 @@ def draw_emitted(s: State, i: int, drafted: int) -> int:
     accepted = 0
     while accepted < drafted and chance < s.acceptance[accepted]:
         accepted += 1
-    return int(min(1 + accepted, s.requests[i].output_tokens - s.requests[i].num_output_tokens))
+    request = s.requests[i]
+    if s.settings.has_placeholders and request.output_tokens + request.num_missing_tokens >= request.max_output_tokens:
+        return 1 + accepted  # the limit is looked at once the whole row is there
+    return int(min(1 + accepted, request.output_tokens - request.num_output_tokens))

@@ -50,7 +50,7 @@ def hand_over(s: State, duration_s: float) -> None:
     if e.num_arrived > 0:
         settle_losses(s, has_tokens)
     if has_tokens:
-        know_tokens(s)
+        know_tokens(s, float(returned_s))
         land_ends(s)
         e.late_start_s, e.late_s = e.now_s, e.now_s + duration_s
     if e.step_prompts > 0:
@@ -59,20 +59,25 @@ def hand_over(s: State, duration_s: float) -> None:
 
 
 @jit
-def know_tokens(s: State) -> None:
+def know_tokens(s: State, came_s: float) -> None:
     """Let the engine know the tokens in flight: blocks that they fill are findable from now on."""
     if not s.settings.enable_prefix_caching and s.settings.aggregates_decodes:
         return
     i = s.engine.running_head
     while i != NONE:
         request = s.requests[i]
-        if request.state == DECODE or request.state == COMPLETED:
+        if request.state == COMPLETED or (request.state == DECODE and has_tokens_in_flight(s, request, came_s)):
             if s.settings.enable_prefix_caching:
                 enter_filled(s, i, num_computed_tokens(s, request) + 1)
-            if request.num_flying_tokens > 0:
-                request.num_flying_tokens = 0
-                request.num_known_refused = request.num_refused_tokens
+            request.num_flying_tokens = 0
+            request.num_known_refused = request.num_refused_tokens
         i = request.next
+
+
+@jit
+def has_tokens_in_flight(s: State, request: Any, came_s: float) -> bool:
+    """Tell whether tokens of a decode are handed over now, which `came_s`."""
+    return bool(last_token_s(s, request) == came_s if s.settings.aggregates_decodes else request.num_flying_tokens > 0)
 
 
 @jit
