@@ -16,7 +16,7 @@ from planner.loop.compiled.jit import jit
 from planner.loop.compiled.queues import first_waiting, remove_prompt
 from planner.loop.decodes import depart, last_token_s
 from planner.loop.emission import add_gap_row, emit_tokens, remove_gap
-from planner.loop.memory.blocks import enter_contents, enter_filled, is_aggregated, num_computed_tokens
+from planner.loop.memory.blocks import enter_contents, enter_filled, is_aggregated, num_computed_tokens, num_held
 from planner.loop.overlap import land_ends, let_go
 from planner.loop.state.engine_state import COMPLETED, DECODE, NONE, PROMPT, State
 from planner.loop.step_shape import before_through
@@ -29,7 +29,9 @@ def count_as_computed(s: State, request: Any) -> None:
     """Take a prompt that is through as computed, also what the budget cut off."""
     request.num_computed_tokens = request.input_tokens + request.num_output_tokens
     if s.settings.num_speculative_tokens > 0:
-        request.num_known_refused = s.settings.num_speculative_tokens
+        request.num_flying_tokens = 1
+        request.num_known_refused = s.settings.num_speculative_tokens + request.num_refused_tokens
+        request.num_refused_tokens = 0
 
 
 @jit
@@ -68,10 +70,18 @@ def know_tokens(s: State, came_s: float) -> None:
         request = s.requests[i]
         if request.state == COMPLETED or (request.state == DECODE and has_tokens_in_flight(s, request, came_s)):
             if s.settings.enable_prefix_caching:
-                enter_filled(s, i, num_computed_tokens(s, request) + 1)
+                enter_filled(s, i, min(num_computed_tokens(s, request) + 1, room_held(s, request)))
             request.num_flying_tokens = 0
             request.num_known_refused = request.num_refused_tokens
         i = request.next
+
+
+@jit
+def room_held(s: State, request: Any) -> int:
+    """Return the tokens that a request's blocks have room for; an aggregated decode has just taken its row's."""
+    has_row = request.num_scheduled_tokens > 0 if s.engine.step_marks_decodes else s.engine.step_decodes > 0
+    more = 1 if has_row and is_aggregated(s, request) else 0
+    return max(num_held(s, request) * s.settings.block_size, num_computed_tokens(s, request) + more)
 
 
 @jit
@@ -142,6 +152,7 @@ def keep_tokens(s: State, i: int) -> None:
         forget_overwritten(s, i)
     request.input_tokens -= less
     request.num_missing_tokens -= less
+    request.num_refused_tokens = request.num_known_refused
     emit_tokens(s, i, flying)
     request.output_tokens = max(request.output_tokens + less - flying, request.num_output_tokens + 1)
     if request.runs_on and s.settings.num_speculative_tokens == 0:

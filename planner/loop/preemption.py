@@ -148,8 +148,9 @@ def take_down(s: State, i: int) -> None:
         request.input_tokens += request.num_skipped_tokens - num_flying
         request.num_skipped_tokens = num_flying
     request.num_scheduled_tokens = 0
+    request.num_refused_tokens = 0
     if not s.settings.has_placeholders:
-        request.num_flying_tokens = request.num_refused_tokens = 0
+        request.num_flying_tokens = 0
     remove_running(s, i)
     drop_adapter(s, i)
     request.state = WAITING

@@ -209,11 +209,11 @@ def emit_prompts(s: State, duration_s: float, finished: int) -> int:
         before = int(request.num_computed_tokens)
         emitted = advance_prompt(request)
         is_cut = request.num_scheduled_tokens < before_through(s, request, before)
-        if s.settings.defers_ends and s.settings.num_speculative_tokens > 0:
-            request.num_flying_tokens = emitted
-            request.num_refused_tokens = before + request.num_scheduled_tokens - request.num_computed_tokens
         if s.settings.has_placeholders and not is_cut:
             count_as_computed(s, request)
+        elif s.settings.defers_ends and s.settings.num_speculative_tokens > 0:
+            request.num_flying_tokens = emitted
+            request.num_refused_tokens = before + request.num_scheduled_tokens - request.num_computed_tokens
         if is_cut:
             s.prompts[kept] = i
             kept += 1
