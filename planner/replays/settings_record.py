@@ -85,19 +85,26 @@ def _translated(policy: Policy, settings: EngineSettings, recording: Recording) 
     record.num_speculative_tokens = len(settings.acceptance)
     record.num_draft_lengths = len(settings.draft_lengths)
     record.aggregates_decodes = settings.pipeline_parallel_size == 1 and not settings.acceptance
-    record.defers_ends = settings.async_scheduling and settings.pipeline_parallel_size == 1
-    record.has_placeholders = record.defers_ends and policy.placeholders
-    record.fits_with_spare = policy.needs_spare_block or record.has_placeholders
-    if policy.placeholders and not settings.enable_chunked_prefill:
-        record.long_prefill_token_threshold = 0
-    late = bool(record.defers_ends or settings.acceptance)
-    record.skips_tokens = record.defers_ends and policy.passes_over and settings.preemption == "recompute"
-    record.enters_late = late and settings.enable_prefix_caching and not policy.cache_latest
     record.has_tiers = settings.cpu_tier is not None or settings.remote_tier is not None
     record.write_policy = WRITE_POLICY[settings.kv_write_policy]
     record.remote_units = 1
+    _set_overlap(record, policy, settings)
     _set_promises(record, policy, settings)
     return record
+
+
+def _set_overlap(record: Any, policy: Policy, settings: EngineSettings) -> None:
+    """Set which rules hold if a step is composed before the tokens of the last one are known."""
+    record.defers_ends = settings.async_scheduling and settings.pipeline_parallel_size == 1
+    recomputes = record.defers_ends and settings.preemption == "recompute"
+    record.skips_tokens = recomputes and policy.passes_over
+    record.has_placeholders = recomputes and policy.placeholders
+    record.drops_tokens = recomputes and (policy.promises == "share" or policy.placeholders)
+    record.fits_with_spare = policy.needs_spare_block or record.has_placeholders
+    late = bool(record.defers_ends or settings.acceptance)
+    record.enters_late = late and settings.enable_prefix_caching and not policy.cache_latest
+    if policy.placeholders and not settings.enable_chunked_prefill:
+        record.long_prefill_token_threshold = 0
 
 
 def _set_promises(record: Any, policy: Policy, settings: EngineSettings) -> None:
@@ -111,8 +118,6 @@ def _set_promises(record: Any, policy: Policy, settings: EngineSettings) -> None
     record.mixes = policy.promises == "share" and settings.enable_mixed_chunk
     if policy.promises == "share":  # other engines' ways of holding prompts back have no part in it
         record.prefill_schedule_interval, record.batch_wait_timeout_iters = 1, 0
-    drops = policy.promises == "share" or policy.placeholders
-    record.drops_tokens = record.defers_ends and drops and settings.preemption == "recompute"
 
 
 def _likely_backlog(num_ranks: int) -> float:

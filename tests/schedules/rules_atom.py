@@ -116,6 +116,7 @@ class Scheduler:
         self.running: list[Request] = []
         self.memory = Memory(self.num_blocks)
         self.names: dict[Any, int] = {}
+        self.num_kept_drafts = 0  # rows with drafts whose tokens came after their request had yielded
         self.asked_s, self.latency_s, self.had_prompts = 0.0, 0.0, False
 
     @property
@@ -263,6 +264,7 @@ class Scheduler:
         for request in self.running if late is not None else ():
             assert late is not None
             if request in late.rows and not request.is_cut and request not in were_cut:
+                self.num_kept_drafts += self.num_speculative_tokens > 0 and step.is_prefill and request in step.rows
                 self.emit(request, late, now_s)
                 if request.finished_s is not None:
                     ended.append(request)
