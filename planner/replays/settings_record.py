@@ -103,6 +103,8 @@ def _set_overlap(record: Any, policy: Policy, settings: EngineSettings) -> None:
     record.fits_with_spare = policy.needs_spare_block or record.has_placeholders
     late = bool(record.defers_ends or settings.acceptance)
     record.enters_late = late and settings.enable_prefix_caching and not policy.cache_latest
+    if not record.has_placeholders:
+        record.scheduler_delay_factor = 0.0
     if policy.placeholders and not settings.enable_chunked_prefill:
         record.long_prefill_token_threshold = 0
 
