@@ -1,4 +1,4 @@
-"""ATOM through the front door: its launch commands, its metrics, its tokens that preemption loses, its measured runs."""
+"""ATOM through the front door: launch commands, metrics, tokens that preemption loses, measured runs."""
 
 import csv
 import json

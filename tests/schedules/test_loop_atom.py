@@ -67,11 +67,11 @@ def test_the_loop_does_what_the_rules_say(case: dict[str, Any]) -> None:
     if drafts:
         case |= {"num_speculative_tokens": drafts, "speculative_method": "mtp",
                  "speculative_acceptance": ",".join("1" if k < accepted else "0" for k in range(drafts))}
-    result = play(trace, recording=EVERYTHING, engine="atom", step_time=STEP, async_scheduling=True, **case)
+    case |= {"engine": "atom", "step_time": STEP, "async_scheduling": True}
+    result = play(trace, recording=EVERYTHING, **case)
     assert set(result.schedule_table().iter_rows()) == steps
     assert set(result.preemptions_table().iter_rows()) == preemptions
-    for table in (result.requests_table(), play(trace, recording=Recording(), engine="atom", step_time=STEP, async_scheduling=True,
-                                                **case).requests_table()):
+    for table in (result.requests_table(), play(trace, recording=Recording(), **case).requests_table()):
         told = [r.first_token_s is not None for r in requests]
         assert table["first_token_at_s"].to_list() == [r.first_token_s for r in requests]
         assert table["status"].to_list() == ["completed" if not r.is_dropped else "failed" if has else "rejected"
