@@ -74,7 +74,7 @@ def admit_first_fit(s: State, max_new_seqs: int) -> None:
     i = s.engine.waiting_head
     while i != NONE and admitted < max_new_seqs and has_seat(s):
         following = s.requests[i].next
-        if is_still_blocked(s, i):
+        if is_still_blocked(s, i) or (s.settings.scheduler_delay_factor > 0.0 and is_delayed(s)):
             return
         n, hit_blocks, computed = admissible_tokens(s, i, False)
         if n <= 0 and s.requests[i].state == WAITING and not is_passed_over(s, i, n):

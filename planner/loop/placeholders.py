@@ -81,7 +81,7 @@ def room_held(s: State, request: Any) -> int:
     """Return the tokens that a request's blocks have room for; an aggregated decode has just taken its row's."""
     has_row = request.num_scheduled_tokens > 0 if s.engine.step_marks_decodes else s.engine.step_decodes > 0
     more = 1 if has_row and is_aggregated(s, request) else 0
-    return max(num_held(s, request) * s.settings.block_size, num_computed_tokens(s, request) + more)
+    return int(max(num_held(s, request) * s.settings.block_size, num_computed_tokens(s, request) + more))
 
 
 @jit

@@ -24,6 +24,8 @@ from planner.loop.state.engine_state import (
 from planner.loop.step_shape import count_decode, count_images, count_prompt, is_padded
 from planner.policies.policy import NO_LIMIT
 
+MOST_REVIVALS = 64  # ends of a request that can be taken back if each may cost a row more
+
 
 @jit
 def choose_victim(s: State) -> int:
@@ -84,6 +86,12 @@ def may_revive(s: State) -> bool:
 
 
 @jit
+def has_room_to_go_on(s: State, request: Any) -> bool:
+    """Tell whether a request whose end is taken back has places for one row more in the block table."""
+    return bool(not s.settings.has_placeholders or request.num_preemptions <= MOST_REVIVALS)
+
+
+@jit
 def least_urgent_decode(s: State) -> int:
     """Return the running decode with the largest key, the newest of equals, or NONE."""
     best = NONE
@@ -120,7 +128,7 @@ def take_down(s: State, i: int) -> None:
     """Take all blocks from a running request, and its part of this step; an ended request does not come back."""
     request = s.requests[i]
     note_preemption(s, i)
-    if request.state == COMPLETED and may_revive(s):
+    if request.state == COMPLETED and may_revive(s) and has_room_to_go_on(s, request):
         revive(s, i)
         return
     if request.state == COMPLETED:

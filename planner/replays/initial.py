@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from planner.deployment.kv_tiers import forget_cpu_tier, tier_memory
 from planner.loop.compiled.generator import MODULUS
+from planner.loop.preemption import MOST_REVIVALS
 from planner.loop.rows import GAP_ROW, PREEMPTION_ROW, SCHEDULE_ROW, STEP_ROW
 from planner.loop.state import engine_state as st
 from planner.loop.state.engine_settings import EngineSettings, Recording
@@ -23,7 +24,6 @@ from planner.replays.settings_record import settings_record
 from planner.traces import Trace
 
 _ROWS = 1 << 16  # rows that a buffer holds before it is taken out
-SPARE_ROWS = 64  # of a request whose last token is lost again and again
 FLEET_ROWS = 1 << 22  # of all of a fleet's buffers of gaps together
 
 
@@ -243,7 +243,7 @@ def _largest(trace: Trace, policy: Policy, settings: EngineSettings, record: Any
         most = outputs + more if record.has_placeholders else int(record.max_model_len) - inputs
         ahead = np.minimum(outputs + more, np.maximum(most, outputs))
     if record.has_placeholders:
-        ahead = ahead + SPARE_ROWS * (1 + int(record.num_speculative_tokens))
+        ahead = ahead + MOST_REVIVALS * (1 + int(record.num_speculative_tokens))
     tokens: NDArray[np.int64] = inputs + (limits if record.reserve == st.RESERVE_OUTPUT else ahead)
     return tokens
 

@@ -47,8 +47,9 @@ class SchedulingOptions:
            "--max-num-batched-tokens then only sizes the engine's buffers. 0: --max-num-batched-tokens.",
         label="tokens per step, lower limit of the scheduler", unit="tokens", engines=VLLM, least=0)
     long_prefill_token_threshold: int = option(
-        0, "Maximum number of prompt tokens of one request in a step, if the engine also has other requests (vLLM). "
-           "0: no limit.", label="tokens per step of a long prompt, at most", unit="tokens", engines=VLLM, least=0)
+        0, "Maximum number of prompt tokens of one request in a step, if the engine also has other requests (vLLM), "
+           "or in any case (ATOM). 0: no limit.", label="tokens per step of a long prompt, at most", unit="tokens",
+        engines=(*VLLM, *ATOM), least=0)
     long_prefill_token_threshold_adaptive: bool = option(
         False, "Raise --long-prefill-token-threshold to --max-num-batched-tokens divided by the number of running and "
                "waiting requests, if this is larger (vLLM).", label="adaptive limit for long prompts", engines=VLLM)
