@@ -26,7 +26,7 @@ MOST_ROUNDS = 10_000  # preemptions of one request
 
 @jit
 def count_as_computed(s: State, request: Any) -> None:
-    """Take a prompt that is through as computed, also what the budget cut off."""
+    """Count a complete prompt as computed, with the generated tokens that the budget cut off."""
     request.num_computed_tokens = request.input_tokens + request.num_output_tokens
     if s.settings.num_speculative_tokens > 0:
         request.num_flying_tokens = 1
@@ -36,7 +36,7 @@ def count_as_computed(s: State, request: Any) -> None:
 
 @jit
 def hand_over(s: State, duration_s: float) -> None:
-    """Process the call that launches the composed step: with tokens in it, it brings those of the last such step."""
+    """Process the call that launches the composed step. A step with tokens brings the tokens of the last such step."""
     e = s.engine
     if s.settings.enable_prefix_caching:
         for k in range(e.num_prompts):

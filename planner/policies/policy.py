@@ -94,7 +94,7 @@ class Policy:
     cache_tree : whether prefixes are kept in a radix tree, as in SGLang (`planner.loop.memory.radix`).
     cache_latest : whether the prefix cache works as in nano-vllm: blocks are found from the end of the step on, and the
         latest duplicate wins.
-    empty_first : whether blocks without content are taken first, the lowest number first, as in ATOM.
+    empty_first : whether blocks without content are taken first, as in ATOM; without `cache_latest` they always are.
     placeholders : whether tokens count before they are there, as in ATOM (`planner.loop.placeholders`). They are handed
         over one step late, a request that ends has one more row, and a preempted one loses the token in flight.
 

@@ -109,10 +109,7 @@ def return_beside(s: State, i: int, count: int) -> None:
         for _ in range(count):
             b = s.engine.beside_head
             s.engine.beside_head = s.blocks[b].next
-            if s.settings.empty_first:
-                link_free_empty(s, b)
-            else:
-                link_free_front(s, b)
+            link_free_front(s, b)
 
 
 @jit
@@ -152,9 +149,7 @@ def release_blocks(s: State, i: int) -> None:
         s.blocks[b].users -= 1
         if s.blocks[b].users == 0:
             return_blocks(s, 1)
-            if s.blocks[b].content == NONE and s.settings.empty_first:
-                link_free_empty(s, b)
-            elif s.blocks[b].content == NONE and not s.settings.cache_latest:
+            if s.blocks[b].content == NONE and (s.settings.empty_first or not s.settings.cache_latest):
                 link_free_front(s, b)
             else:
                 link_free_back(s, b)
@@ -295,23 +290,6 @@ def link_free_front(s: State, b: int) -> None:
     else:
         s.blocks[s.engine.free_head].previous = b
     s.engine.free_head = b
-
-
-@jit
-def link_free_empty(s: State, b: int) -> None:
-    """Put a block without content in its place by number: those without content stand before all others."""
-    before, after = NONE, int(s.engine.free_head)
-    while after != NONE and s.blocks[after].content == NONE and after < b:
-        before, after = after, int(s.blocks[after].next)
-    if before == NONE:
-        link_free_front(s, b)
-        return
-    s.blocks[b].previous, s.blocks[b].next = before, after
-    s.blocks[before].next = b
-    if after == NONE:
-        s.engine.free_tail = b
-    else:
-        s.blocks[after].previous = b
 
 
 @jit

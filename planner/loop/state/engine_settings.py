@@ -156,7 +156,7 @@ _MADE = {
         "victim",
         "write_policy",  # of KV tiers
         "remote_units",  # of the remote store's room that a block takes
-        "first_own_content",  # of those that a block with a lost token has, by its place in the block table
+        "first_own_content",  # of a block with a lost token: its number is by its place in the block table
         "first_remote",  # the number there of this engine's first content
         "num_speculative_tokens",  # drafted for each decode in a step, at most
         "num_draft_lengths",  # batch sizes in `draft_lengths`
@@ -184,7 +184,7 @@ _MADE = {
         "is_swapping",
         "caches_in_tree",  # the prefix cache is a radix tree; `enable_prefix_caching` is off then
         "cache_latest",  # nano-vllm's table: findable at the step's end, the latest duplicate wins
-        "empty_first",  # blocks without content are taken first, the lowest number first
+        "empty_first",  # blocks without content are taken first, also if the latest duplicate wins
         "has_placeholders",  # tokens count before they are there: see `placeholders`
         "watermark_when_idle",
         "passes_over",  # a prompt without a chunk lets shorter ones pass
