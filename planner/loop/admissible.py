@@ -274,8 +274,7 @@ def never_fits(s: State, request: Any, computed: int) -> bool:
     is_whole = s.settings.cut == CUT_NONE
     if is_whole and wanted_tokens(s, request, computed) > s.settings.max_num_batched_tokens:
         return True
-    known = request.input_tokens + request.num_output_tokens
-    if s.settings.has_placeholders and known > min(
+    if s.settings.has_placeholders and request.input_tokens + request.num_output_tokens > min(
             s.settings.max_model_len, s.settings.max_num_batched_tokens if is_whole else s.settings.max_model_len):
         return True
     largest = num_reserved(s, request) + blocks_to_enter(s, request, computed)

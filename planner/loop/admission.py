@@ -53,10 +53,8 @@ def admit_head_of_line(s: State, max_new_seqs: int) -> None:
     """Admit in order; the first that does not fit blocks all behind it."""
     admitted = 0
     while admitted < max_new_seqs and has_seat(s):
-        if s.settings.scheduler_delay_factor > 0.0 and is_delayed(s):
-            return
         i = first_waiting(s)
-        if i == NONE or is_known_blocked(s, i):
+        if i == NONE or is_known_blocked(s, i) or (s.settings.scheduler_delay_factor > 0.0 and is_delayed(s)):
             return
         n, hit_blocks, computed = admissible_tokens(s, i, False)
         if n == 0 and s.requests[i].state == WAITING:

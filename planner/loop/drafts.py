@@ -47,10 +47,8 @@ def slots_needed(s: State, request: Any, n: int) -> int:
     """
     computed = num_computed_tokens(s, request)
     n += int(request.num_refused_tokens)  # whose slots the scheduler still counts
-    if request.state == PROMPT and s.settings.reserve != RESERVE_CHUNK:  # it has all its blocks
-        return int(computed + n)
-    if s.settings.has_placeholders:
-        return int(computed + n)
+    if s.settings.has_placeholders or (request.state == PROMPT and s.settings.reserve != RESERVE_CHUNK):
+        return int(computed + n)  # a prompt has all its blocks
     if request.state == COMPLETED:  # it may have to yield for its row after the end
         return int(min(computed + n + s.settings.num_lookahead_tokens, s.settings.max_model_len))
     return slots_after(s, computed, n)
@@ -81,7 +79,11 @@ def draw_emitted(s: State, i: int, drafted: int) -> int:
     accepted = 0
     while accepted < drafted and chance < s.acceptance[accepted]:
         accepted += 1
-    request = s.requests[i]
-    if s.settings.has_placeholders and request.output_tokens + request.num_missing_tokens >= request.max_output_tokens:
-        return 1 + accepted  # the limit is looked at once the whole row is there
-    return int(min(1 + accepted, request.output_tokens - request.num_output_tokens))
+    return int(1 + accepted if s.settings.has_placeholders and ends_by_length(s.requests[i]) else
+               min(1 + accepted, s.requests[i].output_tokens - s.requests[i].num_output_tokens))
+
+
+@jit
+def ends_by_length(request: Any) -> bool:
+    """Tell whether a request ends at its limit, which ATOM looks at once the whole row is there."""
+    return bool(request.output_tokens + request.num_missing_tokens >= request.max_output_tokens)

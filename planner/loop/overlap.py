@@ -90,8 +90,7 @@ def let_go(s: State, i: int) -> None:
 @jit
 def forget_missing(request: Any) -> None:
     """Let the tokens that a request lost no longer count as its prompt's, as it leaves."""
-    request.input_tokens -= request.num_missing_tokens
-    request.num_missing_tokens = 0
+    request.input_tokens, request.num_missing_tokens = request.input_tokens - request.num_missing_tokens, 0
 
 
 @jit

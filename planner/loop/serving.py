@@ -207,10 +207,8 @@ def make_room(s: State, i: int, n: int) -> bool:
     False if `i` itself had to yield, or has to wait for a victim whose batch is in flight.
     """
     request = s.requests[i]
-    slots = slots_needed(s, request, n)
-    if s.settings.has_placeholders and request.state != PROMPT:
-        slots += n  # ATOM's can_append asks for the next row's room, too
-    need = max(0, ceil_div(slots, s.settings.block_size) - num_held(s, request))
+    more = n if s.settings.has_placeholders and request.state != PROMPT else 0  # ATOM's can_append: the next row's room
+    need = max(0, ceil_div(slots_needed(s, request, n) + more, s.settings.block_size) - num_held(s, request))
     if request.state == DECODE and s.settings.needs_spare_block:  # sarathi-serve's can_append_slot
         need = max(need, 1)
     while need > s.engine.num_free_blocks:

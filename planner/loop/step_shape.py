@@ -52,10 +52,8 @@ def before_through(s: State, request: Any, computed: int) -> int:
 
     In ATOM it needs the prompt's only: the rest of a preempted request is never computed if the budget cuts it off.
     """
-    known = request.input_tokens + request.num_output_tokens
-    if s.settings.has_placeholders:
-        known = request.input_tokens - request.num_missing_tokens
-    return int(known - computed)
+    more = -request.num_missing_tokens if s.settings.has_placeholders else request.num_output_tokens
+    return int(request.input_tokens + more - computed)
 
 
 @jit
