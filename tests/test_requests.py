@@ -97,14 +97,14 @@ def test_memory_of_requests_that_have_left_is_given_back(monkeypatch: pytest.Mon
 
 def test_who_arrives_at_one_instant_is_laid_out_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requests_module, "CHUNK", FEW)
-    memory = RequestMemory(trace_of([(0.0, 10, 2)] * 700 + [(1.0, 10, 2)] * 300), limits=[Limits(100)])
+    memory = RequestMemory(trace_of([(0.0, 10, 2)] * 1300 + [(1.0, 10, 2)] * 700), limits=[Limits(100)])
     engine: Any = st.records(1, st.ENGINE)[0]
     assert memory.lay_out(engine)
-    assert engine.laid_out_until_s == 1.0  # of request 767
-    engine.now_s, engine.next_request = 1.0, 700
+    assert engine.laid_out_until_s == 1.0  # of request 1535
+    engine.now_s, engine.next_request = 1.0, 1300
     assert memory.lay_out(engine)
     assert engine.laid_out_until_s == float("inf")
-    assert memory.records.next[-2:].tolist() == [999, st.NONE]
+    assert memory.records.next[-2:].tolist() == [1999, st.NONE]
     assert not memory.lay_out(engine)
 
 
