@@ -246,6 +246,15 @@ def yield_ended(s: State, i: int) -> None:
 
 
 @jit
+def is_end_in_flight(s: State, i: int) -> bool:
+    """Tell whether a request has ended, and still has its place and its blocks."""
+    k = 0
+    while k < s.engine.num_ended and s.ended[k] != i:
+        k += 1
+    return bool(k < s.engine.num_ended)
+
+
+@jit
 def withdraw_ended(s: State, i: int) -> None:
     """Take a request whose last token is in flight off the ended ones, and its row out of the step."""
     request, e = s.requests[i], s.engine
