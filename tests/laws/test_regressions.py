@@ -143,3 +143,15 @@ def test_blocks_of_generated_tokens_are_found_again_if_all_are_reserved(drafts: 
     table = result.requests_table()
     assert table["num_preemptions"].to_list() == [0, 1, 0, 0]
     assert table["num_recomputed_tokens"].to_list() == [0, 0, 0, 0]  # 4 without drafts
+
+
+def test_reports_do_not_depend_on_the_events_between_them() -> None:
+    """The last request comes at 1 s and the 20th report is due then, so a sum of intervals may be later or earlier."""
+    rows = [(0.0, 1, 1), (0.0, 1, 1), (0.4, 1, 11), (0.4, 1, 19), (0.4, 1, 1)]
+    chosen = [play(rows, recording=recording, step_time="linear:0.02,0", block_size=1, num_gpu_blocks=19,
+                   max_model_len=60, max_concurrency=1, async_scheduling=True, enable_chunked_prefill=False,
+                   data_parallel_size=2, data_parallel_attention=True, router="vllm-dp",
+                   router_report_interval=0.05).replica for recording in (EVERYTHING, Recording())]
+    assert chosen[0] is not None
+    assert chosen[1] is not None
+    assert chosen[0].tolist() == chosen[1].tolist() == [0, 1, 0, 1, 0]
