@@ -8,7 +8,7 @@ from planner.loop.compiled.queues import append_waiting, prepend_waiting, remove
 from planner.loop.decodes import leave_decode, num_seen_tokens
 from planner.loop.emission import remove_gap
 from planner.loop.memory.adapters import drop_adapter
-from planner.loop.memory.blocks import ceil_div, num_output_tokens, release_blocks, reserves_ahead
+from planner.loop.memory.blocks import ceil_div, enter_filled, num_output_tokens, release_blocks, reserves_ahead
 from planner.loop.memory.tiers import shrink_cpu
 from planner.loop.overlap import withdraw_ended, yield_ended
 from planner.loop.state.engine_state import (
@@ -140,6 +140,8 @@ def take_down(s: State, i: int) -> None:
         is_dropped = s.settings.drops_tokens and num_flying > 0
         before_s = token_before_s(s, i) if is_dropped else 0.0
         withdraw_decode(s, i)
+        if s.settings.enters_late and reserves_ahead(s):  # no ring lists the blocks that it filled
+            enter_filled(s, i, int(request.num_computed_tokens - num_flying - s.settings.hashes_next_token))
         if is_dropped and s.settings.has_placeholders:
             request.runs_on = 0
             lose_tokens(s, i, before_s)
