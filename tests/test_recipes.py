@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from helpers import number
 
+from planner.engines import ENGINES
 from planner.errors import CatalogError
 from planner.measured import recipes
 from planner.measured.inferencex import RECORDED_ONLY, published_run
@@ -16,7 +17,6 @@ from planner.measured.run_table import read_measured
 
 RUN = Run(engine="vllm", model="m", precision="fp8", gpu="h100-sxm", isl=1024, osl=1024, concurrency=64, tp=8, ep=1,
           dp=1, version="0.9.1", date="2026-03-01", client="inferencex")
-ENGINES = ("vllm", "sglang", "trtllm")
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from planner.replays.request_columns import COLUMNS, Limits, RequestMemory, no_r
 from planner.replays.result_tables import ReplayResult
 from planner.traces import Trace
 
-FEW = 256  # requests of a chunk here: 36 KiB, whole pages of 4 KiB
+FEW = 512  # requests of a chunk here: whole pages of 4 KiB, since a record is a multiple of 8 bytes
 PAGES_FIT = FEW * st.REQUEST.itemsize % mmap.PAGESIZE == 0
 COUNT = 2000
 
@@ -69,7 +69,7 @@ def test_chunks_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.skipif(not (PAGES_FIT and hasattr(mmap, "MADV_DONTNEED")), reason="memory cannot be given back so")
 def test_memory_of_requests_that_have_left_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requests_module, "CHUNK", FEW)
-    memory = RequestMemory(trace_of([(float(k), 10, 2) for k in range(1000)]), limits=[Limits(100)])
+    memory = RequestMemory(trace_of([(float(k), 10, 2) for k in range(COUNT)]), limits=[Limits(100)])
     engine: Any = st.records(1, st.ENGINE)[0]
     assert memory.lay_out(engine)
     assert engine.laid_out_until_s == FEW - 1
@@ -84,10 +84,10 @@ def test_memory_of_requests_that_have_left_is_given_back(monkeypatch: pytest.Mon
     assert engine.laid_out_until_s == 2 * FEW - 1
     assert memory.records.num_output_tokens[:FEW].tolist() == [2] * FEW  # one of them has not left
     memory.records.state[7] = st.CANCELLED
-    engine.now_s, engine.next_request = 600.0, 2 * FEW  # the second chunk's have come, but not left
+    engine.now_s, engine.next_request = 2.5 * FEW, 2 * FEW  # the second chunk's have come, but not left
     assert memory.lay_out(engine)
     assert engine.laid_out_until_s == 3 * FEW - 1
-    assert not memory.records.view(np.uint8).reshape(1000, -1)[:FEW].any()
+    assert not memory.records.view(np.uint8).reshape(COUNT, -1)[:FEW].any()
     assert memory.records.next[FEW] == FEW + 1
     kept = memory.columns()
     assert kept.num_output_tokens[:FEW].tolist() == [2] * FEW
@@ -97,14 +97,14 @@ def test_memory_of_requests_that_have_left_is_given_back(monkeypatch: pytest.Mon
 
 def test_who_arrives_at_one_instant_is_laid_out_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requests_module, "CHUNK", FEW)
-    memory = RequestMemory(trace_of([(0.0, 10, 2)] * 700 + [(1.0, 10, 2)] * 300), limits=[Limits(100)])
+    memory = RequestMemory(trace_of([(0.0, 10, 2)] * 1300 + [(1.0, 10, 2)] * 700), limits=[Limits(100)])
     engine: Any = st.records(1, st.ENGINE)[0]
     assert memory.lay_out(engine)
-    assert engine.laid_out_until_s == 1.0  # of request 767
-    engine.now_s, engine.next_request = 1.0, 700
+    assert engine.laid_out_until_s == 1.0  # of request 1535
+    engine.now_s, engine.next_request = 1.0, 1300
     assert memory.lay_out(engine)
     assert engine.laid_out_until_s == float("inf")
-    assert memory.records.next[-2:].tolist() == [999, st.NONE]
+    assert memory.records.next[-2:].tolist() == [1999, st.NONE]
     assert not memory.lay_out(engine)
 
 

@@ -1,12 +1,13 @@
-"""Serving engines, one file each: every fact about vLLM, SGLang and TensorRT-LLM except their scheduler rules."""
+"""Serving engines, one file each: every fact about vLLM, SGLang, TensorRT-LLM and ATOM except their scheduler rules."""
 
+from planner.engines.atom import ATOM
 from planner.engines.dynamo_metrics import DYNAMO
 from planner.engines.engine import Engine
 from planner.engines.sglang import SGLANG
 from planner.engines.trtllm import TRTLLM
 from planner.engines.vllm import VLLM
 
-ENGINES: dict[str, Engine] = {engine.name: engine for engine in (VLLM, SGLANG, TRTLLM)}
+ENGINES: dict[str, Engine] = {engine.name: engine for engine in (VLLM, SGLANG, TRTLLM, ATOM)}
 # Series of the servers whose /metrics are read.
 METRICS = (*(engine.metrics for engine in ENGINES.values() if engine.metrics is not None), DYNAMO)
 
@@ -25,7 +26,7 @@ def defaults_text(name: str) -> str:
     """Return each engine's default of an option, for its help.
 
     >>> defaults_text("max_prefill_tokens")
-    "[engine's: vllm 0, sglang 16384, trtllm 0]"
+    "[engine's: vllm 0, sglang 16384, trtllm 0, atom 0]"
     """
     return f"[engine's: {', '.join(f'{engine.name} {default_text(engine, name)}' for engine in ENGINES.values())}]"
 

@@ -1,5 +1,6 @@
 """How much of a waiting request may be admitted in a step: seats, budget, cached prefix and memory."""
 
+import math
 from typing import Any
 
 from planner.loop.compiled.jit import jit
@@ -14,6 +15,7 @@ from planner.loop.memory.blocks import (
 )
 from planner.loop.memory.radix import find_depth, num_unlocked, walk
 from planner.loop.memory.tiers import find_below
+from planner.loop.overlap import forget_missing
 from planner.loop.preemption import leave_cpu
 from planner.loop.reservation import fits_reservation, never_fits_reservation, whole_pages
 from planner.loop.state.engine_state import (
@@ -56,6 +58,26 @@ def has_seat(s: State) -> bool:
 def has_budget(s: State) -> bool:
     """Tell whether the step has tokens left for a further prompt."""
     return bool(s.engine.prompt_budget > 0 and s.engine.input_budget > 0 and has_place(s))
+
+
+@jit
+def is_delayed(s: State) -> bool:
+    """Tell whether new prompts wait while others run: ATOM's scheduler_delay_factor times the last prompts' latency.
+
+    The latency is the time between the composition of the last step with prompts and the next composition; the wait is
+    that of the request that came first.
+    """
+    e = s.engine
+    if e.num_running == 0:
+        return False
+    first_s = math.inf
+    i = e.waiting_head
+    while i != NONE:
+        first_s = min(first_s, s.requests[i].reached_s)
+        i = s.requests[i].next
+    for k in range(e.num_heaped):
+        first_s = min(first_s, s.requests[s.waiting_heap[k].request].reached_s)
+    return bool(e.composed_s - first_s <= s.settings.scheduler_delay_factor * e.prompt_latency_s)
 
 
 @jit
@@ -252,6 +274,9 @@ def never_fits(s: State, request: Any, computed: int) -> bool:
     is_whole = s.settings.cut == CUT_NONE
     if is_whole and wanted_tokens(s, request, computed) > s.settings.max_num_batched_tokens:
         return True
+    if s.settings.has_placeholders and request.input_tokens + request.num_output_tokens > min(
+            s.settings.max_model_len, s.settings.max_num_batched_tokens if is_whole else s.settings.max_model_len):
+        return True
     largest = num_reserved(s, request) + blocks_to_enter(s, request, computed)
     return bool(largest > s.settings.num_gpu_blocks or never_fits_reservation(s, request))
 
@@ -261,6 +286,7 @@ def refuse(s: State, i: int) -> None:
     """Mark a request that can never run; the caller takes it out of its queue."""
     request = s.requests[i]
     request.state = FAILED if request.num_output_tokens > 0 else REJECTED
-    request.finished_s = s.engine.now_s
+    request.finished_s = s.engine.composed_s if s.settings.has_placeholders else s.engine.now_s
+    forget_missing(request)
     leave_cpu(s, request)
     depart(s, i)

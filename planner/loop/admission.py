@@ -5,6 +5,7 @@ from planner.loop.admissible import (
     PASSED,
     admissible_tokens,
     has_seat,
+    is_delayed,
     is_known_blocked,
     look_up,
     never_fits,
@@ -53,7 +54,7 @@ def admit_head_of_line(s: State, max_new_seqs: int) -> None:
     admitted = 0
     while admitted < max_new_seqs and has_seat(s):
         i = first_waiting(s)
-        if i == NONE or is_known_blocked(s, i):
+        if i == NONE or is_known_blocked(s, i) or (s.settings.scheduler_delay_factor > 0.0 and is_delayed(s)):
             return
         n, hit_blocks, computed = admissible_tokens(s, i, False)
         if n == 0 and s.requests[i].state == WAITING:
@@ -71,7 +72,7 @@ def admit_first_fit(s: State, max_new_seqs: int) -> None:
     i = s.engine.waiting_head
     while i != NONE and admitted < max_new_seqs and has_seat(s):
         following = s.requests[i].next
-        if is_still_blocked(s, i):
+        if is_still_blocked(s, i) or (s.settings.scheduler_delay_factor > 0.0 and is_delayed(s)):
             return
         n, hit_blocks, computed = admissible_tokens(s, i, False)
         if n <= 0 and s.requests[i].state == WAITING and not is_passed_over(s, i, n):

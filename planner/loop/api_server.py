@@ -17,7 +17,7 @@ from planner.loop.compiled.queues import (
 from planner.loop.decodes import depart, leave_decode, rebuild_finishes
 from planner.loop.memory.adapters import drop_adapter
 from planner.loop.memory.blocks import release_blocks
-from planner.loop.overlap import forget_lingering
+from planner.loop.overlap import forget_lingering, forget_missing
 from planner.loop.preemption import leave_cpu
 from planner.loop.reservation import forget_promises
 from planner.loop.state.engine_state import (
@@ -42,6 +42,10 @@ def visible_until_s(s: State) -> float:
     not without work then, since a row of an ended request ran.
     """
     e = s.engine
+    if s.settings.has_placeholders:
+        if e.num_running + e.num_waiting == 0:
+            e.composed_s = max(e.composed_s, min(next_arrival_s(s), e.now_s))
+        return float(e.composed_s)
     if s.settings.async_scheduling and (e.num_running + e.num_waiting > 0 or next_arrival_s(s) <= e.last_start_s):
         return float(e.last_start_s)
     return float(e.now_s)
@@ -238,7 +242,7 @@ def skip_idle(s: State) -> bool:
 @jit
 def pass_time(s: State, instant_s: float) -> None:
     """Let time pass without a step; arrivals up to then are seen."""
-    s.engine.last_start_s = instant_s
+    s.engine.last_start_s = s.engine.composed_s = instant_s
     s.engine.now_s = instant_s
     s.engine.steps_to_poll = 0
 
@@ -293,6 +297,7 @@ def withdraw(s: State, i: int) -> None:
             engine.num_waiting -= 1  # its entry is swept off the heap later
         leave_cpu(s, request)
         request.state = CANCELLED
+    forget_missing(request)
     if s.settings.is_retried:
         forget_finishes(s)
 

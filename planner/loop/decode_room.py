@@ -26,7 +26,7 @@ def may_have_found(s: State) -> bool:
 
 @jit
 def most_used_blocks(s: State) -> int:
-    return int(s.settings.num_gpu_blocks - s.engine.num_evictable - (1 if s.settings.needs_spare_block else 0))
+    return int(s.settings.num_gpu_blocks - s.engine.num_evictable - (1 if s.settings.fits_with_spare else 0))
 
 
 @jit
@@ -38,7 +38,7 @@ def least_blocks_wanted(s: State) -> int:
 @jit
 def steps_in_memory(s: State, most: int) -> int:
     """Return how many decode steps the free blocks last, `most` at most; a step needs the blocks of a ring's place."""
-    free = max(s.engine.num_free_blocks - (1 if s.settings.needs_spare_block else 0), 0)
+    free = max(s.engine.num_free_blocks - (1 if s.settings.fits_with_spare else 0), 0)
     size = s.settings.block_size
     rounds = free // max(s.engine.num_decodes, 1)  # in each of which a decode takes one block at most
     if rounds * size >= most:

@@ -55,8 +55,8 @@ def may_run_decodes(s: State) -> bool:
         return False
     if s.settings.has_tiers and s.settings.write_policy == WRITE_BACK:  # an eviction makes a step longer
         return False
-    if e.num_ended > 0 and (e.num_waiting > 0 or s.settings.records_steps):  # it decides which requests wait, and why
-        return False
+    if e.num_ended > 0 and (e.num_waiting > 0 or s.settings.records_steps or finds_ends(s)):
+        return False  # it decides which requests wait, and why
     if e.num_arrived > 0 or (e.num_lingering > 0 and e.num_waiting > 0):
         return False
     if e.num_waiting == 0:
@@ -64,6 +64,12 @@ def may_run_decodes(s: State) -> bool:
     if is_guarded(s) or s.settings.is_first_fit or s.settings.limits_batch_only or s.settings.displaces:
         return False
     return not may_have_found(s)
+
+
+@jit
+def finds_ends(s: State) -> bool:
+    """Tell whether the last block of a request that ends becomes findable one step later."""
+    return bool(s.settings.has_placeholders and s.settings.enable_prefix_caching)
 
 
 @jit
@@ -168,8 +174,8 @@ def end_stretch(s: State, taken: int, rows: int, shared: int, first_s: float, la
     growth_s = (last_s - first_s) / (taken - 1) if taken > 1 else 0.0
     add_gaps(s, first_s, growth_s, decodes, taken)
     engine.busy_s += end_s - engine.now_s
-    engine.last_start_s = start_s
-    engine.now_s = end_s
+    engine.last_start_s = engine.composed_s = engine.late_start_s = start_s
+    engine.now_s = engine.late_s = end_s
     engine.last_decode_s = end_s
     engine.is_even = 1
     engine.step_marks_decodes = 0

@@ -13,6 +13,7 @@ from planner.loop.compiled.queues import heap_pop, heap_push
 from planner.loop.longest import forget_longest, note_longest
 from planner.loop.memory.blocks import (
     ceil_div,
+    enter_filled,
     is_aggregated,
     num_computed_tokens,
     num_output_tokens,
@@ -75,6 +76,8 @@ def leave_decode(s: State, i: int) -> None:
         s.engine.num_stalled -= 1
     if not reserves_ahead(s):
         request.num_blocks = ceil_div(computed, s.settings.block_size)
+    elif s.settings.enable_prefix_caching and not s.settings.enters_late:  # no ring lists the blocks that it filled
+        enter_filled(s, i, computed)
     request.num_output_tokens = num_output_tokens(s, request)
     request.num_computed_tokens = computed
 

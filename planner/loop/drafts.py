@@ -20,6 +20,9 @@ def tokens_of_decode(s: State, request: Any) -> int:
 
     The limit on one request's prompt tokens holds for drafts too, as in vLLM.
     """
+    if s.settings.has_placeholders:
+        n = 1 + s.settings.num_speculative_tokens
+        return n if s.engine.budget >= n else 0
     room = s.settings.max_model_len - 1 - num_computed_tokens(s, request) - request.num_refused_tokens
     limit = min(s.engine.budget, s.engine.max_tokens_per_prompt, max(room, 0))
     return int(min(1 + s.engine.num_drafts, limit))
@@ -44,8 +47,8 @@ def slots_needed(s: State, request: Any, n: int) -> int:
     """
     computed = num_computed_tokens(s, request)
     n += int(request.num_refused_tokens)  # whose slots the scheduler still counts
-    if request.state == PROMPT and s.settings.reserve != RESERVE_CHUNK:  # it has all its blocks
-        return int(computed + n)
+    if s.settings.has_placeholders or (request.state == PROMPT and s.settings.reserve != RESERVE_CHUNK):
+        return int(computed + n)  # a prompt has all its blocks
     if request.state == COMPLETED:  # it may have to yield for its row after the end
         return int(min(computed + n + s.settings.num_lookahead_tokens, s.settings.max_model_len))
     return slots_after(s, computed, n)
@@ -76,4 +79,11 @@ def draw_emitted(s: State, i: int, drafted: int) -> int:
     accepted = 0
     while accepted < drafted and chance < s.acceptance[accepted]:
         accepted += 1
-    return int(min(1 + accepted, s.requests[i].output_tokens - s.requests[i].num_output_tokens))
+    return int(1 + accepted if s.settings.has_placeholders and ends_by_length(s.requests[i]) else
+               min(1 + accepted, s.requests[i].output_tokens - s.requests[i].num_output_tokens))
+
+
+@jit
+def ends_by_length(request: Any) -> bool:
+    """Tell whether a request ends at its limit, which ATOM looks at once the whole row is there."""
+    return bool(request.output_tokens + request.num_missing_tokens >= request.max_output_tokens)

@@ -50,7 +50,7 @@ def emit_tokens(s: State, i: int, n: int) -> bool:
         s.token_before_s[i] = request.last_token_s
     request.last_token_s = s.engine.now_s
     see_tokens(s, i, int(request.num_output_tokens), n)
-    return bool(request.num_output_tokens == request.output_tokens)
+    return bool(request.num_output_tokens >= request.output_tokens)
 
 
 @jit

@@ -14,8 +14,9 @@ from planner.loop.compiled.jit import jit
 from planner.loop.decode_runs import may_run_decodes, run_decodes
 from planner.loop.equal_chunks import serve_equally
 from planner.loop.kv_loading import land_loads
-from planner.loop.overlap import process_result
+from planner.loop.overlap import process_result, waits_for_step
 from planner.loop.pipeline import land_flight
+from planner.loop.placeholders import goes_round
 from planner.loop.prefill_first import compose_by_share
 from planner.loop.reservation import forget_promises
 from planner.loop.serving import DECODES, PROMPTS, serve
@@ -63,12 +64,12 @@ def run_until(s: State, plan_step: Any) -> int:
             if engine.step_prompts + engine.step_decodes > 0:
                 engine.num_empty_turns = 0
                 take_step(s)
-            elif s.settings.defers_ends and (engine.num_ended > 0 or engine.last_start_s < engine.now_s):
+            elif waits_for_step(s):
                 process_result(s)  # the scheduler waits for the step that runs, and sees arrivals of that time
                 engine.last_start_s = engine.now_s
             elif engine.num_flights > 0:
                 land_flight(s)
-            elif engine.step_preempted > 0 and engine.num_empty_turns <= s.settings.most_running:
+            elif engine.step_preempted > 0 and engine.num_empty_turns <= s.settings.most_running and not goes_round(s):
                 engine.num_empty_turns += 1  # a step in which all yielded takes no time
             elif engine.is_held:  # a step in which no request may decode takes no time either
                 forget_promises(s)

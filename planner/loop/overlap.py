@@ -52,7 +52,7 @@ def complete(s: State, i: int) -> None:
     s.ended[e.num_ended] = i
     e.num_ended += 1
     is_known = request.output_tokens >= request.max_output_tokens and request.num_offered_tokens <= 1
-    request.runs_on = s.settings.ends_wait or not is_known
+    request.runs_on = s.settings.ends_wait or s.settings.has_placeholders or not is_known
     if request.runs_on:
         e.num_over += 1
         e.over_context += request.num_computed_tokens
@@ -75,6 +75,7 @@ def let_go(s: State, i: int) -> None:
     In older releases of SGLang it counts as running until decodes are composed, if it did not end in a prompts' step.
     """
     is_full = s.engine.is_full
+    forget_missing(s.requests[i])
     remove_running(s, i)
     drop_adapter(s, i)
     if not keeps_blocks(s, i):
@@ -84,6 +85,12 @@ def let_go(s: State, i: int) -> None:
         s.engine.num_lingering += 1
         left = s.requests[i].max_output_tokens - s.requests[i].num_output_tokens
         s.engine.lingering_output += min(max(left, 0), CLIP_MAX_NEW_TOKENS)
+
+
+@jit
+def forget_missing(request: Any) -> None:
+    """Let the tokens that a request lost no longer count as its prompt's, as it leaves."""
+    request.input_tokens, request.num_missing_tokens = request.input_tokens - request.num_missing_tokens, 0
 
 
 @jit
@@ -113,6 +120,14 @@ def process_result(s: State) -> None:
         land_ends(s)
     if s.settings.num_speculative_tokens > 0:
         know_all(s)
+
+
+@jit
+def waits_for_step(s: State) -> bool:
+    """Tell whether a pass without a step waits for the step that runs, and composes again with its results."""
+    if not s.settings.defers_ends or s.settings.has_placeholders:
+        return False
+    return bool(s.engine.num_ended > 0 or s.engine.last_start_s < s.engine.now_s)
 
 
 @jit
@@ -228,6 +243,15 @@ def yield_ended(s: State, i: int) -> None:
     """Withdraw the row of a victim whose last token is in flight, and return its blocks; it never resumes."""
     withdraw_ended(s, i)
     let_go(s, i)
+
+
+@jit
+def is_end_in_flight(s: State, i: int) -> bool:
+    """Tell whether a request has ended, and still has its place and its blocks."""
+    k = 0
+    while k < s.engine.num_ended and s.ended[k] != i:
+        k += 1
+    return bool(k < s.engine.num_ended)
 
 
 @jit

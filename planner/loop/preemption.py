@@ -8,7 +8,7 @@ from planner.loop.compiled.queues import append_waiting, prepend_waiting, remove
 from planner.loop.decodes import leave_decode, num_seen_tokens
 from planner.loop.emission import remove_gap
 from planner.loop.memory.adapters import drop_adapter
-from planner.loop.memory.blocks import ceil_div, num_output_tokens, release_blocks, reserves_ahead
+from planner.loop.memory.blocks import ceil_div, enter_filled, num_output_tokens, release_blocks, reserves_ahead
 from planner.loop.memory.tiers import shrink_cpu
 from planner.loop.overlap import withdraw_ended, yield_ended
 from planner.loop.state.engine_state import (
@@ -23,6 +23,8 @@ from planner.loop.state.engine_state import (
 )
 from planner.loop.step_shape import count_decode, count_images, count_prompt, is_padded
 from planner.policies.policy import NO_LIMIT
+
+MOST_REVIVALS = 64  # ends of a request that can be taken back if each may cost a row more
 
 
 @jit
@@ -84,6 +86,12 @@ def may_revive(s: State) -> bool:
 
 
 @jit
+def has_room_to_go_on(s: State, request: Any) -> bool:
+    """Tell whether a request whose end is taken back has places for one row more in the block table."""
+    return bool(not s.settings.has_placeholders or request.num_preemptions <= MOST_REVIVALS)
+
+
+@jit
 def least_urgent_decode(s: State) -> int:
     """Return the running decode with the largest key, the newest of equals, or NONE."""
     best = NONE
@@ -120,7 +128,7 @@ def take_down(s: State, i: int) -> None:
     """Take all blocks from a running request, and its part of this step; an ended request does not come back."""
     request = s.requests[i]
     note_preemption(s, i)
-    if request.state == COMPLETED and may_revive(s):
+    if request.state == COMPLETED and may_revive(s) and has_room_to_go_on(s, request):
         revive(s, i)
         return
     if request.state == COMPLETED:
@@ -132,7 +140,12 @@ def take_down(s: State, i: int) -> None:
         is_dropped = s.settings.drops_tokens and num_flying > 0
         before_s = token_before_s(s, i) if is_dropped else 0.0
         withdraw_decode(s, i)
-        if is_dropped:
+        if s.settings.enters_late and reserves_ahead(s):  # no ring lists the blocks that it filled
+            enter_filled(s, i, int(request.num_computed_tokens - num_flying - s.settings.hashes_next_token))
+        if is_dropped and s.settings.has_placeholders:
+            request.runs_on = 0
+            lose_tokens(s, i, before_s)
+        elif is_dropped:
             drop_token(s, request, before_s)
     else:
         if request.num_scheduled_tokens > 0:
@@ -145,7 +158,9 @@ def take_down(s: State, i: int) -> None:
         request.input_tokens += request.num_skipped_tokens - num_flying
         request.num_skipped_tokens = num_flying
     request.num_scheduled_tokens = 0
-    request.num_flying_tokens = request.num_refused_tokens = 0
+    request.num_refused_tokens = 0
+    if not s.settings.has_placeholders:
+        request.num_flying_tokens = 0
     remove_running(s, i)
     drop_adapter(s, i)
     request.state = WAITING
@@ -164,7 +179,10 @@ def revive(s: State, i: int) -> None:
     withdraw_ended(s, i)
     remove_running(s, i)
     drop_adapter(s, i)
-    drop_token(s, request, token_before_s(s, i))
+    if s.settings.has_placeholders:
+        lose_tokens(s, i, token_before_s(s, i))
+    else:
+        drop_token(s, request, token_before_s(s, i))
     request.state = WAITING
     request.finished_s = math.nan
     s.engine.num_done -= 1
@@ -172,6 +190,36 @@ def revive(s: State, i: int) -> None:
     request.num_computed_tokens = 0
     release_blocks(s, i)
     request.waiting_since_s = s.engine.now_s
+
+
+@jit
+def lose_tokens(s: State, i: int, before_s: float) -> None:
+    """Let a request lose the tokens in flight: their placeholders, as many as the row before brought, stay as prompt.
+
+    If its last token is among them, it goes on to its next. The blocks of these placeholders have contents of their
+    own.
+    """
+    request, e = s.requests[i], s.engine
+    flying = 1 if s.settings.aggregates_decodes else int(request.num_flying_tokens)
+    lost = 1 + s.settings.num_speculative_tokens - request.num_known_refused
+    request.num_output_tokens -= flying
+    known = int(request.input_tokens + request.num_output_tokens)
+    if request.num_output_tokens == 0:
+        request.first_token_s = math.nan
+    elif s.settings.stream_interval == 1:
+        remove_gap(s, float(e.now_s - before_s))
+        request.last_token_s = before_s
+    request.num_flying_tokens = flying
+    request.num_known_refused, request.num_refused_tokens = request.num_refused_tokens, 0
+    request.input_tokens += lost
+    request.num_missing_tokens += lost
+    request.output_tokens = max(request.output_tokens - lost, request.num_output_tokens + 1)
+    s.arrived[e.num_arrived] = i
+    e.num_arrived += 1
+    if s.settings.enable_prefix_caching:
+        start = int(s.prefixes[i].slot_start)
+        for k in range(start + known // s.settings.block_size, start + s.prefixes[i].num_slots):
+            s.slots[k].content = s.settings.first_own_content + k
 
 
 @jit

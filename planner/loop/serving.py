@@ -41,7 +41,7 @@ def everyone_fits(s: State, kinds: int) -> bool:
             return False
         left -= rows
         need = blocks_needed(s) + over_blocks(s)
-        if s.settings.needs_spare_block and s.engine.num_decodes > 0:
+        if s.settings.fits_with_spare and (s.engine.num_decodes > 0 or s.settings.has_placeholders):
             need += 1
     if kinds & PROMPTS:
         left = max(min(left, s.engine.prompt_budget), 0)
@@ -126,6 +126,8 @@ def enter_decode_content(s: State, i: int) -> None:
     computed = num_computed_tokens(s, s.requests[i])
     if s.settings.enters_late:
         enter_known(s, i, 1)
+    elif s.settings.has_placeholders:
+        enter_filled(s, i, computed + 1)
     else:
         enter_contents(s, i, computed, computed + 1)
 
@@ -205,7 +207,8 @@ def make_room(s: State, i: int, n: int) -> bool:
     False if `i` itself had to yield, or has to wait for a victim whose batch is in flight.
     """
     request = s.requests[i]
-    need = max(0, ceil_div(slots_needed(s, request, n), s.settings.block_size) - num_held(s, request))
+    more = n if s.settings.has_placeholders and request.state != PROMPT else 0  # ATOM's can_append: the next row's room
+    need = max(0, ceil_div(slots_needed(s, request, n) + more, s.settings.block_size) - num_held(s, request))
     if request.state == DECODE and s.settings.needs_spare_block:  # sarathi-serve's can_append_slot
         need = max(need, 1)
     while need > s.engine.num_free_blocks:

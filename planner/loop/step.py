@@ -17,12 +17,13 @@ from planner.loop.memory.blocks import enter_contents
 from planner.loop.memory.tiers import write_filled
 from planner.loop.overlap import arrive, complete, process_result
 from planner.loop.pipeline import launch
+from planner.loop.placeholders import count_as_computed, hand_over
 from planner.loop.prefill_first import open_queue
 from planner.loop.recording import record_schedule, record_step, tally_queue
 from planner.loop.reservation import age_promises
 from planner.loop.serving import enter_decode_content
 from planner.loop.state.engine_state import COMPLETED, DECODE, NONE, State
-from planner.loop.step_shape import advance_prompt, pending_tokens
+from planner.loop.step_shape import advance_prompt, before_through
 from planner.loop.timing import composition_bytes, decode_attention_bytes, own_step_s, step_drafts, step_tokens
 
 
@@ -56,7 +57,9 @@ def run_step(s: State, duration_s: float, shared: int) -> None:
         record_schedule(s)
     tally_queue(s, duration_s)
     tally_step(s, shared)
-    if s.settings.defers_ends:
+    if s.settings.has_placeholders:
+        hand_over(s, duration_s)
+    elif s.settings.defers_ends:
         process_result(s)
     if s.settings.pipeline_parallel_size > 1:
         launch(s, duration_s)
@@ -67,7 +70,7 @@ def run_step(s: State, duration_s: float, shared: int) -> None:
     engine.now_s += duration_s
     engine.busy_s += duration_s
     engine.kv_block_s += used_blocks * duration_s
-    if s.settings.enable_prefix_caching and s.settings.cache_latest:
+    if s.settings.enable_prefix_caching and s.settings.cache_latest and not s.settings.has_placeholders:
         enter_step_contents(s)
     if s.settings.has_tiers:
         write_filled(s, float(engine.now_s))
@@ -168,7 +171,7 @@ def emit_each_decode(s: State, start_s: float) -> int:
         if request.state == DECODE and request.num_scheduled_tokens > 0:
             request.stalled_s += start_s - request.last_token_s
             emitted, computed = int(request.num_offered_tokens), int(request.num_computed_tokens)
-            if s.settings.enable_prefix_caching and s.settings.cache_latest:
+            if s.settings.enable_prefix_caching and s.settings.cache_latest and not s.settings.has_placeholders:
                 enter_contents(s, i, computed, computed + emitted)
             request.num_computed_tokens += emitted
             if s.settings.defers_ends:
@@ -205,10 +208,13 @@ def emit_prompts(s: State, duration_s: float, finished: int) -> int:
             request.stalled_s += duration_s
         before = int(request.num_computed_tokens)
         emitted = advance_prompt(request)
-        if s.settings.defers_ends and s.settings.num_speculative_tokens > 0:
+        is_cut = request.num_scheduled_tokens < before_through(s, request, before)
+        if s.settings.has_placeholders and not is_cut:
+            count_as_computed(s, request)
+        elif s.settings.defers_ends and s.settings.num_speculative_tokens > 0:
             request.num_flying_tokens = emitted
             request.num_refused_tokens = before + request.num_scheduled_tokens - request.num_computed_tokens
-        if pending_tokens(request) > 0:
+        if is_cut:
             s.prompts[kept] = i
             kept += 1
         elif emit_tokens(s, i, emitted):

@@ -47,6 +47,16 @@ def pending_tokens(request: Any) -> int:
 
 
 @jit
+def before_through(s: State, request: Any, computed: int) -> int:
+    """Return the tokens that a prompt needs after `computed` ones until it emits.
+
+    In ATOM it needs the prompt's only: the rest of a preempted request is never computed if the budget cuts it off.
+    """
+    more = -request.num_missing_tokens if s.settings.has_placeholders else request.num_output_tokens
+    return int(request.input_tokens + more - computed)
+
+
+@jit
 def is_padded(request: Any) -> bool:
     """Tell whether a prompt of one token has the step's tokens of a decode with drafts."""
     return bool(request.num_scheduled_tokens > pending_tokens(request))
@@ -104,7 +114,7 @@ def count_prompt(s: State, request: Any, n: int, sign: int) -> None:
         e.step_pulled += sign
         e.step_pulled_context += sign * computed
         e.step_pulled_window += sign * within
-    if n >= pending_tokens(request):
+    if n >= before_through(s, request, computed):
         e.step_sampled += sign
 
 

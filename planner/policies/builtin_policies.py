@@ -110,6 +110,21 @@ def plan_trtllm_static(s: StepState) -> StepPlan:
     return StepPlan(limit, limit, NO_LIMIT, DECODES_FIRST)
 
 
+def plan_atom(s: StepState) -> StepPlan:
+    """As in ATOM: a step of prompts if any can run, else a step of decodes.
+
+    Prompts in progress go first, then new ones. A prompt that the budget cuts is cut after a multiple of 64 tokens, or
+    of a block if that is larger. A request takes the blocks of its whole prompt with its first chunk. A decode runs
+    only if there is room for one token more than it takes; else the newest request yields and is computed again. Tokens
+    count before they are there (`planner.loop.placeholders`). Sources: atom/model_engine/scheduler.py (`schedule`,
+    `preempt`, `postprocess`), block_manager.py, block_pool.py.
+
+    Not modelled: pipelines that hand tokens over at once, and the prefill delayer of data-parallel ranks.
+    """
+    cap = s.long_prefill_token_threshold if s.long_prefill_token_threshold > 0 else NO_LIMIT
+    return StepPlan(NO_LIMIT, NO_LIMIT, cap, PROMPTS_ALONE)
+
+
 def by_priority(requests: Columns) -> NDArray[np.float64]:
     """Smallest priority first, as in vLLM. With ageing, each second of waiting subtracts `priority_ageing_per_s`.
 
@@ -187,6 +202,15 @@ POLICIES = {
             budget="prompts",
             seats="share",
             cache_tree=True,
+        ),
+        Policy(
+            name="atom",
+            plan_step=plan_atom,
+            reserve="prompt",
+            chunk_unit="64",
+            cache_latest=True,
+            empty_first=True,
+            placeholders=True,
         ),
         Policy(
             name="trtllm-no-evict",

@@ -82,7 +82,7 @@ class Policy:
         it, or for a "share" that falls with each decode step and rises after a preemption (`planner.loop.reservation`).
         Steps are then composed as in SGLang (`planner.loop.prefill_first`), and limits of prompts and outputs are its.
     cut : prompts that may be cut into chunks: "any", the "first" of a batch, or "none".
-    chunk_unit : unit of a chunk: a "token", or a whole "block".
+    chunk_unit : unit of a chunk: a "token", a whole "block", or whole blocks and at least "64" tokens, as in ATOM.
     passes_over : whether a prompt for which the step's budget has no whole chunk lets shorter ones behind it pass, as
         in TensorRT-LLM. It keeps a seat and its blocks for that step. `context_chunking_policy` holds only with it.
     budget : tokens that `max_num_batched_tokens` limits: all tokens of a "step", only its "prompts", or "nothing".
@@ -94,6 +94,9 @@ class Policy:
     cache_tree : whether prefixes are kept in a radix tree, as in SGLang (`planner.loop.memory.radix`).
     cache_latest : whether the prefix cache works as in nano-vllm: blocks are found from the end of the step on, and the
         latest duplicate wins.
+    empty_first : whether blocks without content are taken first, as in ATOM; without `cache_latest` they always are.
+    placeholders : whether tokens count before they are there, as in ATOM (`planner.loop.placeholders`). They are handed
+        over one step late, a request that ends has one more row, and a preempted one loses the token in flight.
 
     Raises
     ------
@@ -109,7 +112,7 @@ class Policy:
     reserve: Literal["chunk", "prompt", "output", "model-len"] = "chunk"
     promises: Literal["nothing", "all", "share"] = "nothing"
     cut: Literal["any", "first", "none"] = "any"
-    chunk_unit: Literal["token", "block"] = "token"
+    chunk_unit: Literal["token", "block", "64"] = "token"
     passes_over: bool = False
     budget: Literal["step", "prompts", "nothing"] = "step"
     watermark_when_idle: bool = False
@@ -117,6 +120,8 @@ class Policy:
     seats: Literal["running", "share", "each", "batch"] = "running"
     cache_tree: bool = False
     cache_latest: bool = False
+    empty_first: bool = False
+    placeholders: bool = False
 
     def __post_init__(self) -> None:
         owner = f"policy {self.name!r}"

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from planner.deployment.kv_tiers import forget_cpu_tier, tier_memory
 from planner.loop.compiled.generator import MODULUS
+from planner.loop.preemption import MOST_REVIVALS
 from planner.loop.rows import GAP_ROW, PREEMPTION_ROW, SCHEDULE_ROW, STEP_ROW
 from planner.loop.state import engine_state as st
 from planner.loop.state.engine_settings import EngineSettings, Recording
@@ -182,7 +183,7 @@ def _blank(array: Any) -> Any:
 def _engine_record(settings: Any) -> Any:
     engine = st.records(1, st.ENGINE)[0]
     engine.step_adapter_s = settings.first_use_s
-    engine.last_start_s = -math.inf
+    engine.last_start_s = engine.composed_s = engine.late_s = -math.inf
     engine.until_s = engine.laid_out_until_s = math.inf
     engine.last_decode_s = -math.inf
     engine.frontend_free_s = -math.inf
@@ -239,7 +240,10 @@ def _largest(trace: Trace, policy: Policy, settings: EngineSettings, record: Any
     ahead = outputs
     if record.num_speculative_tokens:  # the row's, the refused drafts' before it, and the lookahead
         more = 2 * int(record.num_speculative_tokens) + int(record.num_lookahead_tokens)
-        ahead = np.minimum(outputs + more, np.maximum(int(record.max_model_len) - inputs, outputs))
+        most = outputs + more if record.has_placeholders else int(record.max_model_len) - inputs
+        ahead = np.minimum(outputs + more, np.maximum(most, outputs))
+    if record.has_placeholders:
+        ahead = ahead + MOST_REVIVALS * (1 + int(record.num_speculative_tokens))
     tokens: NDArray[np.int64] = inputs + (limits if record.reserve == st.RESERVE_OUTPUT else ahead)
     return tokens
 
@@ -289,11 +293,13 @@ def _block_table(trace: Trace, record: Any, adapters: Any, tokens: NDArray[np.in
         numbered_blocks=num_blocks if numbered_blocks is None else numbered_blocks, slots=slots,
         slot_start=start[:-1], covers_next=record.hashes_next_token,
     )
-    entries = st.records(num_contents + 1, ENTRY)
+    # a block with a lost token has a content of its own
+    record.first_own_content = num_contents + 1
+    entries = st.records(num_contents + 1 + (len(slots) if record.has_placeholders else 0), ENTRY)
     entries.first = st.NONE
     entries.last = st.NONE
     prefixes = st.records(n, st.PREFIX)
-    prefixes.slot_start = start[:-1]
+    prefixes.slot_start, prefixes.num_slots = start[:-1], num_blocks
     if trace.prefix is None:
         prefixes.cached_tokens = optional(trace.requests, "cached_tokens", 0)
     free = _free_blocks(1 if record.caches_in_tree else int(record.num_gpu_blocks))

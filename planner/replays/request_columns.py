@@ -17,6 +17,8 @@ from planner.traces import Trace
 
 CHUNK = 1 << 16  # requests that are laid out, and whose memory is given back, together
 
+MOST_OUTPUT = 1 << 30  # of a request that nothing limits
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
 
@@ -194,18 +196,20 @@ class Limits:
     Parameters
     ----------
     max_model_len : the longest context [tokens].
+    ends_late : whether a prompt may fill the context, and its output go beyond it, as in ATOM.
     pool_tokens, page_tokens : of the KV cache, if these limit requests too, as in SGLang [tokens]; 0 else.
     """
 
     max_model_len: int
     pool_tokens: int = 0
     page_tokens: int = 1
+    ends_late: bool = False
 
     @property
     def max_prompt(self) -> int:
         """Return the shortest prompt that is refused: `max_req_input_len` in sglang/srt/managers [tokens]."""
         if self.pool_tokens == 0:
-            return self.max_model_len
+            return self.max_model_len + int(self.ends_late)
         return min(self.max_model_len, self.pool_tokens) - CONTEXT_KEPT_FREE
 
     def of(self, table: pl.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64], Any]:
@@ -218,7 +222,7 @@ class Limits:
         table : rows of a trace's requests.
         """
         inputs = table["input_tokens"].to_numpy().astype(np.int64)
-        most = self.max_model_len - inputs
+        most = np.full(len(inputs), MOST_OUTPUT) if self.ends_late else self.max_model_len - inputs
         if self.pool_tokens:
             paged = -(-inputs // self.page_tokens) * self.page_tokens
             most = np.minimum(min(self.max_model_len, self.pool_tokens) - 2 - inputs,
@@ -233,7 +237,7 @@ class Limits:
 def limits_of_requests(policy: Policy, settings: EngineSettings) -> Limits:
     """Return how long requests may be at an engine."""
     if policy.promises != "share":
-        return Limits(settings.max_model_len)
+        return Limits(settings.max_model_len, ends_late=policy.placeholders)
     return Limits(settings.max_model_len, settings.num_gpu_blocks * settings.block_size, settings.block_size)
 
 

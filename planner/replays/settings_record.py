@@ -2,6 +2,7 @@
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 from planner.deployment.kv_tiers import WRITE_POLICY
@@ -15,13 +16,16 @@ _RESERVE = {"chunk": st.RESERVE_CHUNK, "prompt": st.RESERVE_PROMPT, "output": st
             "model-len": st.RESERVE_MODEL_LEN}
 _PROMISE = {"nothing": st.PROMISE_NOTHING, "all": st.PROMISE_ALL, "share": st.PROMISE_SHARE}
 _CUT = {"any": st.CUT_ANY, "first": st.CUT_FIRST, "none": st.CUT_NONE}
+_CHUNK_UNIT: dict[str, Callable[[int], int]] = {
+    "token": lambda _: 1, "block": lambda size: size, "64": lambda size: max(size, 64)}
 _VICTIM = {"newest": st.VICTIM_NEWEST, "lowest-priority": st.VICTIM_LARGEST_KEY,
            "fewest-generated": st.VICTIM_FEWEST_GENERATED, "least-output": st.VICTIM_LEAST_OUTPUT}
 
 # SGLang's new-token ratio: at first, at least as a share of that, and the decode steps from the one to the other.
 _FIRST_RATIO, _LEAST_RATIO_FACTOR, _RATIO_DECAY_STEPS = 0.7, 0.14, 600
 
-_RULES = ("cache_latest", "watermark_when_idle", "needs_spare_block", "passes_over")  # a policy's, by the same name
+_RULES = ("cache_latest", "watermark_when_idle", "needs_spare_block", "passes_over",
+          "empty_first")  # a policy's, by the same name
 
 
 def settings_record(policy: Policy, settings: EngineSettings, recording: Recording) -> Any:
@@ -51,7 +55,7 @@ def _translated(policy: Policy, settings: EngineSettings, recording: Recording) 
     stages = settings.pipeline_parallel_size
     record.max_batch_seqs = max(min(seqs, budget) // (stages if policy.seats == "share" else 1), 1)
     record.limits_batch_only = policy.seats == "batch"
-    running = min(seqs, budget) * (stages if policy.seats == "each" else 1)
+    running = (seqs if policy.placeholders else min(seqs, budget)) * (stages if policy.seats == "each" else 1)
     record.max_num_seqs = seqs if record.limits_batch_only else min(running, NO_LIMIT)
     record.max_concurrency = settings.max_concurrency or NO_LIMIT
     record.max_decode_only_steps = settings.max_decode_only_steps or NO_LIMIT
@@ -60,7 +64,7 @@ def _translated(policy: Policy, settings: EngineSettings, recording: Recording) 
     record.cut = _CUT[policy.cut if settings.enable_chunked_prefill else "none"]
     is_equal = settings.context_chunking_policy == "EQUAL_PROGRESS" and settings.enable_chunked_prefill
     record.chunks_equally = policy.passes_over and is_equal
-    record.chunk_tokens = settings.block_size if policy.chunk_unit == "block" else 1
+    record.chunk_tokens = _CHUNK_UNIT[policy.chunk_unit](settings.block_size)
     is_chunk = policy.budget == "prompts" and settings.enable_chunked_prefill
     record.max_chunk_tokens = limit if is_chunk else NO_LIMIT
     if policy.promises != "share":  # else SGLang's, which cuts nothing
@@ -81,15 +85,28 @@ def _translated(policy: Policy, settings: EngineSettings, recording: Recording) 
     record.num_speculative_tokens = len(settings.acceptance)
     record.num_draft_lengths = len(settings.draft_lengths)
     record.aggregates_decodes = settings.pipeline_parallel_size == 1 and not settings.acceptance
-    record.defers_ends = settings.async_scheduling and settings.pipeline_parallel_size == 1
-    late = bool(record.defers_ends or settings.acceptance)
-    record.skips_tokens = record.defers_ends and policy.passes_over and settings.preemption == "recompute"
-    record.enters_late = late and settings.enable_prefix_caching and not policy.cache_latest
     record.has_tiers = settings.cpu_tier is not None or settings.remote_tier is not None
     record.write_policy = WRITE_POLICY[settings.kv_write_policy]
     record.remote_units = 1
+    _set_overlap(record, policy, settings)
     _set_promises(record, policy, settings)
     return record
+
+
+def _set_overlap(record: Any, policy: Policy, settings: EngineSettings) -> None:
+    """Set which rules hold if a step is composed before the tokens of the last one are known."""
+    record.defers_ends = settings.async_scheduling and settings.pipeline_parallel_size == 1
+    recomputes = record.defers_ends and settings.preemption == "recompute"
+    record.skips_tokens = recomputes and policy.passes_over
+    record.has_placeholders = recomputes and policy.placeholders
+    record.drops_tokens = recomputes and (policy.promises == "share" or policy.placeholders)
+    record.fits_with_spare = policy.needs_spare_block or record.has_placeholders
+    late = bool(record.defers_ends or settings.acceptance)
+    record.enters_late = late and settings.enable_prefix_caching and not policy.cache_latest
+    if not record.has_placeholders:
+        record.scheduler_delay_factor = 0.0
+    if policy.placeholders and not settings.enable_chunked_prefill:
+        record.long_prefill_token_threshold = 0
 
 
 def _set_promises(record: Any, policy: Policy, settings: EngineSettings) -> None:
@@ -103,7 +120,6 @@ def _set_promises(record: Any, policy: Policy, settings: EngineSettings) -> None
     record.mixes = policy.promises == "share" and settings.enable_mixed_chunk
     if policy.promises == "share":  # other engines' ways of holding prompts back have no part in it
         record.prefill_schedule_interval, record.batch_wait_timeout_iters = 1, 0
-    record.drops_tokens = record.defers_ends and policy.promises == "share" and settings.preemption == "recompute"
 
 
 def _likely_backlog(num_ranks: int) -> float:

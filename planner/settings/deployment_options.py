@@ -6,7 +6,7 @@ from typing import Literal
 from planner.engines import ENGINES, defaults_text
 from planner.engines.releases import check_release, is_before
 from planner.errors import UsageError
-from planner.settings.panel import SGLANG, TRTLLM, VLLM, in_panel
+from planner.settings.panel import ATOM, SGLANG, TRTLLM, VLLM, in_panel
 
 option = in_panel("Deployment")
 
@@ -28,9 +28,9 @@ class DeploymentOptions:
         1, "Pipeline parallelism: number of stages. Each stage has a part of the layers.",
         label="pipeline parallelism", unit="stages", least=1, most=127)
     decode_context_parallel_size: int = option(
-        1, "Decode context parallelism (vLLM, SGLang): GPUs of the tensor-parallel group that share the KV cache of "
-           "each sequence. Each GPU holds a part of the context.",
-        label="decode context parallelism", unit="GPUs", engines=(*VLLM, *SGLANG))
+        1, "Decode context parallelism (vLLM, SGLang, ATOM): GPUs of the tensor-parallel group that share the KV cache "
+           "of each sequence. Each GPU holds a part of the context.",
+        label="decode context parallelism", unit="GPUs", engines=(*VLLM, *SGLANG, *ATOM))
     prefill_context_parallel_size: int = option(
         1, "Prefill context parallelism: groups of tensor-parallel GPUs that share the tokens of each prompt. Under "
            "vLLM each group holds a part of each context, under SGLang all of it (--attn-cp-size, "

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-SGLANG, TRTLLM, VLLM = ("sglang",), ("trtllm",), ("vllm",)  # engines that have an option
+ATOM, SGLANG, TRTLLM, VLLM = ("atom",), ("sglang",), ("trtllm",), ("vllm",)  # engines that have an option
 NONE: Mapping[str, str] = {}
 
 

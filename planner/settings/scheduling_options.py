@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from planner.engines import defaults_text
-from planner.settings.panel import SGLANG, TRTLLM, VLLM, in_panel
+from planner.settings.panel import ATOM, SGLANG, TRTLLM, VLLM, in_panel
 
 option = in_panel("Scheduling")
 
@@ -47,8 +47,9 @@ class SchedulingOptions:
            "--max-num-batched-tokens then only sizes the engine's buffers. 0: --max-num-batched-tokens.",
         label="tokens per step, lower limit of the scheduler", unit="tokens", engines=VLLM, least=0)
     long_prefill_token_threshold: int = option(
-        0, "Maximum number of prompt tokens of one request in a step, if the engine also has other requests (vLLM). "
-           "0: no limit.", label="tokens per step of a long prompt, at most", unit="tokens", engines=VLLM, least=0)
+        0, "Maximum number of prompt tokens of one request in a step, if the engine also has other requests (vLLM), "
+           "or in any case (ATOM). 0: no limit.", label="tokens per step of a long prompt, at most", unit="tokens",
+        engines=(*VLLM, *ATOM), least=0)
     long_prefill_token_threshold_adaptive: bool = option(
         False, "Raise --long-prefill-token-threshold to --max-num-batched-tokens divided by the number of running and "
                "waiting requests, if this is larger (vLLM).", label="adaptive limit for long prompts", engines=VLLM)
@@ -115,6 +116,9 @@ class SchedulingOptions:
     prefill_decode_interval: int = option(
         0, "SGLang: number of decode steps between two steps with prompts. 0: prompts never wait for decodes.",
         label="decode steps between prompts", unit="steps", engines=SGLANG, least=0)
+    scheduler_delay_factor: float = option(
+        0.0, "ATOM: while requests run, new prompts wait for this multiple of the latency of the last step with "
+             "prompts. 0: prompts never wait.", label="delay of prompts, in steps with prompts", engines=ATOM, least=0)
     scheduler_recv_interval: int = option(
         1, "SGLang: while requests run, the engine looks for new requests every N decode steps.",
         label="decode steps between looks for requests", unit="steps", engines=SGLANG, least=1)

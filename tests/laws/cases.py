@@ -120,6 +120,7 @@ def options(draw: Any) -> dict[str, Any]:
         "schedule_low_priority_values_first": draw(some.booleans()),
         "priority_scheduling_preemption_threshold": draw(some.sampled_from((10, 0, 1))),
         "prefill_decode_interval": draw(some.sampled_from((0, 0, 1, 3))),
+        "scheduler_delay_factor": draw(some.sampled_from((0.0, 0.0, 0.5, 2.0))),
         "batch_wait_timeout_iters": draw(some.sampled_from((0, 0, 1, 5))),
         "batch_wait_max_tokens_ratio": draw(some.sampled_from((0.0, 0.5, 1.0))),
         "scheduler_recv_interval": draw(some.sampled_from((1, 1, 1, 3))),

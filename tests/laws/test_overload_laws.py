@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from cases import Case, cases
 from helpers import EVERYTHING, assert_same_requests, play, scenario_of, trace_of
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as some
 from test_fleet_laws import KEYED, fleets
 
@@ -185,9 +185,15 @@ HARMLESS: dict[str, dict[str, Any]] = {
 @given(case=cases(), policy=some.sampled_from(list(POLICIES)), options=fleets(), recording=recordings)
 def test_what_does_not_bite_changes_nothing(name: str, case: Case, policy: str, options: dict[str, Any],
                                             recording: Recording) -> None:
-    """Alone or behind any router: bit for bit what it is without the option."""
+    """Alone or behind any router: bit for bit what it is without the option.
+
+    In a closed loop all have to complete. If a request is refused or cancelled at the instant at which a step is
+    composed, its client sends the next at the same instant. An engine alone and one behind a gateway take the two
+    events in different orders: the step has the next request or not.
+    """
     scenario = scenario_of(policy=policy, **case.options, **options)
     plain = replay(case.trace(), scenario, recording=recording).result
+    assume(scenario.max_concurrency is None or (plain.records.requests.state == st.COMPLETED).all())
     guarded = replay(case.trace(), replace(scenario, **HARMLESS[name]), recording=recording).result
     assert_same_requests(guarded.records.requests, plain.records.requests)
     if plain.replica is not None:

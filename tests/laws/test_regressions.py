@@ -1,5 +1,7 @@
 """Faults that the laws have found, each with its smallest reproduction."""
 
+from typing import Any
+
 import polars as pl
 import pytest
 from helpers import EVERYTHING, batches, play, trace_of
@@ -116,3 +118,41 @@ def test_who_is_passed_over_for_memory_is_not_kept_out_by_the_policy() -> None:
     """Two that do not fit are looked at in each step; the queue's head is the first of them."""
     result = play([(0.0, 40, 30), (0.0, 40, 5), (0.0, 50, 5)], block_size=1, num_gpu_blocks=75, admission="first-fit")
     assert set(result.steps_table()["stopped_by"].drop_nulls()) == {"kv_cache"}
+
+
+@pytest.mark.parametrize("options", [
+    {"policy": "fcfs", "num_gpu_blocks": 2, "data_parallel_size": 2, "prefill_replicas": 1},
+    {"policy": "atom", "num_gpu_blocks": 1}], ids=["prefill apart", "atom"])
+def test_a_request_that_ends_too_late_for_its_client_keeps_no_block(options: dict[str, Any]) -> None:
+    """Its end is in flight when the client hangs up, and the step that is composed next has no row of it."""
+    result = play([(0.0, 1, 2 if options["policy"] == "fcfs" else 1)], step_time="linear:0.01,0.001", block_size=1,
+                  async_scheduling=True, enable_chunked_prefill=False, ttft_timeout=0.001, **options)
+    assert result.requests_table()["status"].to_list() == ["timed_out"]
+    for replica in result.replicas:
+        assert replica.engine.num_running == 0
+        assert replica.engine.num_free_blocks == options["num_gpu_blocks"]
+
+
+@pytest.mark.parametrize("drafts", [0, 1])
+@pytest.mark.parametrize("overlaps", [False, True])
+def test_blocks_of_generated_tokens_are_found_again_if_all_are_reserved(overlaps: bool, drafts: int) -> None:
+    """The second request yields to the third, which has waited too long, and finds all that was known of it."""
+    result = play([(0.0, 1, 1), (0.0, 1, 6), (0.0, 1, 1), (0.0, 1, 1)], policy="orca", step_time="linear:0.02,0",
+                  block_size=1, num_gpu_blocks=1000, max_model_len=60, max_num_seqs=1, max_num_batched_tokens=0,
+                  max_wait_s=0.1, enable_prefix_caching=True, async_scheduling=overlaps, num_speculative_tokens=drafts,
+                  speculative_method="ngram" if drafts else None, speculative_acceptance="0" if drafts else None)
+    table = result.requests_table()
+    assert table["num_preemptions"].to_list() == [0, 2 if overlaps else 1, 0, 0]
+    assert table["num_recomputed_tokens"].to_list() == [0, int(overlaps), 0, 0]  # was 4 without drafts and overlap
+
+
+def test_reports_do_not_depend_on_the_events_between_them() -> None:
+    """The last request comes at 1 s and the 20th report is due then, so a sum of intervals may be later or earlier."""
+    rows = [(0.0, 1, 1), (0.0, 1, 1), (0.4, 1, 11), (0.4, 1, 19), (0.4, 1, 1)]
+    chosen = [play(rows, recording=recording, step_time="linear:0.02,0", block_size=1, num_gpu_blocks=19,
+                   max_model_len=60, max_concurrency=1, async_scheduling=True, enable_chunked_prefill=False,
+                   data_parallel_size=2, data_parallel_attention=True, router="vllm-dp",
+                   router_report_interval=0.05).replica for recording in (EVERYTHING, Recording())]
+    assert chosen[0] is not None
+    assert chosen[1] is not None
+    assert chosen[0].tolist() == chosen[1].tolist() == [0, 1, 0, 1, 0]

@@ -35,6 +35,8 @@ CASES: dict[str, dict[str, Any]] = {
     "limits": {"long_prefill_token_threshold": 3, "watermark": 0.1, "scheduler_reserve_full_isl": False},
     "waiting": {"batch_wait_timeout_iters": 3, "batch_wait_max_tokens_ratio": 0.9, "max_prefill_tokens": 16},
     "looking": {"scheduler_recv_interval": 4, "stream_interval": 3, "schedule_conservativeness": 0.2},
+    "late tokens": {"scheduler_delay_factor": 0.5, "async_scheduling": True, "num_gpu_blocks": 14,
+                    "enable_prefix_caching": True},
     "adapters": {"max_loras": 2},
     "mixing": {"enable_mixed_chunk": True, "schedule_policy": "lof", "prefill_decode_interval": 1,
                "enable_prefix_caching": True, "async_scheduling": True},

@@ -12,6 +12,7 @@ from planner.loop.compiled.generator import MODULUS, following
 from planner.loop.compiled.jit import jit
 from planner.loop.compiled.queues import heap_pop, heap_push
 from planner.loop.fleet.transfers import is_split, last_half
+from planner.loop.overlap import is_end_in_flight, yield_ended
 from planner.loop.state.binding import bind_at
 from planner.loop.state.client_state import BACKED_OFF, DELAYED, GONE, QUEUED
 from planner.loop.state.engine_state import (
@@ -120,8 +121,11 @@ def end_attempt(f: FleetState, i: int) -> bool:
         last.state = TIMED_OUT
     if last.state == COMPLETED and is_late(f, i):
         last.state = TIMED_OUT  # it came in the step in which its client hung up
-        forget_patience(bind_at(f.memories, f.replica_of[half]), half)
-        forget_finishes(bind_at(f.memories, f.replica_of[half]))
+        s = bind_at(f.memories, f.replica_of[half])
+        forget_patience(s, half)
+        forget_finishes(s)
+        if is_end_in_flight(s, half):
+            yield_ended(s, half)
     computed = num_computed(request)
     if half != i and last.num_cached_tokens >= 0:
         computed += max(num_computed(last) - f.pulls[half].tokens, 0)

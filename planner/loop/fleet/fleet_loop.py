@@ -375,8 +375,9 @@ def report(f: FleetState, score: Any, next_s: float) -> None:
         if fleet.reads_engines:
             read_engine(f, k)
     rate_all(f, score)
-    missed = math.floor((next_s - fleet.next_report_s) / fleet.report_interval_s)
-    fleet.next_report_s += (missed + 1.0) * fleet.report_interval_s
+    interval_s = fleet.report_interval_s
+    number = math.floor(next_s / interval_s) + 1.0  # a sum of intervals would depend on the events between
+    fleet.next_report_s = (number if number * interval_s > next_s else number + 1.0) * interval_s
 
 
 @jit

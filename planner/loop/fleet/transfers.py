@@ -9,6 +9,7 @@ from planner.loop.compiled.jit import jit
 from planner.loop.compiled.queues import heap_pop, heap_push, heap_without
 from planner.loop.fleet.lockstep import pass_time_at
 from planner.loop.memory.blocks import release_blocks
+from planner.loop.overlap import is_end_in_flight, yield_ended
 from planner.loop.state.binding import bind_at
 from planner.loop.state.engine_state import NONE
 from planner.loop.state.fleet_state import FleetState
@@ -85,7 +86,9 @@ def holds_kv(f: FleetState, i: int) -> bool:
 def abandon(f: FleetState, i: int) -> None:
     """Give back an ended attempt's time on both replicas' links, and its sender's blocks."""
     fleet, leg = f.fleet, f.fleet.num_requests + i
-    pull = f.pulls[leg]
+    pull, s = f.pulls[leg], bind_at(f.memories, f.replica_of[i])
+    if is_end_in_flight(s, i):  # its row after the end would take blocks again
+        yield_ended(s, i)
     if f.replica_of[leg] != NONE:
         f.replicas[f.replica_of[i]].link_free_s -= left_s(pull.sendable_s, pull.transfer_s, fleet.now_s)
         if f.requests[leg].num_cached_tokens >= 0:  # it was asked for

@@ -149,7 +149,7 @@ def release_blocks(s: State, i: int) -> None:
         s.blocks[b].users -= 1
         if s.blocks[b].users == 0:
             return_blocks(s, 1)
-            if s.blocks[b].content == NONE and not s.settings.cache_latest:
+            if s.blocks[b].content == NONE and (s.settings.empty_first or not s.settings.cache_latest):
                 link_free_front(s, b)
             else:
                 link_free_back(s, b)
@@ -227,6 +227,8 @@ def enter_blocks(s: State, i: int, first: int, last: int) -> None:
         entry = s.entries[content]
         s.blocks[b].content = content
         if s.settings.cache_latest:
+            if entry.first != NONE:  # a blocked request's idle hit may be one in use now
+                s.engine.blocked_request = NONE
             entry.first = b
             continue
         s.blocks[b].twin_previous = entry.last

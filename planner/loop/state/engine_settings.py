@@ -61,6 +61,7 @@ class EngineSettings:
     long_prefill_token_threshold: int
     long_prefill_token_threshold_adaptive: bool
     prefill_schedule_interval: int
+    scheduler_delay_factor: float
     enable_chunked_prefill: bool
     enable_prefix_caching: bool
     context_chunking_policy: Literal["FIRST_COME_FIRST_SERVED", "EQUAL_PROGRESS"]
@@ -155,6 +156,7 @@ _MADE = {
         "victim",
         "write_policy",  # of KV tiers
         "remote_units",  # of the remote store's room that a block takes
+        "first_own_content",  # of a block with a lost token: its number is by its place in the block table
         "first_remote",  # the number there of this engine's first content
         "num_speculative_tokens",  # drafted for each decode in a step, at most
         "num_draft_lengths",  # batch sizes in `draft_lengths`
@@ -182,9 +184,12 @@ _MADE = {
         "is_swapping",
         "caches_in_tree",  # the prefix cache is a radix tree; `enable_prefix_caching` is off then
         "cache_latest",  # nano-vllm's table: findable at the step's end, the latest duplicate wins
+        "empty_first",  # blocks without content are taken first, also if the latest duplicate wins
+        "has_placeholders",  # tokens count before they are there: see `placeholders`
         "watermark_when_idle",
         "passes_over",  # a prompt without a chunk lets shorter ones pass
         "chunks_equally",  # prompts share the budget, a chunk each in turn
+        "fits_with_spare",  # all decodes of a step fit for certain only if a block more than they take is free
         "needs_spare_block",  # a decode runs only while a block is free, needed or not
         "limits_batch_only",  # max_num_seqs limits the prompts of a batch, not the running set
         "requeues_last",  # a preempted request waits behind all others

@@ -86,6 +86,8 @@ REQUEST = np.dtype(
         ("num_blocks", "i4"),  # held; of an aggregated decode see `blocks.num_held`
         ("num_beside", "i4"),  # other blocks held: of recurrent states, and of sliding layers' windows
         ("num_cached_tokens", "i4"),  # prefix hit at the first admission; -1 before
+        ("num_missing_tokens", "i4"),  # lost by preemption; `input_tokens` is higher by as many
+        ("num_known_refused", "i4"),  # refused drafts of the last row whose tokens have been handed over
         ("num_lost_tokens", "i4"),  # computed before the last preemption
         ("num_recomputed_tokens", "i4"),
         ("num_preemptions", "i4"),
@@ -106,7 +108,8 @@ REQUEST = np.dtype(
 # Fields of a request for prefix caching only, keyed policies only, and recorded steps only; empty otherwise.
 PREFIX = np.dtype(
     [
-        ("slot_start", "i8"),  # its first row in the block table
+        ("slot_start", "i8"),  # its first row in the block table, and its rows
+        ("num_slots", "i8"),
         ("cached_tokens", "i4"),  # prefix hit that the trace recorded, or 0
         ("ring_next", "i4"),  # in the list of decodes that reach a block's end together
         ("ring_previous", "i4"),
@@ -138,6 +141,10 @@ ENGINE = np.dtype(
         # clock
         ("now_s", "f8"),
         ("last_start_s", "f8"),  # start of the step that has just finished
+        ("composed_s", "f8"),  # with placeholders: when the next step is composed
+        ("late_s", "f8"),  # end of the last step whose tokens are handed over, and its start
+        ("late_start_s", "f8"),
+        ("prompt_latency_s", "f8"),  # from the composition of the last step with prompts to the next composition
         ("last_decode_s", "f8"),  # end of the last step in which aggregated decodes ran
         ("until_s", "f8"),  # no step starts then or later
         ("laid_out_until_s", "f8"),  # requests that arrive later are not in memory yet
@@ -168,7 +175,8 @@ ENGINE = np.dtype(
         ("num_decodes", "i8"),  # running requests in state DECODE
         ("num_stalled", "i8"),
         ("num_ended", "i8"),  # requests whose end is in flight: length of `ended`
-        ("num_arrived", "i8"),  # requests whose prompt in flight enters the radix tree: length of `arrived`
+        # requests whose prompt in flight enters the radix tree, or that lost the tokens in flight: length of `arrived`
+        ("num_arrived", "i8"),
         ("num_over", "i8"),  # requests of these with one more row
         ("over_context", "i8"),  # tokens computed, summed over these
         ("num_adapters", "i8"),  # in use
