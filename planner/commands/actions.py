@@ -365,29 +365,3 @@ def publish_answer(answer: Any, json: Path | None) -> None:
     from planner.report.shown import text_of
 
     publish(answer, text_of(answer), json, answer.notes)
-
-
-def db_list(json: Path | None) -> None:
-    """Print the names of all profiles."""
-    from planner.catalog.catalog_files import gpu_names, model_names
-
-    names = {"gpus": gpu_names(), "models": model_names()}
-    publish(names, "\n".join(f"{kind}: {', '.join(values)}" for kind, values in names.items()), json)
-
-
-def db_added(copy: Path) -> None:
-    """Print the path of a profile's copy, and the bundled profile that it replaces."""
-    from planner.catalog.catalog_files import bundled_like
-
-    print(copy)
-    if (name := bundled_like(copy)) is not None:
-        print(f"note: from now on {copy.stem} is yours, not the bundled {name}; delete {copy} to have that again",
-              file=sys.stderr)
-
-
-def db_show(name: str, scenario: Scenario, json: Path | None) -> None:
-    """Print one profile."""
-    from planner.report.profile_tables import show_profile
-
-    value, text = show_profile(name, scenario)
-    publish(value, text, json)

@@ -1,4 +1,4 @@
-"""Commands for the catalog of GPUs and models: list, show, add-gpu, add-model."""
+"""Commands for the catalog of GPUs and models: list, show, prices, apis, add-gpu, add-model."""
 
 from pathlib import Path
 from typing import Annotated
@@ -18,9 +18,9 @@ def db_list(json: JsonOption = None) -> None:
 
     Example: planner db list
     """
-    from planner.commands import actions
+    from planner.commands import db_actions
 
-    actions.db_list(json)
+    db_actions.db_list(json)
 
 
 @db.command("show")
@@ -34,9 +34,43 @@ def db_show(
 
     Example: planner db show llama-3.1-8b --gpu h100-sxm
     """
-    from planner.commands import actions
+    from planner.commands import db_actions
 
-    actions.db_show(name, scenario, json)
+    db_actions.db_show(name, scenario, json)
+
+
+@db.command("prices")
+def db_prices(
+    gpu: Annotated[str | None, typer.Option(help="GPUs, separated by commas. [all]")] = None,
+    cloud: Annotated[str | None, typer.Option(help="Cloud, or CLOUD:REGION, as in aws or aws:us-east-1. [all]")] = None,
+    json: JsonOption = None,
+) -> None:
+    """Which list prices of clouds' GPUs does the planner know, from which source and date?
+
+    `planner size --cloud` takes them. A star marks a price that is older than 90 days.
+
+    Example: planner db prices --gpu h100-sxm
+    """
+    from planner.commands import db_actions
+
+    db_actions.db_prices(gpu, cloud, json)
+
+
+@db.command("apis")
+def db_apis(
+    model: Annotated[str | None, typer.Option(help="Model. [all]")] = None,
+    api: Annotated[str, typer.Option(help="Provider. [all]")] = "all",
+    json: JsonOption = None,
+) -> None:
+    """Which prices of hosted APIs does the planner know, from which source and date?
+
+    `planner size --api` compares a fleet with them. A star marks a price that is older than 90 days.
+
+    Example: planner db apis --model llama-3.1-8b
+    """
+    from planner.commands import db_actions
+
+    db_actions.db_apis(model, api, json)
 
 
 @db.command("add-gpu")
@@ -46,9 +80,9 @@ def db_add_gpu(path: Annotated[Path, typer.Argument(help="GPU profile in TOML.")
     Example: planner db add-gpu my-gpu.toml
     """
     from planner.catalog.catalog_files import add_gpu
-    from planner.commands import actions
+    from planner.commands import db_actions
 
-    actions.db_added(add_gpu(path))
+    db_actions.db_added(add_gpu(path))
 
 
 @db.command("add-model")
@@ -61,6 +95,6 @@ def db_add_model(
     Example: planner db add-model my-model/config.json --name my-model
     """
     from planner.catalog.catalog_files import add_model
-    from planner.commands import actions
+    from planner.commands import db_actions
 
-    actions.db_added(add_model(path, name))
+    db_actions.db_added(add_model(path, name))
