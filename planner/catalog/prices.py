@@ -3,20 +3,21 @@
 import calendar
 import csv
 import math
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from planner.catalog.catalog_files import data_dir, load_gpu, load_model
-from planner.errors import CatalogError, UnknownNameError, UsageError
+from planner.catalog.catalog_files import data_dir, load_model
+from planner.errors import CatalogError, UnknownNameError
 from planner.files.finite import number_in
 from planner.files.keys import Key
 
 MOST_DAYS = 90  # age of a price beyond which an answer says so
 TERMS = ("on demand", "reserved", "spot")
-Day = Annotated[str, Key("", "Date of the source, yyyy-mm-dd, or yyyy-mm if the day is not known")]
+DATE = r"20\d\d-(0[1-9]|1[0-2])(-([0-2]\d|3[01]))?"
+NUMBERS, MAY_MISS = ("gpus", "usd_per_hour", "input", "cached_input", "output"), ("gpus", "cached_input")
 Row = TypeVar("Row", "GpuPrice", "ApiPrice")
 
 
@@ -53,7 +54,7 @@ class ApiPrice:
                                               "Null if they cost as much as others")]
     output: Annotated[float, Key("USD", "Price of a million output tokens")]
     source: Annotated[str, Key("", "Document or list that has the price")]
-    date: Day
+    date: Annotated[str, Key("", "Date of the source, yyyy-mm-dd, or yyyy-mm if the day is not known")]
 
 
 def today() -> date:
@@ -73,33 +74,13 @@ def is_old(stated: str, now: date) -> bool:
 
 
 def gpu_prices() -> tuple[GpuPrice, ...]:
-    """Return the prices of all clouds, in the order of the file: of a cloud, the usual region first.
-
-    Raises
-    ------
-    CatalogError : a row is wrong.
-    """
-    path = data_dir("hardware_db") / "prices" / "clouds.csv"
-    return tuple(GpuPrice(
-        cloud=row["cloud"], region=row["region"], instance=row["instance"], gpu=row["gpu"],
-        gpus=int(_number(row, "gpus", where)) if row["gpus"] else None, term=_known(row, "term", TERMS, where),
-        usd_per_hour=_number(row, "usd_per_hour", where), source=row["source"], date=row["date"])
-        for where, row in _rows(path, optional=("gpus",)))
+    """Return the prices of all clouds: of a cloud, its usual region first."""
+    return tuple(GpuPrice(**row) for row in _rows("clouds.csv"))
 
 
 def api_prices() -> tuple[ApiPrice, ...]:
-    """Return the prices of all hosted APIs.
-
-    Raises
-    ------
-    CatalogError : a row is wrong.
-    """
-    path = data_dir("hardware_db") / "prices" / "apis.csv"
-    return tuple(ApiPrice(
-        provider=row["provider"], model=row["model"], served_as=row["served_as"],
-        input=_number(row, "input", where), output=_number(row, "output", where),
-        cached_input=_number(row, "cached_input", where) if row["cached_input"] else None, source=row["source"],
-        date=row["date"]) for where, row in _rows(path, optional=("cached_input",)))
+    """Return the prices of all hosted APIs."""
+    return tuple(ApiPrice(**row) for row in _rows("apis.csv"))
 
 
 def prices_of_cloud(text: str) -> tuple[GpuPrice, ...]:
@@ -118,7 +99,7 @@ def prices_of_cloud(text: str) -> tuple[GpuPrice, ...]:
 
 
 def prices_of_api(text: str) -> tuple[ApiPrice, ...]:
-    """Return the prices of a hosted API's provider, or of all of them for "all".
+    """Return the prices of a hosted API's provider, or of all providers for "all".
 
     Raises
     ------
@@ -132,25 +113,9 @@ def apis_with(prices: Sequence[ApiPrice], model: str) -> tuple[ApiPrice, ...]:
 
     Raises
     ------
-    UsageError : there is none.
+    UnknownNameError : there is none.
     """
-    name = load_model(model).name
-    rows = tuple(row for row in prices if row.model == name)
-    if not rows:
-        raise UsageError(f"--api: no price of {name}; prices are known of "
-                         f"{', '.join(sorted({row.model for row in prices}))}")
-    return rows
-
-
-def of_gpus(prices: Iterable[GpuPrice], names: str) -> tuple[GpuPrice, ...]:
-    """Return the prices of GPUs, which are named by commas.
-
-    Raises
-    ------
-    UnknownNameError : there is no such GPU.
-    """
-    gpus = {load_gpu(name).name for name in names.split(",")}
-    return tuple(row for row in prices if row.gpu in gpus)
+    return _of(prices, "model", load_model(model).name, "model of --api")
 
 
 def _of(prices: Sequence[Row], key: str, name: str, kind: str) -> tuple[Row, ...]:
@@ -160,29 +125,28 @@ def _of(prices: Sequence[Row], key: str, name: str, kind: str) -> tuple[Row, ...
     return rows
 
 
-def _rows(path: Path, optional: tuple[str, ...]) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the rows of a file with their places; only the optional columns may be empty."""
-    with path.open(encoding="utf-8", newline="") as file:
-        for number, row in enumerate(csv.DictReader(file), 1):
-            where = f"{path} row {number}"
-            for key, value in row.items():
-                if not value and key not in optional:
-                    raise CatalogError(f"{where}: {key} = {value!r}; must not be empty")
-            try:
-                is_old(row["date"], date.min)
-            except ValueError as error:
-                raise CatalogError(f"{where}: date = {row['date']!r}; must be yyyy-mm-dd or yyyy-mm") from error
-            yield where, row
+def _rows(file: str) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a file, with numbers above 0 for texts.
+
+    Raises
+    ------
+    CatalogError : a row is wrong.
+    """
+    path = data_dir("hardware_db") / "prices" / file
+    with path.open(encoding="utf-8", newline="") as lines:
+        for number, row in enumerate(csv.DictReader(lines), 1):
+            yield {key: _value(key, text, f"{path} row {number}") for key, text in row.items()}
 
 
-def _number(row: dict[str, str], key: str, where: str) -> float:
-    value = number_in(row[key])
-    if not 0 < value < math.inf:
-        raise CatalogError(f"{where}: {key} = {row[key]!r}; must be a number above 0")
-    return value
-
-
-def _known(row: dict[str, str], key: str, known: tuple[str, ...], where: str) -> str:
-    if row[key] not in known:
-        raise CatalogError(f"{where}: {key} = {row[key]!r}; must be one of {', '.join(known)}")
-    return row[key]
+def _value(key: str, text: str, where: str) -> str | float | None:
+    """Return a value of a row: a number, a text, or None for an empty number that may be missing."""
+    if key in MAY_MISS and not text:
+        return None
+    if key in NUMBERS:
+        if not 0 < (value := number_in(text)) < math.inf:
+            raise CatalogError(f"{where}: {key} = {text!r}; must be a number above 0")
+        return int(value) if key == "gpus" else value
+    if not text or (key == "date" and not re.fullmatch(DATE, text)) or (key == "term" and text not in TERMS):
+        raise CatalogError(f"{where}: {key} = {text!r}; must be a text, a date as yyyy-mm-dd or yyyy-mm, a term of "
+                           f"{', '.join(TERMS)}")
+    return text

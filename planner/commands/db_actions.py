@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
-from planner.catalog.catalog_files import bundled_like, gpu_names, model_names
-from planner.catalog.prices import apis_with, gpu_prices, of_gpus, prices_of_api, prices_of_cloud
+from planner.catalog.catalog_files import bundled_like, gpu_names, load_gpu, model_names
+from planner.catalog.prices import apis_with, gpu_prices, prices_of_api, prices_of_cloud
 from planner.commands.actions import publish
 from planner.files.keys import asdict
 from planner.report.price_tables import api_price_table, gpu_price_table
@@ -20,8 +20,9 @@ def db_list(json: Path | None) -> None:
 
 def db_prices(gpu: str | None, cloud: str | None, json: Path | None) -> None:
     """Print the list prices of clouds' GPUs."""
-    prices = gpu_prices() if cloud is None else prices_of_cloud(cloud)
-    prices = prices if gpu is None else of_gpus(prices, gpu)
+    names = None if gpu is None else {load_gpu(name).name for name in gpu.split(",")}
+    prices = [row for row in (gpu_prices() if cloud is None else prices_of_cloud(cloud))
+              if names is None or row.gpu in names]
     publish({"prices": [asdict(row) for row in prices]}, gpu_price_table(prices), json)
 
 

@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 
 from planner.catalog.catalog_files import load_gpu, load_model
 from planner.catalog.gpus import Gpu
+from planner.catalog.prices import TERMS, GpuPrice
 from planner.deployment.deploy import Deployment, Pool, pools_of, resolve
 from planner.deployment.starting import startable
 from planner.errors import UsageError
 from planner.planning.fewest import Divided, apart, of_two_kinds, together
-from planner.planning.price_list import ON_DEMAND, RESERVED, SPOT, TERMS
+from planner.planning.instances import Rent, rent
+from planner.planning.price_list import ON_DEMAND, RESERVED, SPOT
 from planner.planning.search_options import RANKS, Choices
 from planner.planning.size_answer import KindNames
 from planner.replays.fleet.shares import Share
@@ -121,13 +123,19 @@ def _num_gpus(scenario: Scenario, size: int) -> int:
     return size * scenario.pipeline_parallel_size * attention_ranks(scenario)
 
 
-def with_file(choices: Choices) -> Choices:
-    """Return choices with the prices of the file, overridden by the options."""
-    if not choices.price_file:
-        return choices
+def with_prices(choices: Choices) -> Choices:
+    """Return choices with prices by GPU and term: of the options, then of the file, then of the cloud.
+
+    A price by the GPU is an instance's over its GPUs, the lowest of the cloud's. The cloud's instances stay for the
+    GPUs and terms that have no other price.
+    """
     given = _prices(choices)
-    on_demand, reserved, spot = ({**choices.price_file.get(term, {}), **given[term]} for term in TERMS)
-    return replace(choices, prices=on_demand, reserved_prices=reserved, spot_prices=spot, price_file={})
+    stated = {term: {**choices.price_file.get(term, {}), **given[term]} for term in TERMS}
+    cloud = tuple(row for row in choices.cloud if row.gpu not in stated[row.term])
+    for row in sorted(cloud, key=lambda row: -row.usd_per_gpu_hour):
+        stated[row.term][row.gpu] = row.usd_per_gpu_hour
+    return replace(choices, prices=stated[ON_DEMAND], reserved_prices=stated[RESERVED], spot_prices=stated[SPOT],
+                   price_file={}, cloud=cloud)
 
 
 def _prices(choices: Choices) -> dict[str, Mapping[str, float]]:
@@ -149,16 +157,43 @@ def price_of(gpu: Gpu, term: str, choices: Choices) -> float | None:
 
 
 def replica_price(pool: Pool, choices: Choices) -> float:
-    """Return the on-demand price of a replica of a pool [USD/h]."""
+    """Return the on-demand price of a replica's GPUs [USD/h]."""
     gpu = pool.deployment.gpu
     assert gpu is not None
     return pool.deployment.layout.num_gpus * (price_of(gpu, ON_DEMAND, choices) or 0.0)
 
 
+def pool_rent(pool: Pool, choices: Choices) -> Rent:
+    """Return the on-demand price of a pool's replicas, with spares, and the instances of a cloud that hold them."""
+    gpu, count = pool.deployment.gpu, pool.num_groups + choices.num_spare
+    assert gpu is not None
+    prices = cloud_prices(gpu, ON_DEMAND, choices)
+    if prices:
+        return rent(count, pool.deployment.layout.num_gpus, prices)
+    return Rent(count * replica_price(pool, choices))
+
+
+def cost_of(gpu: Gpu, num_replicas: int, num_gpus: int, term: str, choices: Choices) -> float | None:
+    """Return the price of equal replicas on a term, in whole instances of a cloud [USD/h]; None if none is stated."""
+    price, prices = price_of(gpu, term, choices), cloud_prices(gpu, term, choices)
+    if prices and num_replicas:
+        return rent(num_replicas, math.ceil(num_gpus / num_replicas), prices).usd_per_hour
+    return None if price is None else num_gpus * price
+
+
+def cloud_prices(gpu: Gpu, term: str, choices: Choices) -> list[GpuPrice]:
+    """Return the cloud's prices of a GPU on a term. A MIG slice has none: it costs its part of a GPU."""
+    return [row for row in choices.cloud if row.gpu == gpu.name and row.term == term]
+
+
+def rents(served: ReplayResult, choices: Choices) -> list[Rent]:
+    """Return the on-demand rent of each pool of a replay, with spares."""
+    return [pool_rent(pool, choices) for pool in pools_of(served.deployment, served.num_replicas)]
+
+
 def fleet_cost(served: ReplayResult, choices: Choices) -> float:
     """Return the on-demand price of the replicas of a replay, with spares [USD/h]."""
-    return sum((pool.num_groups + choices.num_spare) * replica_price(pool, choices)
-               for pool in pools_of(served.deployment, served.num_replicas))
+    return sum(part.usd_per_hour for part in rents(served, choices))
 
 
 def whole_gpus(kind: KindNames, num_gpus: int) -> int:

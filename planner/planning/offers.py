@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 
 from planner.catalog.catalog_files import load_gpu
+from planner.catalog.prices import TERMS
 from planner.errors import UnknownNameError
-from planner.planning.fleets import price_of
-from planner.planning.price_list import HOURS_PER_MONTH, ON_DEMAND, RESERVED, TERMS, usd_per_month, usd_per_year
+from planner.planning.fleets import cost_of, price_of
+from planner.planning.price_list import HOURS_PER_MONTH, ON_DEMAND, RESERVED, usd_per_month, usd_per_year
 from planner.planning.search_options import Choices
 from planner.planning.size_answer import Fleet, KindNames, Offer
 
@@ -18,12 +19,12 @@ COLUMNS = tuple(f.name for f in fields(Offer) if f.name != "kind")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """GPUs of one kind in a fleet, on a term for a share of the time."""
+    """GPUs of one kind in a fleet, on a term for a share of the time, and their mean price [USD/h]."""
 
     gpu: str
     num_gpus: float
     term: str
-    price: float
+    cost: float
 
 
 def offers(fleets: Sequence[Fleet], choices: Choices) -> tuple[Offer, ...]:
@@ -56,49 +57,55 @@ def _key(value: object) -> tuple[bool, float, str]:
 
 
 def _of_fleet(fleet: Fleet, choices: Choices) -> Iterator[Offer]:
-    counts = _gpus(fleet)
+    pools = pools_in(fleet)
     for term in TERMS:
-        prices = [price_of(load_gpu(gpu), term, choices) for gpu, _ in counts]
-        if all(price is not None for price in prices):
-            parts = [_Part(gpu=gpu, num_gpus=count, term=term, price=price or 0.0)
-                     for (gpu, count), price in zip(counts, prices, strict=True)]
+        costs = [cost_of(load_gpu(gpu), count, num_gpus, term, choices) for gpu, num_gpus, count in pools]
+        if all(cost is not None for cost in costs):
+            parts = [_Part(gpu=gpu, num_gpus=num_gpus, term=term, cost=cost or 0.0)
+                     for (gpu, num_gpus, _), cost in zip(pools, costs, strict=True)]
             yield _offer(fleet, parts, term, choices, is_scheduled=False)
-    if fleet.schedule is None or len(counts) > 1:
+    gpu = fleet.kind.gpu
+    if fleet.schedule is None or any(name != gpu for name, _, _ in pools):
         return
-    (gpu, _), reserved = counts[0], price_of(load_gpu(counts[0][0]), RESERVED, choices)
-    on_demand = price_of(load_gpu(gpu), ON_DEMAND, choices) or 0.0
-    yield _offer(fleet, [_scheduled(fleet, gpu, 0, on_demand)], ON_DEMAND, choices, is_scheduled=True)
-    if reserved is not None:
-        mixtures = ([_Part(gpu=gpu, num_gpus=base, term=RESERVED, price=reserved),
-                     _scheduled(fleet, gpu, base, on_demand)] for base in range(1, fleet.num_gpus + 1))
+    yield _offer(fleet, [_scheduled(fleet, 0, choices)], ON_DEMAND, choices, is_scheduled=True)
+    if price_of(load_gpu(gpu), RESERVED, choices) is not None:
+        mixtures = ([_Part(gpu=gpu, num_gpus=base, term=RESERVED, cost=_cost(fleet, base, RESERVED, choices)),
+                     _scheduled(fleet, base, choices)] for base in range(1, fleet.num_gpus + 1))
         best = min(mixtures, key=_price)
         if best[1].num_gpus > 0:
             yield _offer(fleet, best, f"{RESERVED} + {ON_DEMAND}", choices, is_scheduled=True)
 
 
-def _gpus(fleet: Fleet) -> list[tuple[str, int]]:
-    """Return the GPUs of a fleet by name, spares among them."""
+def pools_in(fleet: Fleet) -> list[tuple[str, int, int]]:
+    """Return the GPU, the number of GPUs and of replicas of each pool of a fleet, spares among them."""
     kind: KindNames = fleet.kind
-    if kind.decode_gpu is None or kind.decode_gpu == kind.gpu:
-        return [(kind.gpu, fleet.num_gpus)]
+    if kind.decode_gpu is None:
+        return [(kind.gpu, fleet.num_gpus, fleet.num_replicas)]
+    num_decode = fleet.num_replicas - fleet.prefill_replicas
     prefill = fleet.prefill_replicas * kind.tensor_parallel_size
-    ranks = kind.decode_tensor_parallel_size or kind.tensor_parallel_size
-    decode = (fleet.num_replicas - fleet.prefill_replicas) * ranks
+    decode = num_decode * (kind.decode_tensor_parallel_size or kind.tensor_parallel_size)
     own = fleet.num_gpus * prefill // (prefill + decode)  # attention ranks and pipeline stages are the same for both
-    return [(kind.gpu, own), (kind.decode_gpu, fleet.num_gpus - own)]
+    return [(kind.gpu, own, fleet.prefill_replicas), (kind.decode_gpu, fleet.num_gpus - own, num_decode)]
 
 
-def _scheduled(fleet: Fleet, gpu: str, base: int, price: float) -> _Part:
-    """Return the mean number of GPUs above `base` that the schedule asks for, at a price."""
+def _scheduled(fleet: Fleet, base: int, choices: Choices) -> _Part:
+    """Return the mean number of GPUs above `base` that the schedule asks for, on demand."""
     assert fleet.schedule is not None
-    parts = fleet.schedule.parts
-    total_s = sum(part.duration_s for part in parts)
-    above = sum(max(part.num_gpus - base, 0) * part.duration_s for part in parts)
-    return _Part(gpu=gpu, num_gpus=above / total_s, term=ON_DEMAND, price=price)
+    parts = [(max(part.num_gpus - base, 0), part.duration_s) for part in fleet.schedule.parts]
+    total_s = sum(duration_s for _, duration_s in parts)
+    cost = sum(_cost(fleet, count, ON_DEMAND, choices) * duration_s for count, duration_s in parts) / total_s
+    return _Part(gpu=fleet.kind.gpu, num_gpus=sum(count * duration_s for count, duration_s in parts) / total_s,
+                 term=ON_DEMAND, cost=cost)
+
+
+def _cost(fleet: Fleet, num_gpus: int, term: str, choices: Choices) -> float:
+    """Return the price of GPUs of a fleet's kind, in replicas of the fleet's size [USD/h]."""
+    count = math.ceil(num_gpus * fleet.num_replicas / fleet.num_gpus)
+    return cost_of(load_gpu(fleet.kind.gpu), count, num_gpus, term, choices) or 0.0
 
 
 def _price(parts: Sequence[_Part]) -> float:
-    return sum(part.num_gpus * part.price for part in parts)
+    return sum(part.cost for part in parts)
 
 
 def _offer(fleet: Fleet, parts: Sequence[_Part], term: str, choices: Choices, *, is_scheduled: bool) -> Offer:
@@ -127,12 +134,15 @@ def _ratio(value: float, base: float) -> float:
 def _words(parts: Sequence[_Part], is_scheduled: bool) -> str:
     """Return an option in words: "3 × h100-sxm on demand".
 
-    >>> _words([_Part(gpu="h100-sxm", num_gpus=3, term="on demand", price=2.0)], False)
+    >>> _words([_Part(gpu="h100-sxm", num_gpus=3, term="on demand", cost=6.0)], False)
     '3 × h100-sxm on demand'
     """
     texts = []
     for term, own in itertools.groupby(parts, key=lambda part: part.term):
-        gpus = " + ".join(f"{_count(part.num_gpus)} × {part.gpu}" for part in own)
+        counts: dict[str, float] = {}
+        for part in own:
+            counts[part.gpu] = counts.get(part.gpu, 0) + part.num_gpus
+        gpus = " + ".join(f"{_count(number)} × {gpu}" for gpu, number in counts.items())
         texts.append(f"{gpus} {term}")
     return " + ".join(texts) + (", on the schedule" if is_scheduled else "")
 

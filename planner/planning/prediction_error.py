@@ -129,8 +129,8 @@ def _error_words(fleets: Sequence[Fleet], covering: int | None) -> str:
     """Return that the cheapest fleet fails with longer steps, and which fleets do not."""
     fleet, safe = fleets[0], next((other for other in fleets if other.covers_error), None)
     price = 0.0 if covering is None else covering * fleet.cost_usd_per_hour / fleet.num_replicas
-    instead = ("" if covering is None else f". {covering:,} replicas of this kind keep them, for about "
-                                           f"{price:,.2f} USD/h")
+    instead = ("" if covering is None else f". {covering:,} replicas of this kind keep them"
+               + ("" if fleet.instances else f", for about {price:,.2f} USD/h"))  # whole instances cost by steps
     if safe is not None and (covering is None or safe.cost_usd_per_hour < price):
         instead += (f". The cheapest other fleet that keeps them: {safe.replicas} "
                     f"replica{'s' * (safe.num_replicas != 1)} of {safe.kind.words}, "

@@ -4,9 +4,10 @@ import math
 from pathlib import Path
 
 from planner.catalog.catalog_files import load_gpu, read_toml
+from planner.catalog.prices import TERMS
 from planner.errors import CatalogError, UsageError
 
-ON_DEMAND, RESERVED, SPOT = TERMS = ("on demand", "reserved", "spot")
+ON_DEMAND, RESERVED, SPOT = TERMS
 KEYS = {"on_demand": ON_DEMAND, "reserved": RESERVED, "spot": SPOT}  # of a GPU's table in a prices file
 HOURS_PER_MONTH = 730.0  # a twelfth of a year, as cloud vendors' price calculators have it
 PriceList = dict[str, dict[str, float]]  # USD per GPU-hour, by term and GPU

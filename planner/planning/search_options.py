@@ -13,6 +13,7 @@ from planner.settings.load_options import SCALING
 from planner.settings.rate_scaling import RECOMMENDED
 
 if TYPE_CHECKING:  # the command line makes its options of this file, and loads no tables for that
+    from planner.catalog.prices import ApiPrice, GpuPrice
     from planner.traces.shaping.rate_series import RateSeries
 
 DEFAULT_ATTAINMENT = 0.99  # share of requests that a search asks for if none is given [1]
@@ -131,6 +132,18 @@ def _price_file(path: Path) -> dict[str, dict[str, float]]:
     return read_prices(path)
 
 
+def _cloud(text: str) -> "tuple[GpuPrice, ...]":
+    from planner.catalog.prices import prices_of_cloud
+
+    return prices_of_cloud(text)
+
+
+def _apis(text: str) -> "tuple[ApiPrice, ...]":
+    from planner.catalog.prices import prices_of_api
+
+    return prices_of_api(text)
+
+
 def _series(path: Path) -> "RateSeries":
     from planner.traces.shaping.rate_series import read_rate_series
 
@@ -148,6 +161,8 @@ class Choices:
     prices, reserved_prices, spot_prices : USD per GPU-hour, by catalog name: on demand in place of the catalog's,
         reserved, and of GPUs that may be taken away.
     price_file : prices by term and GPU, for prices that the options before lack; see `price_list.read_prices`.
+    cloud : prices of a cloud's instances, for GPUs and terms that the options before lack; see `catalog.prices`.
+    apis : prices of hosted APIs that the cheapest fleet is compared with.
     power_price, co2_per_kwh : of the GPUs' power [USD/kWh, g/kWh]; None if not asked for.
     growth, months : of the rate, for which kinds are sized month by month; None for none.
     change_cost : of another kind of replica from one month to the next [USD].
@@ -181,6 +196,13 @@ class Choices:
     price_file: Mapping[str, Mapping[str, float]] = declare(
         dict, "TOML file of prices: a table for each GPU with on_demand, reserved and spot in USD per GPU-hour. "
               "--price, --reserved-price and --spot-price override it.", name="prices", kind=Path, read=_price_file)
+    cloud: "Sequence[GpuPrice]" = declare(
+        (), "Cloud whose list prices are used, with a region or without: aws, aws:us-east-1, gcp, azure, … (planner db "
+            "prices). Fleets take whole instances. --price, --reserved-price, --spot-price and --prices override it.",
+        kind=str, read=_cloud)
+    apis: "Sequence[ApiPrice]" = declare(
+        (), "Also compare the cheapest fleet with hosted APIs, and give the traffic at which it costs as much: a "
+            "provider, or all (planner db apis).", name="api", kind=str, read=_apis)
     power_price: float | None = declare(None, "Price of the GPUs' power [USD/kWh].")
     co2_per_kwh: float | None = declare(None, "CO₂ emissions of the GPUs' power [g/kWh].")
     sort: str | None = declare(None, "Column that sorts the table of options, as in total_usd_per_month, num_gpus, "

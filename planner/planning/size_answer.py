@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
+from planner.catalog.prices import ApiPrice, GpuPrice
 from planner.files.keys import Key, Spread
 from planner.planning.growth_answer import Growth
 from planner.planning.missed import Missed, Reached
@@ -90,6 +91,10 @@ class Fleet:
     cost_usd_per_hour: Annotated[float, Key("USD/h", "Price of the GPUs")]
     cost_usd_per_month: PerMonth
     cost_usd_per_year: PerYear
+    instances: Annotated[str | None, Key("", "Instances of --cloud that hold the replicas, and GPUs that stay idle",
+                                         only="with --cloud")] = None
+    cached_input_share: Annotated[float | None, Key("1", "Share of the input tokens that the replicas find in their "
+                                                    "prefix cache", only="with --api")] = None
     price_usd_per_gpu_hour: Annotated[float, Key("USD/h", "cost_usd_per_hour / num_gpus")]
     cost_usd_per_million_output_tokens: Annotated[float, Key("USD", "Price per million output tokens at the mean rate, "
                                                              "of all replicas, with spares")]
@@ -265,6 +270,22 @@ class ThresholdAnswer:
     thresholds: Annotated[tuple[Threshold, ...], Key("", "Thresholds that were tried, in order")]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiCost:
+    """The cheapest fleet beside one hosted API."""
+
+    price: Annotated[ApiPrice, Spread()]
+    usd_per_month: Annotated[float, Key("USD", "Price of the traffic at the API over 730 hours, at its mean rate")]
+    usd_per_million_tokens: Annotated[float, Key("USD", "That price per million tokens, input and output")]
+    fleet_usd_per_month: Annotated[float, Key("USD", "Price of the fleet over 730 hours")]
+    fleet_usd_per_million_tokens: Annotated[float, Key("USD", "That price per million tokens, input and output")]
+    break_even_scale: Annotated[float | None, Key("1", "Lowest multiple of the traffic at which a fleet costs at most "
+                                                  "as much as the API. Null if none does")]
+    break_even_mean_rps: Annotated[float | None, Key("requests/s", "Mean rate at that multiple")]
+    break_even_peak_rps: Annotated[float | None, Key("requests/s", "Rate of the busiest minute, or of the highest "
+                                                     "window of --rate-series, at that multiple")]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SizeAnswer(Answer):
     """The output of `planner size --json`."""
@@ -302,5 +323,8 @@ class SizeAnswer(Answer):
                                            "its prediction, and a sample that is too small. A sentence each")] = ()
     closest: Annotated[ClosestKind | None, Key("", "Kind that misses the objectives by least",
                                                only="if no fleet of equal replicas meets the objectives")] = None
+    prices: Annotated[tuple[GpuPrice, ...], Key("", "Prices of the GPUs of all able fleets, with source and date")] = ()
+    apis: Annotated[tuple[ApiCost, ...] | None, Key("", "Cheapest fleet beside hosted APIs, the cheapest API first",
+                                                    only="with --api")] = None
     split: Annotated[ThresholdAnswer | None, Key("", "Two pools divided by the prompt length, against one pool",
                                                  only="with --fleet")] = None

@@ -11,25 +11,26 @@ from planner.launch import launch_command
 from planner.planning.alternatives import Compared, Sized, spread, traded
 from planner.planning.answers_on_disk import keeps_answers
 from planner.planning.bracket import TOLERANCE, UNKNOWNS
+from planner.planning.break_even import beside_apis, cached_share
 from planner.planning.far_kinds import Effort, efforts
 from planner.planning.fewest import fewest_replicas
 from planner.planning.fleet_schedule import check_schedule, schedule_of, with_forecast
 from planner.planning.fleets import (
     Kind,
-    fleet_cost,
     kinds_of,
     power_kw,
+    rents,
     slice_notes,
     spare_replicas,
     whole_gpus,
-    with_file,
+    with_prices,
 )
 from planner.planning.growth import check_growth, growth_of
 from planner.planning.headroom import headroom
 from planner.planning.layouts import can_cost_less, pruned_notes, replica_cost, smallest_layouts
 from planner.planning.loads import StrataTraffic, Traffic, UsersLoad, traffic_of, users_of
 from planner.planning.missed import UnreachableError, reached_objectives
-from planner.planning.offers import check_sort, offers
+from planner.planning.offers import check_sort, offers, pools_in
 from planner.planning.prediction_error import doubts_of, keeps_with_error, step_error
 from planner.planning.price_list import usd_per_month, usd_per_year
 from planner.planning.replay_line import fleet_line
@@ -38,6 +39,7 @@ from planner.planning.sensitivity import sensitivity
 from planner.planning.size_answer import ClosestKind, Fleet, Schedule, SizeAnswer, SizedTraffic, UnableFleet
 from planner.planning.strata_error import check_strata, strata_notes
 from planner.planning.thresholds import cheapest_threshold, read_open_fleet
+from planner.planning.used_prices import checked_prices, old_notes, used_prices
 from planner.planning.user_loads import beginning, limited
 from planner.progress import in_parallel, later, stage
 from planner.replays.fleet.shares import shares
@@ -59,7 +61,6 @@ SHOWN = 10_000  # requests of a load that shows whether a queue grows
 NO_INTERVAL = "--interval has no effect here; planner capacity gives the confidence of a rate"
 
 
-@keeps_answers
 def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choices) -> SizeAnswer:
     """Find the fewest replicas of each kind that serve a trace within its objectives.
 
@@ -83,8 +84,16 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
     UsageError : an option does not fit; no kind of replica can be deployed.
     PlannerError : as a replay.
     """
+    answer = _found(trace, scenario, objectives, choices)
+    apis = [row.price for row in answer.apis or ()]
+    return replace(answer, notes=(*answer.notes, *old_notes([*answer.prices, *apis])))
+
+
+@keeps_answers
+def _found(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choices) -> SizeAnswer:
+    """Return the answer without a note on old prices, which depends on the day."""
     _check(scenario, choices)
-    choices, forecast_notes = with_forecast(with_file(choices))
+    choices, forecast_notes = with_forecast(with_prices(choices))
     scenario = routed(scenario)
     if not scenario.data_parallel_attention:
         scenario = replace(scenario, data_parallel_size=1, prefill_replicas=0)
@@ -95,6 +104,7 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
     if pools is not None:
         pools.check(traffic.load(), choices)
     kinds = kinds_of(scenario, choices) if pools is None else pools.kinds()
+    choices = checked_prices([kind.names for kind in kinds], str(kinds[0].scenario.model), choices)
     found, pruned = _sized(traffic, kinds, objectives, choices)
     able = sorted(((kind, fleet) for kind, fleet in found if isinstance(fleet, Fleet)),
                   key=lambda each: _cost(each[1], choices))
@@ -122,7 +132,10 @@ def _answered(traffic: Traffic, asked: SizeAnswer, able: Sequence[tuple[Kind, Fl
     return replace(
         asked, cheapest=best, feasible=True, alternatives=(*fleets, *unable), priors=best.priors,
         fewest_gpus=min(fleets, key=lambda fleet: (whole_gpus(fleet.kind, fleet.num_gpus), _cost(fleet, choices))),
-        options=offers(fleets, choices),
+        options=offers(fleets, choices), prices=used_prices(
+            (gpu for fleet in fleets for gpu, _, _ in pools_in(fleet)), choices),
+        apis=beside_apis(traffic.load(best.trace_copies), best, _mean_rps(traffic, choices, best.replay_rate or 0.0),
+                         choices),
         sensitivity=sensitivity(traffic, able, objectives, choices) if choices.sensitivity else None,
         growth=growth_of(traffic, able, objectives, choices),
         routers=compared.routers, routers_not_tried=compared.routers_not_tried, better_router=compared.better_router,
@@ -290,7 +303,8 @@ def _fleet(traffic: Traffic, load: Trace, kind: Kind, objectives: Objectives, ch
     used = utilization(served, summary["duration"], summary["total_output_tokens"])
     parts = shares(served, summary["duration"])
     prefill = sum(part.pool.num_groups for part in parts if part.pool.role == "prefill")
-    num_gpus, cost = sized.gpus(kind, choices), fleet_cost(served, choices)
+    num_gpus, rented = sized.gpus(kind, choices), rents(served, choices)
+    cost, whole = sum(part.usd_per_hour for part in rented), [part.words for part in rented if part.words]
     per_request: Any = load.requests["output_tokens"].mean()
     mean_rps = _mean_rps(traffic, choices, summary["request_throughput"])
     command, lacking = launch_command(replace(kind.scenario, router=None))
@@ -302,6 +316,8 @@ def _fleet(traffic: Traffic, load: Trace, kind: Kind, objectives: Objectives, ch
         num_replicas=sized.count + spare_replicas(choices, kind.divided), num_spare=choices.num_spare,
         prefill_replicas=prefill + choices.num_spare * (prefill > 0), num_gpus=num_gpus,
         cost_usd_per_hour=cost, cost_usd_per_month=usd_per_month(cost), cost_usd_per_year=usd_per_year(cost),
+        instances="; ".join(whole) if whole else None,
+        cached_input_share=cached_share(served) if choices.apis else None,
         cost_usd_per_million_output_tokens=cost / (3600 * mean_rps * float(per_request)) * 1e6,
         price_usd_per_gpu_hour=cost / num_gpus,
         power_kw=sum(power_kw(part, summary["duration"], choices) for part in parts),

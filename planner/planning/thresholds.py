@@ -14,7 +14,7 @@ from planner.errors import CapacityError, FleetError, UsageError
 from planner.launch import launch_command
 from planner.planning.alternatives import MOST_TIMES
 from planner.planning.fewest import divided_into, fewest_replicas, together
-from planner.planning.fleets import Kind, count_gpus, fleet_cost, replica_price, spare_gpus
+from planner.planning.fleets import Kind, count_gpus, fleet_cost, pool_rent, replica_price, spare_gpus
 from planner.planning.missed import UnreachableError, missed_objectives, reached_objectives, unreachable
 from planner.planning.price_list import usd_per_month
 from planner.planning.search_options import Choices
@@ -321,5 +321,5 @@ def _pool(pool: Pool, started: Startable, load: Trace, choices: Choices) -> Spli
         name=pool.name, accepts=described(pool.accepts) or "", gpu=gpu.name,
         tensor_parallel_size=own.layout.tensor_parallel_size, max_model_len=own.settings.max_model_len,
         num_requests=int(accepted(pool.accepts, load).sum()), num_replicas=count,
-        num_gpus=count * own.layout.num_gpus, cost_usd_per_hour=count * replica_price(pool, choices),
+        num_gpus=count * own.layout.num_gpus, cost_usd_per_hour=pool_rent(pool, choices).usd_per_hour,
         command=launch_command(replace(started.scenario, router=None))[0], lowered=started.lowered)

@@ -12,6 +12,7 @@ from planner.planning.size_answer import ClosestKind, Fleet, KindNames, SizeAnsw
 from planner.report.capacity_sentence import limit_words
 from planner.report.cells import headroom_text, launch_line, replay_lines
 from planner.report.offer_tables import growth_rows, offer_rows, sensitivity_rows
+from planner.report.price_tables import api_rows, price_words
 from planner.report.split_tables import ms_text, predicted_words, split_rows, split_words
 from planner.report.text import Grid, Text
 from planner.settings.objectives import Required
@@ -124,8 +125,8 @@ def _met(probe: Probe, required: float) -> str:
 def sizing_table(result: SizeAnswer) -> Text:
     """Return the cheapest fleet and its basis, the others as rows, then its launch and the schedule's gain."""
     return Text([*split_words(result), *_fleet_words(result), _fleet_rows(result.alternatives),
-                 *split_rows(result), *offer_rows(result), *sensitivity_rows(result), *growth_rows(result),
-                 *_closing_words(result)])
+                 *split_rows(result), *offer_rows(result), *api_rows(result), *sensitivity_rows(result),
+                 *growth_rows(result), *_closing_words(result)])
 
 
 def _fleet_words(result: SizeAnswer) -> list[str]:
@@ -142,7 +143,7 @@ def _fleet_words(result: SizeAnswer) -> list[str]:
                  f"{fewest.num_gpus} × {_named(fewest.kind)[1]} ({fewest.kind.quantization})",
                  f"required: {_required(result.slo)}; predicted: "
                  f"{f'{share} of the requests, ' * _limits_requests(result.slo)}"
-                 f"{predicted_words(best)}", *_trust_words(best, result.doubts),
+                 f"{predicted_words(best)}", *price_words(result), *_trust_words(best, result.doubts),
                  *_room_words(best, result.alternatives)]
     lines.append(f"assumed: {'; '.join(result.assumptions)}")
     for what, rows in (("router", [(row.router, row.size) for row in result.routers]),
@@ -162,7 +163,7 @@ def _trust_words(best: Fleet, doubts: Sequence[str]) -> list[str]:
 
 def _room_words(best: Fleet, fleets: Sequence[Fleet | UnableFleet]) -> list[str]:
     """Return which kind is cheaper than one more replica beyond the cheapest fleet's headroom; nothing if none is."""
-    if best.headroom is None or best.prefill_replicas:
+    if best.headroom is None or best.prefill_replicas or best.instances:  # whole instances cost by steps
         return []
     more = best.cost_usd_per_hour * (1 + 1 / best.num_replicas)
     other = next((fleet for fleet in fleets if isinstance(fleet, Fleet) and fleet.cost_usd_per_hour < more and (
