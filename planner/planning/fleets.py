@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from planner.catalog.catalog_files import load_gpu, load_model
 from planner.catalog.gpus import Gpu
-from planner.catalog.prices import TERMS, GpuPrice
+from planner.catalog.prices import GpuPrice
 from planner.deployment.deploy import Deployment, Pool, pools_of, resolve
 from planner.deployment.starting import startable
 from planner.errors import UsageError
@@ -129,8 +129,7 @@ def with_prices(choices: Choices) -> Choices:
     A price by the GPU is an instance's over its GPUs, the lowest of the cloud's. The cloud's instances stay for the
     GPUs and terms that have no other price.
     """
-    given = _prices(choices)
-    stated = {term: {**choices.price_file.get(term, {}), **given[term]} for term in TERMS}
+    stated = {term: {**choices.price_file.get(term, {}), **prices} for term, prices in _prices(choices).items()}
     cloud = tuple(row for row in choices.cloud if row.gpu not in stated[row.term])
     for row in sorted(cloud, key=lambda row: -row.usd_per_gpu_hour):
         stated[row.term][row.gpu] = row.usd_per_gpu_hour

@@ -84,8 +84,8 @@ def pools_in(fleet: Fleet) -> list[tuple[str, int, int]]:
     num_decode = fleet.num_replicas - fleet.prefill_replicas
     prefill = fleet.prefill_replicas * kind.tensor_parallel_size
     decode = num_decode * (kind.decode_tensor_parallel_size or kind.tensor_parallel_size)
-    own = fleet.num_gpus * prefill // (prefill + decode)  # attention ranks and pipeline stages are the same for both
-    return [(kind.gpu, own, fleet.prefill_replicas), (kind.decode_gpu, fleet.num_gpus - own, num_decode)]
+    gpus = fleet.num_gpus * prefill // (prefill + decode)  # attention ranks and pipeline stages are the same for both
+    return [(kind.gpu, gpus, fleet.prefill_replicas), (kind.decode_gpu, fleet.num_gpus - gpus, num_decode)]
 
 
 def _scheduled(fleet: Fleet, base: int, choices: Choices) -> _Part:

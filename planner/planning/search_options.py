@@ -132,16 +132,13 @@ def _price_file(path: Path) -> dict[str, dict[str, float]]:
     return read_prices(path)
 
 
-def _cloud(text: str) -> "tuple[GpuPrice, ...]":
-    from planner.catalog.prices import prices_of_cloud
+def _list_prices(name: str) -> Callable[[str], Any]:
+    """Return a function of `catalog.prices` by its name, loaded when it is called."""
+    def read(text: str) -> Any:
+        from planner.catalog import prices
 
-    return prices_of_cloud(text)
-
-
-def _apis(text: str) -> "tuple[ApiPrice, ...]":
-    from planner.catalog.prices import prices_of_api
-
-    return prices_of_api(text)
+        return getattr(prices, name)(text)
+    return read
 
 
 def _series(path: Path) -> "RateSeries":
@@ -199,10 +196,11 @@ class Choices:
     cloud: "Sequence[GpuPrice]" = declare(
         (), "Cloud whose list prices are used, with a region or without: aws, aws:us-east-1, gcp, azure, … (planner db "
             "prices). Fleets take whole instances. --price, --reserved-price, --spot-price and --prices override it.",
-        kind=str, read=_cloud)
+        kind=str, read=_list_prices("prices_of_cloud"))
     apis: "Sequence[ApiPrice]" = declare(
         (), "Also compare the cheapest fleet with hosted APIs, and give the traffic at which it costs as much: a "
-            "provider, or all (planner db apis).", name="api", kind=str, read=_apis)
+            "provider, or all (planner db apis).", name="api", kind=str,
+        read=_list_prices("prices_of_api"))
     power_price: float | None = declare(None, "Price of the GPUs' power [USD/kWh].")
     co2_per_kwh: float | None = declare(None, "CO₂ emissions of the GPUs' power [g/kWh].")
     sort: str | None = declare(None, "Column that sorts the table of options, as in total_usd_per_month, num_gpus, "
