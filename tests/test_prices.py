@@ -16,7 +16,7 @@ from planner.catalog import prices
 from planner.catalog.catalog_files import load_gpu, load_model
 from planner.catalog.prices import ApiPrice, GpuPrice, api_prices, gpu_prices, is_old, prices_of_api, prices_of_cloud
 from planner.errors import CatalogError, UnknownNameError, UsageError
-from planner.launch.instance_types import gpu_of_instance, gpus_of_instance
+from planner.launch.named_gpus import gpu_of_instance, gpus_of_instance
 from planner.planning import used_prices
 from planner.planning.break_even import beside_apis, break_even, peak_to_mean
 from planner.planning.fleets import with_prices
