@@ -161,7 +161,7 @@ def test_delays_between_turns_are_in_the_description_and_sessions_interleave() -
     assert found["span_s"] == 35.0
     assert (found["sessions"]["turn_gap_s"]["min"], found["sessions"]["turn_gap_s"]["max"]) == (10.0, 20.0)
     assert found["sharing"]["working_set_tokens"]["99%"] == 4 * 64  # sessions one after another would need 2 blocks
-    assert "4 requests wait for others, without an arrival time" in found["assumption"]
+    assert "4 requests wait for others: each is sent after the requests before it" in found["assumption"]
     assert "with no time for their answers, and its delay" in str(description_table(found))
 
 

@@ -82,7 +82,7 @@ def test_met(targets: Path) -> None:
     assert cases == dict.fromkeys(["slo_attainment min", "p99_ttft_ms max", "p99_ttft_ms max_regression"], "passed")
     assert run.stdout.splitlines()[-1] == "3 targets: 3 met"
     assert "## Capacity targets: met" in markdown
-    assert "| one | p99_ttft_ms | ≤ 450 | 100.0 | 350.0 (+77.8%) | met |" in markdown
+    assert "| one | p99_ttft_ms | ≤ 450 | 100.0 | 350.0 (+77.8 %) | met |" in markdown
 
 
 def test_missed(targets: Path) -> None:

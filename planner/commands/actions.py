@@ -189,8 +189,9 @@ def size(source: str, scenario: Scenario, slo: str, attainment: float, choices: 
     if write is not None and scenario.fleet is not None:
         raise UsageError(f"--write {write}: writes replicas of one kind, and --fleet {scenario.fleet} has two; leave "
                          f"--write out")
-    if scenario.fleet is None and (scenario.gpu is None or scenario.model is None):
-        raise UsageError("--gpu and --model must be given; --gpu takes a list, as in 'h100-sxm,h200-sxm'")
+    missing = [f"--{name}" for name in ("gpu", "model") if scenario.fleet is None and getattr(scenario, name) is None]
+    if missing:
+        raise UsageError(f"{' and '.join(missing)} must be given; --gpu takes a list, as in 'h100-sxm,h200-sxm'")
     if scenario.data_parallel_size > 1 and not scenario.data_parallel_attention:
         raise UsageError(f"--data-parallel-size {scenario.data_parallel_size}: the number of replicas is looked for; "
                          f"leave it out (over a launch command's give 1), or give --data-parallel-attention, whose "

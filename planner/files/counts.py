@@ -43,6 +43,15 @@ def share_text(share: float, other: float | None = None) -> str:
     return f"{value:.{max(digits_apart(value, number, 1) for number in others)}f} %"
 
 
+def change_text(change: float) -> str:
+    """Return a change as a signed share in per cent, or as a factor if a value grew tenfold or more.
+
+    >>> change_text(0.0512), change_text(-0.3), change_text(66.5)
+    ('+5.1 %', '-30.0 %', '67.5 ×')
+    """
+    return f"{1 + change:,.3g} ×" if change >= 9 else f"{100 * change:+.1f} %"
+
+
 def digits_apart(value: float, other: float | None, least: int) -> int:
     """Return how many digits after the point two numbers need so that they do not read alike."""
     if other is None or value == other:

@@ -1,5 +1,6 @@
 """The answer of `check` as text: a verdict on each limit, and how many are met."""
 
+from planner.files.counts import change_text, share_text
 from planner.planning.check_answer import CheckAnswer, TargetVerdict
 from planner.report.cells import cell_text, number_text
 from planner.report.text import Grid, Text
@@ -20,16 +21,25 @@ def gate_headline(result: CheckAnswer) -> str:
     return f"{len(verdicts)} target{'s' if len(verdicts) > 1 else ''}: {counts}"
 
 
+def _room(share: float) -> str:
+    """Return a share of a limit that is left, or by which it is missed.
+
+    >>> _room(0.25), _room(-0.07), _room(-241.7)
+    ('+25.0 %', '-7.0 %', '243 × the limit')
+    """
+    return change_text(share) if share > -9 else f"{change_text(-share)} the limit"
+
+
 def gate_row(row: TargetVerdict) -> tuple[str, str, str, str, str, str]:
     """Return a verdict's scenario, metric, target, prediction, margin and verdict with its reason, as text."""
     limit, margin = row.limit, row.margin
     if row.kind == "max_regression":
         before = "the baseline" if row.baseline is None else number_text(row.baseline)
-        target = f"≤ {limit:.1%} worse than {before}"
-        room = "–" if margin is None else f"{margin:+.1%}"
+        target = f"≤ {share_text(limit)} worse than {before}"
+        room = "–" if margin is None else _room(margin)
     else:
         target = f"{'≥' if row.kind == 'min' else '≤'} {limit:,g}"
-        share = f" ({margin / abs(limit):+.1%})" if limit and margin is not None else ""
+        share = f" ({_room(margin / abs(limit))})" if limit and margin is not None else ""
         room = "–" if margin is None else f"{number_text(float(margin))}{share}"
     verdict = row.verdict + (f": {row.reason}" if row.reason else "")
     return row.scenario, row.metric, target, cell_text(row.predicted), room, verdict

@@ -72,8 +72,8 @@ def _assumption(table: pl.DataFrame, num_moved: int) -> str | None:
     if not num_moved:
         return None
     taken = "their measured time" if "e2e_s" in table.columns else "no time for their answers"
-    return (f"{does_text(num_moved, 'request', 'wait')} for others, without an arrival time: each is sent after the "
-            f"requests before it, with {taken}, and its delay; sessions interleave accordingly")
+    return (f"{does_text(num_moved, 'request', 'wait')} for others: each is sent after the requests before it, "
+            f"with {taken}, and its delay, also if the file has an earlier time; sessions interleave accordingly")
 
 
 def _by_window(values: dict[float, float]) -> dict[str, float]:
