@@ -355,7 +355,8 @@ def test_a_replica_that_is_back_before_the_health_check_has_lost_its_requests() 
     rows = [(0.0, 10, 4), (2.0, 10, 1)]
     result = play(rows, step_time="linear:0.5,0", fail_replica="0@0.7+0.5/30", max_retries=3)
     assert attempts(result, "request_id", "status", "ended_at_s") == [
-        ("0", "failed", pytest.approx(1.2)), ("1", "completed", pytest.approx(2.7)), ("0", "completed", pytest.approx(3.7))]
+        ("0", "failed", pytest.approx(1.2)), ("1", "completed", pytest.approx(2.7)),
+        ("0", "completed", pytest.approx(3.7))]
 
 
 def test_a_failure_that_is_found_out_at_once_is_a_failure_without_a_health_check() -> None:

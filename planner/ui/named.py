@@ -82,6 +82,6 @@ def _named(option: str, value: str) -> str:
     if option == "fail_replica":
         if FAILURES.fullmatch(value):
             return value
-        raise UsageError(f"fail_replica = {value!r}: must be REPLICA@AT, with +FOR and /HEALTH_CHECK if they are not 0, in "
-                         f"seconds, as in '2@600+120/5'")
+        raise UsageError(f"fail_replica = {value!r}: must be REPLICA@AT, with +FOR and /HEALTH_CHECK if they are not "
+                         f"0, in seconds, as in '2@600+120/5'")
     raise UsageError(f"{option} = {value!r}: names a file, and the dashboard opens no files; use the command line")

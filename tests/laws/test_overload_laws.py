@@ -130,7 +130,8 @@ def test_attempts_are_conserved(policy: str, case: Case, options: dict[str, Any]
 
 
 @given(policy=some.sampled_from(list(POLICIES)), case=cases(), options=fleets(), recording=recordings,
-       silences=some.lists(some.sampled_from((0.025, 0.3)), min_size=2, max_size=2), max_retries=some.sampled_from((0, 4)),
+       silences=some.lists(some.sampled_from((0.025, 0.3)), min_size=2, max_size=2),
+       max_retries=some.sampled_from((0, 4)),
        at_s=some.lists(some.sampled_from((0.0, 0.02, 0.055, 0.1, 0.31)), min_size=2, max_size=2),
        duration_s=some.sampled_from((0.01, 0.4, math.inf)))
 def test_attempts_at_silent_replicas_are_conserved(
