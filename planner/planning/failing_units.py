@@ -55,8 +55,7 @@ class Placement:
     def words(self, count: int) -> str:
         """Return a number of replicas and their units in words, as in "5 replicas on 3 nodes"."""
         number = self.num_units(count)
-        return (f"{count:,} replica{'s' * (count != 1)} on {number:,} "
-                f"{UNITS[self.unit] if number != 1 else self.unit if self.unit != 'gpu' else 'GPU'}")
+        return f"{count:,} replicas {'in' if self.unit == 'zone' else 'on'} {number:,} {UNITS[self.unit]}"
 
 
 def placement_of(unit: str, gpu_name: str, num_gpus: int, replicas_per_node: int | None, zones: int) -> Placement:
@@ -64,7 +63,7 @@ def placement_of(unit: str, gpu_name: str, num_gpus: int, replicas_per_node: int
 
     Parameters
     ----------
-    num_gpus : of a replica; of MIG slices, so many slices [1].
+    num_gpus : GPUs of a replica, or MIG slices [1].
     replicas_per_node : at most; None for as many as the GPUs of a node hold [1].
     """
     gpu = load_gpu(gpu_name)

@@ -219,15 +219,15 @@ def moments(served: ReplayResult, choices: Choices) -> list[float]:
     both = weights[0] + weights[1]
     left = np.concatenate((np.zeros(1), np.cumsum(both[by_end])))
     in_flight = np.cumsum(both) - left[np.searchsorted(ends[by_end], arrival_s, side="right")]
-    found = [float(arrival_s[int(np.argmax(in_flight))])]
+    instants = [float(arrival_s[int(np.argmax(in_flight))])]
     span_s = float(arrival_s[-1] - arrival_s[0])
     repair_s = 3600.0 * (choices.mttr_h or 0.0)
     for length_s in filter(None, (choices.health_check_s, repair_s, *(share * span_s for share in WINDOWS))):
         for tokens in weights:
             sums = np.concatenate((np.zeros(1), np.cumsum(tokens)))
             until = np.searchsorted(arrival_s, arrival_s + length_s, side="left")
-            found.append(float(arrival_s[int(np.argmax(sums[until] - sums[:-1]))]))
-    return list(dict.fromkeys([*found, float(arrival_s[0])]))
+            instants.append(float(arrival_s[int(np.argmax(sums[until] - sums[:-1]))]))
+    return list(dict.fromkeys([*instants, float(arrival_s[0])]))
 
 
 def _tokens_hit(served: ReplayResult, at_s: float, health_check_s: float,

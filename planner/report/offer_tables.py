@@ -1,6 +1,7 @@
 """The options, the sensitivity, the growth and the survival of `planner size` as text."""
 
 from planner.files.counts import count_text
+from planner.planning.failing_units import UNITS
 from planner.planning.size_answer import Fleet, Offer, SizeAnswer
 from planner.planning.survival_answer import Survival
 from planner.report.cells import replay_lines
@@ -69,12 +70,12 @@ def growth_rows(result: SizeAnswer) -> list[Grid]:
 
 
 def survival_words(result: SizeAnswer) -> list[str]:
-    """Return how the cheapest fleet survives, and what that costs each other kind; nothing without --survive."""
-    found = [(fleet, fleet.survival) for fleet in result.alternatives if isinstance(fleet, Fleet) and fleet.survival]
-    if not found:
+    """Return how the cheapest fleet survives, and the price of survival of other kinds; nothing without --survive."""
+    pairs = [(fleet, fleet.survival) for fleet in result.alternatives if isinstance(fleet, Fleet) and fleet.survival]
+    if not pairs:
         return []
-    best = found[0][1]
-    others = [f"{fleet.kind.words}: {survival.sentence}" for fleet, survival in found[1:]]
+    best = pairs[0][1]
+    others = [f"{fleet.kind.words}: {survival.sentence}" for fleet, survival in pairs[1:]]
     return [best.sentence, _failure_line(best), *replay_lines(best.replay_command, "to check the failure"), *others,
             "other routers and scalings are not compared with --survive"]
 
@@ -99,6 +100,6 @@ def year_rows(result: SizeAnswer) -> list[Grid]:
              f"{row.missed_minutes_per_year:,.4g}",
              "–" if row.saved_minutes_per_year is None else f"{row.saved_minutes_per_year:,.4g}",
              f"{row.cost_usd_per_month:,.0f}") for row in best.survival.year]
-    heads = ("replicas", f"{best.survival.unit}s", "within the SLO", "min/year missed", "saved by the last",
+    heads = ("replicas", UNITS[best.survival.unit], "within the SLO", "min/year missed", "saved by the last",
              "USD/month")
     return [Grid(heads=heads, rows=rows)]
