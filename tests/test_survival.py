@@ -60,7 +60,7 @@ def on_grid(load: Trace, deployment: Deployment, count: int, choices: Choices,
     healthy = serve(load, deployment, count)
     last_s = float(np.nanmax(healthy.records.requests.arrival_s))
     groups = [group for group in placed(choices).groups(count) if len(group) < count]
-    verdicts = [strike(load, deployment, objectives, group, float(at_s), healthy, choices).verdict
+    verdicts = [strike(healthy, objectives, group, float(at_s), choices).verdict
                 for group, at_s in itertools.product(groups, np.linspace(0.0, last_s, GRID))]
     is_met = len(groups) > 0 and all(verdict.is_met for verdict in verdicts)
     return is_met, min((verdict.attainment for verdict in verdicts), default=0.0)
@@ -150,7 +150,7 @@ def test_a_failure_that_nobody_notices_costs_nothing(chat: Trace, health_check_s
     deployment, choices = resolve(H100, chat), replace(PLAIN, survive="gpu", health_check_s=health_check_s)
     healthy = serve(chat, deployment, 3)
     late_s = float(np.nanmax(healthy.records.requests.finished_s)) + 1.0
-    struck = strike(chat, deployment, OBJECTIVES, range(2), late_s, healthy, choices)
+    struck = strike(healthy, OBJECTIVES, range(2), late_s, choices)
     assert_same_requests(struck.served.records.requests, healthy.records.requests)
     assert struck.verdict == judge(OBJECTIVES, healthy.times_s)
 

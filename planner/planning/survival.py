@@ -67,22 +67,18 @@ class Struck:
 
     Parameters
     ----------
-    failures : one for each replica that fails.
+    failures, text : one for each replica that fails, and they as an option's value.
     served, verdict : how the fleet serves.
     healthy : how it serves without the failure.
     num_moments : moments that were replayed [1].
     """
 
     failures: tuple[Failure, ...]
+    text: str
     served: ReplayResult
     verdict: Verdict
     healthy: ReplayResult
     num_moments: int
-
-    @property
-    def text(self) -> str:
-        """The failures as an option's value."""
-        return ",".join(failure.text for failure in self.failures)
 
 
 def survived(traffic: Traffic, kind: Kind, sized: Sized, objectives: Objectives, choices: Choices
@@ -177,7 +173,7 @@ def worst_failure(trace: Trace, deployment: Deployment, objectives: Objectives, 
 
     for number, at_s in enumerate(instants(), start=1):
         group = largest[int(np.argmax(_tokens_hit(healthy, at_s, choices.health_check_s, largest)))]
-        struck = strike(trace, deployment, objectives, group, at_s, healthy, choices)
+        struck = strike(healthy, objectives, group, at_s, choices)
         worst = struck if worst is None or _badness(struck.verdict) > _badness(worst.verdict) else worst
         worst = replace(worst, num_moments=number)
         if not struck.verdict.is_met:
@@ -186,17 +182,17 @@ def worst_failure(trace: Trace, deployment: Deployment, objectives: Objectives, 
     return worst
 
 
-def strike(trace: Trace, deployment: Deployment, objectives: Objectives, group: Sequence[int], at_s: float,
-           healthy: ReplayResult, choices: Choices) -> Struck:
+def strike(healthy: ReplayResult, objectives: Objectives, group: Sequence[int], at_s: float,
+           choices: Choices) -> Struck:
     """Replay the failure of a group of replicas at an instant [s]."""
     duration_s = math.inf if choices.mttr_h is None else 3600.0 * choices.mttr_h
     failures = tuple(Failure(replica=k, at_s=at_s, duration_s=duration_s, health_check_s=choices.health_check_s)
                      for k in group)
-    text = ",".join(failure.text for failure in failures)
+    deployment, text = healthy.deployment, ",".join(failure.text for failure in failures)
     failing = replace(deployment, scenario=replace(deployment.scenario, fail_replica=text))
-    served = serve(trace, failing, healthy.num_replicas)
-    return Struck(failures=failures, served=served, verdict=judge(objectives, served.times_s), healthy=healthy,
-                  num_moments=1)
+    served = serve(healthy.trace, failing, healthy.num_replicas)
+    return Struck(failures=failures, text=text, served=served, verdict=judge(objectives, served.times_s),
+                  healthy=healthy, num_moments=1)
 
 
 def _badness(verdict: Verdict) -> tuple[bool, float]:
