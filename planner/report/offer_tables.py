@@ -2,6 +2,7 @@
 
 from planner.files.counts import count_text
 from planner.planning.failing_units import UNITS
+from planner.planning.far_kinds import is_far
 from planner.planning.size_answer import Fleet, Offer, SizeAnswer
 from planner.planning.survival_answer import Survival
 from planner.report.cells import replay_lines
@@ -75,7 +76,8 @@ def survival_words(result: SizeAnswer) -> list[str]:
     if not pairs:
         return []
     best = pairs[0][1]
-    others = [f"{fleet.kind.words}: {survival.sentence}" for fleet, survival in pairs[1:]]
+    others = [f"{fleet.kind.words}: {survival.sentence}" for fleet, survival in pairs[1:]
+              if not is_far(fleet, pairs[0][0])]
     return [best.sentence, _failure_line(best), *replay_lines(best.replay_command, "to check the failure"), *others,
             "other routers and scalings are not compared with --survive"]
 
