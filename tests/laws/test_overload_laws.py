@@ -67,7 +67,9 @@ def overloads(draw: Any, num_replicas: int) -> dict[str, Any]:
         for at_s in sorted(draw(some.lists(some.sampled_from((0.0, 0.02, 0.055, 0.1, 0.31, 0.9)), max_size=3))):
             k, duration_s = draw(some.integers(0, num_replicas - 1)), draw(some.sampled_from((0.01, 0.3, None)))
             if at_s >= back[k]:
-                failures.append(f"{k}@{at_s}" + ("" if duration_s is None else f"+{duration_s}"))
+                health_check_s = draw(some.sampled_from((0.0, 0.0, 0.025, 0.5)))
+                failures.append(Failure(replica=k, at_s=at_s, duration_s=duration_s or np.inf,
+                                        health_check_s=health_check_s).text)
                 back[k] = at_s + (duration_s or np.inf)
         found["fail_replica"] = ",".join(failures) or None
     return found
