@@ -12,10 +12,10 @@ from planner.deployment.deploy import Deployment
 from planner.errors import UsageError
 from planner.planning.alternatives import MOST_TIMES, Sized
 from planner.planning.failing_units import UNITS, Placement, placement_of, share_down, share_within
-from planner.planning.fleets import Kind, count_gpus, fleet_cost
+from planner.planning.fleets import Kind, cost_of, count_gpus, fleet_cost
 from planner.planning.loads import Traffic
 from planner.planning.missed import missed_objectives, reached_objectives, unreachable
-from planner.planning.price_list import usd_per_month
+from planner.planning.price_list import ON_DEMAND, usd_per_month
 from planner.planning.replay_line import fleet_line
 from planner.planning.search_options import Choices
 from planner.planning.survival_answer import Survival, YearShare
@@ -246,13 +246,14 @@ def _year(placement: Placement, sized: Sized, count: int, choices: Choices) -> t
     if choices.mtbf_h is None or choices.mttr_h is None:
         return ()
     down = share_down(choices.mtbf_h, choices.mttr_h, placement.units_per_replica)
-    replica_usd = usd_per_month(fleet_cost(sized.served, choices)) / sized.count
+    gpu, num_gpus = sized.served.deployment.gpu, sized.served.deployment.layout.num_gpus
+    assert gpu is not None, "a fleet has a price"
     rows: list[YearShare] = []
     for number in range(sized.count, count + MORE_ROWS + 1):
         share = share_within([len(group) for group in placement.groups(number)], sized.count, down)
         missed = (1.0 - share) * MINUTES
         rows.append(YearShare(
             num_replicas=number, num_units=placement.num_units(number), share=share, missed_minutes_per_year=missed,
-            cost_usd_per_month=number * replica_usd,
+            cost_usd_per_month=usd_per_month(cost_of(gpu, number, number * num_gpus, ON_DEMAND, choices) or 0.0),
             saved_minutes_per_year=rows[-1].missed_minutes_per_year - missed if rows else None))
     return tuple(rows)
