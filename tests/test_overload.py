@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import EVERYTHING, number, play, scenario_of, trace_of
+from helpers import EVERYTHING, assert_same_requests, number, play, scenario_of, trace_of
 
 from planner.errors import PlannerError, TraceError, UnknownNameError, UsageError
 from planner.replays.fleet.failures import Failure, read_failures
@@ -338,19 +338,61 @@ target = 2
     assert counts["num_attempts_lost"] > 0
 
 
+def test_requests_at_a_silent_replica_wait_until_the_router_finds_out() -> None:
+    """Steps of 0.5 s. Replica 0 falls silent in its first step, at whose end request 0 has left; requests 2 and 4 are
+    sent to it. At 3 s the router finds out, and sends both to replica 1.
+    """
+    rows = [(0.0, 10, 1), (0.1, 10, 1), (1.0, 10, 1), (1.1, 10, 1), (2.0, 10, 1)]
+    result = play(rows, step_time="linear:0.5,0", data_parallel_size=2, router="round-robin", fail_replica="0@0.2/2.8")
+    assert column(result, "status") == ["completed"] * 5
+    assert column(result, "replica") == [0, 1, 1, 1, 1]
+    assert column(result, "finished_at_s") == about(0.5, 0.6, 3.5, 1.6, 3.5)
+    assert attempts(result, "request_id", "replica", "status", "sent_at_s", "ended_at_s")[3:5] == [
+        ("2", 0, "failed", 1.0, 3.0), ("4", 0, "failed", 2.0, 3.0)]
+
+
+def test_a_replica_that_is_back_before_the_health_check_has_lost_its_requests() -> None:
+    rows = [(0.0, 10, 4), (2.0, 10, 1)]
+    result = play(rows, step_time="linear:0.5,0", fail_replica="0@0.7+0.5/30", max_retries=3)
+    assert attempts(result, "request_id", "status", "ended_at_s") == [
+        ("0", "failed", pytest.approx(1.2)), ("1", "completed", pytest.approx(2.7)),
+        ("0", "completed", pytest.approx(3.7))]
+
+
+def test_a_failure_that_is_found_out_at_once_is_a_failure_without_a_health_check() -> None:
+    rows = [(0.1 * k, 30 + 7 * (k % 5), 3 + k % 4) for k in range(60)]
+    first, second = (play(rows, data_parallel_size=3, router="least-outstanding-requests", fail_replica=text)
+                     for text in ("1@2.05+1", "1@2.05+1/0"))
+    assert_same_requests(first.records.requests, second.records.requests)
+
+
+@pytest.mark.parametrize("router", ["random", "round-robin", "least-outstanding-requests", "prefix-aware"])
+def test_a_silent_failure_that_nobody_notices_costs_nothing(router: str) -> None:
+    """Nobody is at replica 0 while it is silent: an idle replica, and one after the last request."""
+    rows = [(10.0 * (k // 4) + 0.003 * (k % 4), 32, 4) for k in range(16)]
+    plain = play(rows, data_parallel_size=2, router=router)
+    for text in ("0@5+3/2", "1@15+0.5/9", "0@1000/60"):
+        failed = play(rows, data_parallel_size=2, router=router, fail_replica=text)
+        assert_same_requests(failed.records.requests, plain.records.requests)
+
+
 def test_failures_are_read_from_a_line_and_from_a_file(tmp_path: Path) -> None:
-    expected = [Failure(replica=2, at_s=600.0, duration_s=120.0), Failure(replica=0, at_s=900.0, duration_s=np.inf)]
-    assert read_failures("0@900, 2@600+120") == expected
+    expected = [Failure(replica=2, at_s=600.0, duration_s=120.0),
+                Failure(replica=0, at_s=900.0, duration_s=np.inf, health_check_s=5.0)]
+    assert read_failures("0@900/5, 2@600+120") == expected
+    assert read_failures(",".join(failure.text for failure in expected)) == expected
     path = tmp_path / "failures.csv"
-    path.write_text("replica,at_s,duration_s\n0,900,\n2,600,120\n")
+    path.write_text("replica,at_s,duration_s,health_check_s\n0,900,,5\n2,600,120,\n")
     assert read_failures(str(path)) == expected
+    path.write_text("replica,at_s,duration_s\n2,600,120\n")
+    assert read_failures(str(path)) == expected[:1]
 
 
 @pytest.mark.parametrize(("text", "words"), [
     ("2", "must be REPLICA@AT"), ("2@", "must be REPLICA@AT"), ("a@3", "must be REPLICA@AT"),
     ("", "must be REPLICA@AT"),
     ("2@-1", "at_s = '-1'"), ("2@nan", "at_s = 'nan'"), ("2@inf", "at_s = 'inf'"), ("2@5+0", "must be above 0"),
-    ("2@5+x", "duration_s = 'x'"),
+    ("2@5+x", "duration_s = 'x'"), ("2@5/x", "health_check_s = 'x'"), ("2@5/-1", "health_check_s = '-1'"),
     ("1@5+10,1@14", "is already down until 15 s"), ("1@5,1@9", "is already down until inf s"),
 ])
 def test_failures_that_are_none_are_refused(text: str, words: str) -> None:

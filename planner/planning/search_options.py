@@ -166,6 +166,10 @@ class Choices:
     sensitivity : whether the cheapest kinds are sized again under changed assumptions.
     sort : column by which options are sorted; None for the total cost per month.
     num_spare : replicas that may fail: as many are added to the replicas that serve the trace [1].
+    survive : "gpu", "node" or "zone", with one of which gone the objectives must hold; None if nothing fails.
+    zones, replicas_per_node : of a fleet, and at most; None for as many as the GPUs of a node hold [1].
+    health_check_s : time until the router finds out about a failure [s].
+    mtbf_h, mttr_h : mean time of a unit between failures, and to repair; None if not known [h].
     period_s : length of the parts that a schedule has its own number of replicas for; None for no schedule [s].
     disaggregate : whether fleets in which some replicas prefill and the others decode are tried too.
     decode_gpus, decode_ranks : of the decode replicas; None for the same as the prefill replicas.
@@ -213,6 +217,18 @@ class Choices:
     change_cost: float = declare(0.0, "With --growth: cost of a change to another kind of replica [USD].")
     num_spare: int = declare(0, "Number of spare replicas, in addition to the replicas that the "
                                 "load needs.", name="spare")
+    survive: str | None = declare(None, "Also meet the objectives while one unit has failed: gpu, node or zone. The "
+                                        "failure is replayed at the worst moments of the load.")
+    zones: int = declare(3, "With --survive zone: number of zones, which have equal shares of the replicas.")
+    replicas_per_node: int | None = declare(None, "With --survive node: maximum number of replicas on a node. [as many "
+                                                  "as its GPUs hold]")
+    health_check_s: float = declare(0.0, "With --survive: time until the router finds out that a replica has failed. "
+                                         "Until then the replica is sent requests and answers none [s].",
+                                    name="health_check")
+    mtbf_h: float | None = declare(None, "With --survive and --mttr: mean time between failures of a unit, for the "
+                                         "share of a year in which the objectives hold [h].", name="mtbf")
+    mttr_h: float | None = declare(None, "With --survive: mean time to repair a unit [h]. [failed replicas do not "
+                                         "return]", name="mttr")
     period_s: float | None = declare(None, "Plan a number of replicas for each period of this length [s].",
                                      name="period")
     disaggregate: bool = declare(False, "Also try separate prefill and decode replicas.", is_switch=True)

@@ -8,6 +8,7 @@ from planner.files.keys import Key, Spread
 from planner.planning.growth_answer import Growth
 from planner.planning.missed import Missed, Reached
 from planner.planning.sensitivity_answer import Sensitivity
+from planner.planning.survival_answer import Survival
 from planner.results.answers import Answer
 from planner.settings.objectives import Required
 
@@ -123,6 +124,7 @@ class Fleet:
     schedule: Annotated[Schedule | None, Key("", "Replicas over time. Null without --period and --rate-series, and if "
                                              "no number of replicas serves a part")]
     schedule_reason: Annotated[str | None, Key("", "Why there is no schedule")]
+    survival: Annotated[Survival | None, Key("", "Worst failure of a unit. Null without --survive")] = None
     replay_command: Annotated[str | None, Key("", "Command that replays the load on this fleet, without spares. Null "
                                               "if no options of a replay describe it: several rates")]
     replay_cost_usd_per_million_output_tokens: Annotated[float | None, Key(

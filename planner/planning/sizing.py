@@ -38,6 +38,7 @@ from planner.planning.search_options import RANKS, Choices
 from planner.planning.sensitivity import sensitivity
 from planner.planning.size_answer import ClosestKind, Fleet, Schedule, SizeAnswer, SizedTraffic, UnableFleet
 from planner.planning.strata_error import check_strata, strata_notes
+from planner.planning.survival import check_survival, survived
 from planner.planning.thresholds import cheapest_threshold, read_open_fleet
 from planner.planning.used_prices import checked_prices, old_notes, used_prices
 from planner.planning.user_loads import beginning, limited
@@ -199,6 +200,7 @@ def _check(scenario: Scenario, choices: Choices) -> None:
     if scenario.fleet is not None and (tuple(choices.ranks) != RANKS or choices.disaggregate):
         raise UsageError(f"--fleet {scenario.fleet}: its pools say what replicas are made of; give "
                          f"tensor_parallel_size in them, and leave --tensor-parallel-size and --disaggregate out")
+    check_survival(scenario, choices)
     check_schedule(choices)
     check_strata(choices)
     check_sort(choices)
@@ -253,7 +255,7 @@ def _assumptions(traffic: Traffic, own_rps: float, scenario: Scenario, disaggreg
 def _compared(traffic: Traffic, kind: Kind, objectives: Objectives, choices: Choices, best: Fleet,
               count: int) -> Compared:
     """Return the size under other assumptions, empty if nothing else is to be tried."""
-    if not choices.compare_assumptions or choices.quick:
+    if not choices.compare_assumptions or choices.quick or choices.survive:
         return Compared(routers=(), routers_not_tried=(), better_router=None, scalings=(), notes=())
     return spread(traffic, kind, objectives, choices, count, best.trace_copies, best.num_gpus)
 
@@ -291,7 +293,8 @@ def _fleet(traffic: Traffic, load: Trace, kind: Kind, objectives: Objectives, ch
     try:
         kind = kind.started(traffic.trace)
         deployment = kind.deployed(load)
-        sized = _settled(traffic, load, deployment, objectives, kind, effort)
+        sized, survival = survived(traffic, kind, _settled(traffic, load, deployment, objectives, kind, effort),
+                                   objectives, choices)
     except UnknownNameError:
         raise
     except (CapacityError, CatalogError, UsageError) as error:
@@ -332,7 +335,7 @@ def _fleet(traffic: Traffic, load: Trace, kind: Kind, objectives: Objectives, ch
         headroom=headroom(traffic, deployment, objectives, sized, effort.precision or TOLERANCE), step_error=longer,
         stationary=sized.stationary, precision=effort.precision,
         covers_error=keeps_with_error(served, sized.count, objectives, longer), trace_copies=sized.times,
-        schedule_reason=schedule_reason, replay_command=fleet_line(traffic, kind, sized, objectives),
+        schedule_reason=schedule_reason, survival=survival, replay_command=fleet_line(traffic, kind, sized, objectives),
         replay_cost_usd_per_million_output_tokens=used["cost_usd_per_million_output_tokens"])
 
 

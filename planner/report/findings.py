@@ -25,6 +25,7 @@ from planner.report.figures.style import clean, labels
 from planner.report.figures.summary_figures import latency_levels, mean_phases
 from planner.report.figures.sweep_figures import front_scatter, parallel_axes
 from planner.report.gate_tables import gate_row
+from planner.report.offer_tables import YEAR_COLUMNS
 from planner.report.report_source import SavedAnswer, Source, damaged
 from planner.report.scaling_tables import scale_listings
 from planner.report.shown import text_of
@@ -192,6 +193,8 @@ def _fleet(found: SizeAnswer) -> Findings:
                     if found.split else []),
                   *([_listing("Growth", list(asdict(found.growth.months[0])), found.growth.months)]
                     if found.growth else []),
+                  *([_listing("Share of a year", YEAR_COLUMNS, found.cheapest.survival.year)]
+                    if found.cheapest and found.cheapest.survival else []),
                   *([_listing("Schedule", list(asdict(parts[0])), parts)] if parts else [])],
         tables={"What was replayed": _settings(found.trace_sha256, slo=asdict(found.slo),
                                                workload=asdict(found.workload))})

@@ -1,6 +1,11 @@
-"""The options, the sensitivity and the growth of `planner size` as text: rows of price terms, changes and months."""
+"""The options, the sensitivity, the growth and the survival of `planner size` as text."""
 
-from planner.planning.size_answer import Offer, SizeAnswer
+from planner.files.counts import count_text
+from planner.planning.failing_units import UNITS
+from planner.planning.far_kinds import is_far
+from planner.planning.size_answer import Fleet, Offer, SizeAnswer
+from planner.planning.survival_answer import Survival
+from planner.report.cells import replay_lines
 from planner.report.text import Grid
 
 COLUMNS = {  # column of the answer -> its heading and format
@@ -8,6 +13,8 @@ COLUMNS = {  # column of the answer -> its heading and format
     "cost_usd_per_year": ("USD/year", ",.2f"), "cost_usd_per_million_output_tokens": ("USD/Mtok", ".3f"),
     "power_kw": ("kW", ".2f"), "power_usd_per_month": ("power USD", ",.2f"),
     "total_usd_per_month": ("total USD/month", ",.2f"), "co2_kg_per_month": ("CO₂ kg/month", ",.1f")}
+YEAR_COLUMNS = ("num_replicas", "num_units", "share", "missed_minutes_per_year", "saved_minutes_per_year",
+                "cost_usd_per_month")
 WITH_POWER = ("power_usd_per_month", "total_usd_per_month")  # columns that only a price of power fills
 
 
@@ -61,3 +68,40 @@ def growth_rows(result: SizeAnswer) -> list[Grid]:
         step = "grows" if month.must_grow else f"changes to {month.gpu}" if month.is_change else ""
         rows.append((str(month.month), f"{month.rate_rps:,.4g}", *size, step))
     return [Grid(heads=("month", "requests/s", "replicas", "GPUs", "USD/month", ""), rows=rows, left=(-1,))]
+
+
+def survival_words(result: SizeAnswer) -> list[str]:
+    """Return how the cheapest fleet survives, and the price of survival of other kinds; nothing without --survive."""
+    pairs = [(fleet, fleet.survival) for fleet in result.alternatives if isinstance(fleet, Fleet) and fleet.survival]
+    if not pairs:
+        return []
+    best = pairs[0][1]
+    others = [f"{fleet.kind.words}: {survival.sentence}" for fleet, survival in pairs[1:]
+              if not is_far(fleet, pairs[0][0])]
+    return [best.sentence, _failure_line(best), *replay_lines(best.replay_command, "to check the failure"), *others,
+            "other routers and scalings are not compared with --survive"]
+
+
+def _failure_line(survival: Survival) -> str:
+    """Return the worst failure, and the values that the fleet reaches with it."""
+    reached = "".join(f", {one.objective} {one.value_ms:,.4g} ms" for one in survival.reached
+                      if one.value_ms is not None)
+    back = "for the rest of the load" if survival.duration_s is None else f"for {survival.duration_s:,.6g} s"
+    return (f"worst of {survival.num_moments:,} moments: {count_text(survival.num_failed, 'replica')} down from "
+            f"{survival.at_s:,.6g} s {back}; the router finds out after {survival.health_check_s:g} s "
+            f"(--health-check); predicted: {100 * survival.attainment:.2f} % of the requests within their "
+            f"limits{reached}")
+
+
+def year_rows(result: SizeAnswer) -> list[Grid]:
+    """Return the share of a year for each number of replicas of the cheapest fleet; nothing without --mtbf."""
+    best = result.cheapest
+    if best is None or best.survival is None or not best.survival.year:
+        return []
+    rows = [(f"{row.num_replicas:,}", f"{row.num_units:,}", f"{100 * row.share:.9g} %",
+             f"{row.missed_minutes_per_year:,.4g}",
+             "–" if row.saved_minutes_per_year is None else f"{row.saved_minutes_per_year:,.4g}",
+             f"{row.cost_usd_per_month:,.0f}") for row in best.survival.year]
+    heads = ("replicas", UNITS[best.survival.unit], "within the SLO", "min/year missed", "saved by the last",
+             "USD/month")
+    return [Grid(heads=heads, rows=rows)]

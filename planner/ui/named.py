@@ -13,7 +13,7 @@ from planner.ui.own_profiles import names
 
 PROFILES = {"gpu": "gpu", "model": "model", "speculative_model": "model"}  # options that name a profile, and its kind
 ENDINGS = (".toml", ".json")
-FAILURES = re.compile(r"[\d@+., e-]+")  # as in '2@600+120, 0@900'
+FAILURES = re.compile(r"[\d@+/., e-]+")  # as in '2@600+120, 0@900/5'
 
 
 def known_name(kind: str, name: str) -> str | None:
@@ -82,6 +82,6 @@ def _named(option: str, value: str) -> str:
     if option == "fail_replica":
         if FAILURES.fullmatch(value):
             return value
-        raise UsageError(f"fail_replica = {value!r}: must be REPLICA@AT or REPLICA@AT+FOR in seconds, as in "
-                         f"'2@600+120'")
+        raise UsageError(f"fail_replica = {value!r}: must be REPLICA@AT, with +FOR and /HEALTH_CHECK if they are not "
+                         f"0, in seconds, as in '2@600+120/5'")
     raise UsageError(f"{option} = {value!r}: names a file, and the dashboard opens no files; use the command line")

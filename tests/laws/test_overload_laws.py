@@ -20,6 +20,7 @@ from planner.loop.state.engine_settings import Recording
 from planner.policies.builtin_policies import POLICIES
 from planner.policies.builtin_routers import ROUTERS
 from planner.replays.attempts import STATUS
+from planner.replays.fleet.failures import Failure
 from planner.replays.result_tables import ReplayResult
 from planner.results.phases import request_phases
 from planner.run import replay
@@ -66,7 +67,9 @@ def overloads(draw: Any, num_replicas: int) -> dict[str, Any]:
         for at_s in sorted(draw(some.lists(some.sampled_from((0.0, 0.02, 0.055, 0.1, 0.31, 0.9)), max_size=3))):
             k, duration_s = draw(some.integers(0, num_replicas - 1)), draw(some.sampled_from((0.01, 0.3, None)))
             if at_s >= back[k]:
-                failures.append(f"{k}@{at_s}" + ("" if duration_s is None else f"+{duration_s}"))
+                health_check_s = draw(some.sampled_from((0.0, 0.0, 0.025, 0.5)))
+                failures.append(Failure(replica=k, at_s=at_s, duration_s=duration_s or np.inf,
+                                        health_check_s=health_check_s).text)
                 back[k] = at_s + (duration_s or np.inf)
         found["fail_replica"] = ",".join(failures) or None
     return found
@@ -128,6 +131,33 @@ def test_attempts_are_conserved(policy: str, case: Case, options: dict[str, Any]
     check_empty(result)
 
 
+@given(policy=some.sampled_from(list(POLICIES)), case=cases(), options=fleets(), recording=recordings,
+       silences=some.lists(some.sampled_from((0.025, 0.3)), min_size=2, max_size=2),
+       max_retries=some.sampled_from((0, 4)),
+       at_s=some.lists(some.sampled_from((0.0, 0.02, 0.055, 0.1, 0.31)), min_size=2, max_size=2),
+       duration_s=some.sampled_from((0.01, 0.4, math.inf)))
+def test_attempts_at_silent_replicas_are_conserved(
+        policy: str, case: Case, options: dict[str, Any], recording: Recording, silences: list[float],
+        max_retries: int, at_s: list[float], duration_s: float) -> None:
+    """A silent replica answers nothing until the router finds out, and nothing is sent to it until it is back."""
+    options = options | {"data_parallel_size": 2}
+    failures = [Failure(replica=k, at_s=at_s[k], duration_s=duration_s, health_check_s=silences[k]) for k in (0, 1)]
+    scenario = scenario_of(policy=policy, **case.options, **options, max_retries=max_retries,
+                           fail_replica=",".join(failure.text for failure in failures))
+    result = replay(case.trace(), scenario, recording=recording).result
+    check_attempts(result, max_retries)
+    check_times(result)
+    check_empty(result)
+    assert result.attempts is not None
+    for failure in failures:
+        rows = result.attempts.rows[result.attempts.rows["replica"] == failure.replica]
+        back_s = failure.at_s + failure.duration_s
+        noticed_s = min(failure.at_s + failure.health_check_s, back_s)
+        assert not np.any((rows["sent_s"] > noticed_s) & (rows["sent_s"] < back_s))
+        ended_s = rows["ended_s"][(rows["sent_s"] > failure.at_s) & (rows["sent_s"] < noticed_s)]
+        assert np.all(ended_s >= noticed_s)
+
+
 def check_attempts(result: ReplayResult, max_retries: int) -> None:
     requests, attempts = result.records.requests, result.attempts
     assert attempts is not None
@@ -178,6 +208,7 @@ HARMLESS: dict[str, dict[str, Any]] = {
     "queues": {"max_queued_requests": 1000, "router_max_concurrent_requests": 1000, "router_queue_size": 0},
     "fair queue": {"router_max_concurrent_requests": 1000, "router_queue": "fair"},
     "late failure": {"fail_replica": "0@1000000+5"},
+    "late silence": {"fail_replica": "0@1000000+5/3"},
 }
 
 

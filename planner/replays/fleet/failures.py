@@ -12,8 +12,9 @@ from planner.files.table_file import read_table_file
 from planner.replays.fleet.timers import RunningFleet, Timer, close_replica, open_replica
 from planner.replays.initial import start_anew
 
-_FAILURE = re.compile(r"(\d+)@([^@+]+)(?:\+([^@+]+))?")
+_FAILURE = re.compile(r"(\d+)@([^@+/]+)(?:\+([^@+/]+))?(?:/([^@+/]+))?")
 _COLUMNS = ("replica", "at_s", "duration_s")
+_MORE = ("health_check_s",)  # column that may be left out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,20 +26,39 @@ class Failure:
     replica : its number, from 0.
     at_s : when [s], on the clock of the trace's arrivals as replayed.
     duration_s : until it is back [s]; infinite if it never is.
+    health_check_s : until the router finds out [s]. Before that the replica is sent requests, and answers none.
     """
 
     replica: int
     at_s: float
     duration_s: float
+    health_check_s: float = 0.0
+
+    @property
+    def text(self) -> str:
+        """The failure as an option's value.
+
+        >>> Failure(replica=2, at_s=600.5, duration_s=math.inf, health_check_s=5).text
+        '2@600.5/5'
+        """
+        parts = (("+", self.duration_s, math.inf), ("/", self.health_check_s, 0.0))
+        return f"{self.replica}@{_plain(self.at_s)}" + "".join(
+            f"{sign}{_plain(value)}" for sign, value, usual in parts if value != usual)
+
+
+def _plain(value: float) -> str:
+    """Return a number that reads back to the digit, and without an exponent's plus sign."""
+    return repr(float(value)).removesuffix(".0").replace("e+", "e")
 
 
 def read_failures(text: str) -> list[Failure]:
-    """Read failures: `REPLICA@AT[+FOR]` in seconds, with commas between, or the path of a .csv.
+    """Read failures: `REPLICA@AT[+FOR][/HEALTH_CHECK]` in seconds, with commas between, or the path of a .csv.
 
-    >>> read_failures("2@600+120")
-    [Failure(replica=2, at_s=600.0, duration_s=120.0)]
+    >>> read_failures("2@600+120/5")
+    [Failure(replica=2, at_s=600.0, duration_s=120.0, health_check_s=5.0)]
 
-    A CSV has a failure a row, with the columns replica, at_s and duration_s; an empty duration_s is for good.
+    A CSV has a failure a row, with the columns replica, at_s and duration_s, and health_check_s if it is not 0; an
+    empty duration_s is for good.
 
     Raises
     ------
@@ -59,27 +79,30 @@ def read_failures(text: str) -> list[Failure]:
 def _of_part(part: str) -> Failure:
     match = _FAILURE.fullmatch(part)
     if match is None:
-        raise UsageError(f"--fail-replica {part!r}: must be REPLICA@AT or REPLICA@AT+FOR in seconds, as in '2@600+120'")
-    return _failure(f"--fail-replica {part!r}", match[1], match[2], match[3] or "")
+        raise UsageError(f"--fail-replica {part!r}: must be REPLICA@AT, with +FOR and /HEALTH_CHECK if they are not 0, "
+                         f"in seconds, as in '2@600+120' or '2@600+120/5'")
+    return _failure(f"--fail-replica {part!r}", match[1], match[2], match[3] or "", match[4] or "")
 
 
 def _of_file(path: Path) -> list[Failure]:
     table = read_table_file(path, what="table of failures")
-    if tuple(table.columns) != _COLUMNS:
-        raise UsageError(f"{path}: has the columns {', '.join(table.columns)}; must be {', '.join(_COLUMNS)}")
+    if tuple(table.columns) not in (_COLUMNS, _COLUMNS + _MORE):
+        raise UsageError(f"{path}: has the columns {', '.join(table.columns)}; must be {', '.join(_COLUMNS)}, and "
+                         f"{', '.join(_MORE)} if the router finds out later")
     if table.is_empty():
         raise UsageError(f"{path}: has no rows; must have at least one failure")
     return [_failure(f"{path} row {row}", *(cell or "" for cell in cells)) for row, cells in enumerate(table.rows())]
 
 
-def _failure(where: str, replica: str, at: str, duration: str) -> Failure:
+def _failure(where: str, replica: str, at: str, duration: str, health_check: str = "") -> Failure:
     if not replica.strip().isdecimal():
         raise UsageError(f"{where}: replica = {replica!r}; must be a number from 0")
     at_s = _seconds(where, "at_s", at)
     duration_s = _seconds(where, "duration_s", duration) if duration.strip() else math.inf
     if duration_s <= 0:
         raise UsageError(f"{where}: duration_s = {duration!r}; must be above 0 [s]")
-    return Failure(replica=int(replica), at_s=at_s, duration_s=duration_s)
+    health_check_s = _seconds(where, "health_check_s", health_check) if health_check.strip() else 0.0
+    return Failure(replica=int(replica), at_s=at_s, duration_s=duration_s, health_check_s=health_check_s)
 
 
 def _seconds(where: str, name: str, text: str) -> float:
@@ -104,7 +127,12 @@ def failure_timers(failures: Sequence[Failure], num_replicas: int) -> list[Timer
 
 
 def _timer(failure: Failure) -> Timer:
+    """Return the first timer of a failure: the replica falls silent, the router finds out, and the replica comes back.
+
+    A replica that is back before the health check has lost its requests too: the router finds out then.
+    """
     k, back_s = failure.replica, failure.at_s + failure.duration_s
+    noticed_s = min(failure.at_s + failure.health_check_s, back_s)
 
     def come_back(running: RunningFleet) -> Sequence[Timer]:
         start_anew(running.states[k])
@@ -116,4 +144,13 @@ def _timer(failure: Failure) -> Timer:
         running.memory.gateway.failing = k
         return [Timer(back_s, come_back)] if back_s < math.inf else []
 
-    return Timer(failure.at_s, fail)
+    def look(running: RunningFleet) -> Sequence[Timer]:
+        running.memory.fleet.is_watched = 1  # the replica takes its steps up to now
+        return [Timer(failure.at_s, fall_silent)]
+
+    def fall_silent(running: RunningFleet) -> Sequence[Timer]:
+        engine = running.states[k].engine
+        engine.now_s = max(engine.now_s, noticed_s)  # as in a step until then that emits nothing
+        return [Timer(noticed_s, fail)]
+
+    return Timer(failure.at_s, look if noticed_s > failure.at_s else fail)
