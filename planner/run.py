@@ -104,7 +104,8 @@ def replay(trace: AnyTrace, scenario: Scenario, *, slo: Objectives | str | None 
         shaped, resolve(scenario, shaped), recording=recording)
     shaped, deployment = result.trace, result.deployment
     summary = summarize(result, objectives, window)
-    summary |= utilization(result, result.duration_s, int(result.records.requests.num_output_tokens.sum()))
+    summary |= utilization(result, result.duration_s, 0 if deployment.pooling else int(
+        result.records.requests.num_output_tokens.sum()))
     if deployment.pools:
         summary["pools"] = describe_pools(result, result.duration_s)
     about_intervals: list[str] = []

@@ -194,11 +194,13 @@ def engine_settings(parts: Parts, resolved: Resolved, memory: MemoryPlan | None,
         "num_gpu_blocks": num_gpu_blocks, "num_cpu_blocks": num_cpu_blocks, "swap_s_per_token": swap_s_per_token,
         "cpu_tier": tier, "remote_tier": remote_tier(scenario, architecture, kv_bytes, block_size),
         "first_use_s": _first_use_s(parts),
+        "num_sampled_tokens_per_step": 1 if architecture is None or architecture.pooling is None else 0,
         "seed": scenario.seed or 0, "attention_dp_size": parts.layout.data_parallel_size,
         "attention_dp_timeout_iters": parts.layout.attention_dp_timeout_iters,
         "stage_transfer_s_per_token": stage_transfer[0], "stage_transfer_latency_s": stage_transfer[1],
         **parts.engine.rules(scenario.engine_version), **image_settings(stack),
         **window_settings(None if memory is None else memory.windows),
+        **({"async_scheduling": False} if architecture is not None and architecture.pooling else {}),  # no last decode
         **draft_settings(parts.draft, parts.engine.scheduler.hashes_next_token, parts.layout.data_parallel_size),
         **adapter_settings(scenario, architecture, gpu)}
     return EngineSettings(**(options | made))

@@ -334,7 +334,9 @@ SGLANG = Engine(
         by_gpu={"max_num_batched_tokens": "by GPU memory", "gpu_memory_utilization": "by GPU memory"},
         compressed_max_num_seqs=256,  # `apply_deepseek_v4_defaults`
         # `_set_default_nsa_kv_cache_dtype` of ServerArgs
-        sparse_kv_cache_type=lambda gpu: "fp8" if "fp4" in gpu.flops_per_s else "bf16", max_loras=8),
+        sparse_kv_cache_type=lambda gpu: "fp8" if "fp4" in gpu.flops_per_s else "bf16", max_loras=8,
+        # Its encoders need --chunked-prefill-size -1 and --disable-radix-cache.
+        pooling=lambda defaults, arch: replace(defaults, enable_chunked_prefill=not arch.needs_whole_prompts)),
     scheduler=Scheduler(
         own_policies=("sglang",), older_rules={"ends_wait": "0.5.17", "strict_prefill": "0.5.10"},
         sends_token_on=True),  # `stream_output` of a prebuilt batch in disaggregation/decode.py

@@ -47,7 +47,7 @@ from planner.engines.log_lines import TOGETHER, Found, Lines, LogReader, Look, b
 from planner.engines.package import BENCHMARK, CLIENT, Client, Metrics, Package
 from planner.engines.releases import Default, is_before
 from planner.engines.values import largest, limits, listed_json, number, positive, text, whole_or_auto
-from planner.engines.vllm_defaults import BY_GPU, sized_defaults
+from planner.engines.vllm_defaults import BY_GPU, pooling_defaults, sized_defaults
 from planner.engines.vllm_flags import FLAGS, OTHER_CONFIG, VARIABLES
 
 SAMPLER_BYTES_PER_LOGIT = 20  # logits in 16 bit and FP32, and the working memory of the Triton sampler
@@ -316,6 +316,7 @@ VLLM = Engine(
         options=EngineDefaults(policy="fcfs", max_num_seqs=128, max_num_batched_tokens=2048, max_prefill_tokens=0,
                                enable_chunked_prefill=True, async_scheduling=True, gpu_memory_utilization=0.9),
         sized=sized_defaults, by_gpu=BY_GPU, cudagraph_mode="full_and_piecewise", context=default_context,
+        pooling=pooling_defaults,
         # Pull requests 27614 (release notes of 0.14.0) and 34299; routers in 32 bit ran cuBLAS until 0.20.
         since=(Default("async_scheduling", "0.14", before=False), Default("fuse_allreduce_rms", "0.16", before=False),
                Default("fp32_matmul", "0.20", before="fp32"))),
@@ -334,6 +335,7 @@ VLLM = Engine(
                   capture_size=lambda _, max_num_seqs, per_decode: min(2 * (max_num_seqs or 256) * per_decode, 512),
                   rule="vLLM captures up to 2 × max_num_seqs tokens, at most 512"),
     memory=Memory(
+        caches_encoders=False,  # get_kv_cache_spec of layers/attention/encoder_only_attention.py
         activation_bytes=activation_bytes, state_pages=state_pages, seats_with_states=seats_with_states,
         charges_graphs_since="0.21",  # VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS
         window_pages=window_pages, tokens_in_flight=tokens_in_flight, logs_pool=logs_pool,

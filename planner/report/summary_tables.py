@@ -33,7 +33,8 @@ ROWS = (
     ("Autoscaler", ("replicas_mean", "replicas_peak", "num_scale_ups", "num_scale_downs")),
     ("Cache tiers", ("gpu_hit_rate", "cpu_hit_rate", "remote_hit_rate", "cpu_read_bytes", "cpu_written_bytes",
                      "remote_read_bytes", "remote_written_bytes", "mean_load_ms", "p99_load_ms")),
-    ("Cost", ("gpu_hours", "cost_usd", "cost_usd_per_million_output_tokens", "cost_usd_per_session",
+    ("Cost", ("gpu_hours", "cost_usd", "cost_usd_per_million_output_tokens", "cost_usd_per_million_input_tokens",
+              "cost_usd_per_thousand_results", "cost_usd_per_session",
               "energy_kwh")),
 )
 IN_A_LINE = ("saturated", "offered_request_rate", "served_request_rate")  # of one replay
@@ -148,6 +149,8 @@ def _memory_line(summary: Mapping[str, Any]) -> list[str]:
     taken_by = ("weight", "activation", "communication", "runtime", "state")
     gib = {name: memory[f"{name}_bytes"] / 2**30 for name in ("usable", *taken_by, "kv")}
     taken = " − ".join(f"{gib[name]:.2f} {name}" for name in taken_by if gib[name] > 0)
+    if not memory["kv_bytes_per_token"]:
+        return [f"no KV cache; {gib['usable']:.2f} GiB usable − {taken} leave {gib['kv']:.2f}"]
     states = f", {memory['state_blocks']} for a sequence's states" if memory["state_blocks"] else ""
     return [f"KV cache {gib['kv']:.2f} GiB = {gib['usable']:.2f} usable − {taken}; "
             f"{memory['num_gpu_blocks']:,} blocks at {memory['kv_bytes_per_token']:,.0f} B a token{states}"
