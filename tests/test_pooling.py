@@ -16,6 +16,7 @@ from hypothesis import strategies as some
 from planner.catalog.catalog_files import load_model
 from planner.deployment.deploy import resolve
 from planner.errors import CatalogError, TraceError, UsageError
+from planner.launch import launch_command, launch_options
 from planner.run import Outcome, replay
 from planner.settings.scenario import Scenario
 from planner.steptime.roofline import roofline
@@ -239,3 +240,30 @@ def test_a_chat_model_can_be_pooled() -> None:
     assert pooled["total_output_tokens"] == 0
     assert pooled["mean_e2el_ms"] < chat["mean_e2el_ms"]
     assert pooled["deployment"]["memory"]["weight_bytes"] < chat["deployment"]["memory"]["weight_bytes"]
+
+
+@pytest.mark.parametrize(("command", "model", "pooling"), [
+    ("vllm serve Qwen/Qwen3-Embedding-0.6B --runner pooling", QWEN, None),
+    ("vllm serve Qwen/Qwen3-Embedding-0.6B", QWEN, None),
+    ("vllm serve Qwen/Qwen3-8B --runner pooling", "Qwen/Qwen3-8B", "embed"),
+    ("vllm serve Qwen/Qwen3-8B --runner pooling --convert classify", "Qwen/Qwen3-8B", "score"),
+    ("vllm serve Qwen/Qwen3-8B --task embed", "Qwen/Qwen3-8B", "embed"),
+    ("vllm serve BAAI/bge-reranker-v2-m3 --task score", "BAAI/bge-reranker-v2-m3", None),
+    ("vllm serve Qwen/Qwen3-8B --runner generate --convert none", "Qwen/Qwen3-8B", None),
+    ("python -m sglang.launch_server --model-path Qwen/Qwen3-Embedding-0.6B --is-embedding", QWEN, None),
+    ("python -m sglang.launch_server --model-path Qwen/Qwen3-8B --is-embedding", "Qwen/Qwen3-8B", "embed")])
+def test_launch_commands_are_read(command: str, model: str, pooling: str | None) -> None:
+    options, _ = launch_options(command)
+    assert (options["model"], options.get("pooling")) == (model, pooling)
+
+
+@pytest.mark.parametrize(("options", "command"), [
+    ({"model": QWEN}, "vllm serve Qwen/Qwen3-Embedding-0.6B --runner pooling"),
+    ({"model": "bge-reranker-v2-m3"}, "vllm serve BAAI/bge-reranker-v2-m3 --runner pooling --convert classify"),
+    ({"model": "qwen3-8b", "pooling": "embed"}, "vllm serve Qwen/Qwen3-8B --runner pooling"),
+    ({"model": QWEN, "engine": "sglang"},
+     "python -m sglang.launch_server --model-path Qwen/Qwen3-Embedding-0.6B --is-embedding"),
+    ({"model": BGE, "engine": "sglang"}, "python -m sglang.launch_server --model-path BAAI/bge-m3 --is-embedding "
+                                         "--chunked-prefill-size -1 --disable-radix-cache")])
+def test_launch_commands_are_written_with_their_flag(options: dict[str, Any], command: str) -> None:
+    assert launch_command(Scenario(**options)) == (command, ())

@@ -10,6 +10,7 @@ from planner.files.nested import parse_json
 
 Pooling = Literal["embed", "score"]
 RESULTS: Mapping[str, str] = {"embed": "embedding", "score": "score"}  # of a prompt, or of the pair in it
+RATES: Mapping[str | None, str] = {"embed": "embeddings/s", "score": "pairs/s"}  # units; else requests/s
 ENCODERS = ("bert", "roberta", "xlm-roberta", "modernbert", "nomic_bert", "new")  # model types
 OFFSET_POSITIONS = {"roberta": 2, "xlm-roberta": 2}  # positions before the first token's: pad_token_id + 1
 # Poolings that need the hidden states of the whole prompt at once, by their keys in Sentence Transformers.

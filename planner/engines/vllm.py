@@ -46,7 +46,7 @@ from planner.engines.kv_groups import logs_pool, reserved_blocks, tokens_in_flig
 from planner.engines.log_lines import TOGETHER, Found, Lines, LogReader, Look, between
 from planner.engines.package import BENCHMARK, CLIENT, Client, Metrics, Package
 from planner.engines.releases import Default, is_before
-from planner.engines.values import largest, limits, listed_json, number, positive, text, whole_or_auto
+from planner.engines.values import largest, limits, listed_json, number, one_of, positive, text, whole_or_auto
 from planner.engines.vllm_defaults import BY_GPU, pooling_defaults, sized_defaults
 from planner.engines.vllm_flags import FLAGS, OTHER_CONFIG, VARIABLES
 
@@ -172,6 +172,8 @@ GRAPH_MODES = {mode.upper(): mode for mode in ("full_and_piecewise", "piecewise"
     "FULL": "full_and_piecewise"}
 MTPS = ("ernie_mtp", "exaone_moe_mtp", "glm4_moe_mtp", "longcat_flash_mtp", "mimo_mtp", "pangu_ultra_moe_mtp",
         "qwen3_5_mtp", "qwen3_next_mtp")  # older names of vLLM's "mtp", by model
+TASKS = dict.fromkeys(("auto", "generate", "none"), None) | dict.fromkeys(("embed", "embedding"), "embed") | (
+    dict.fromkeys(("classify", "reward", "score"), "score"))  # of --convert and --task: results of a pooling model
 DRAFTS = ({name: name for name in ("mtp", "deepseek_mtp", "eagle", "eagle3", "dflash", "dspark", "draft_model",
                                         "medusa", "ngram", "ngram_gpu", "suffix")}
           | dict.fromkeys(MTPS, "mtp"))
@@ -218,6 +220,10 @@ DIALECT = Dialect(  # vllm/engine/arg_utils.py
         Flag(names=("--num-gpu-blocks-override",), option="num_gpu_blocks"),
         Switch(names=("--disable-hybrid-kv-cache-manager",), option="disable_hybrid_kv_cache_manager",
                otherwise=False),
+        Flag(names=("--runner",), option="pooling", read=one_of({"auto": None, "generate": None, "pooling": "embed"}),
+             write={"embed": "pooling", "score": ("pooling", "--convert", "classify")}.get),
+        Flag(names=("--convert",), option="pooling_task", read=one_of(TASKS), write=unwritten),
+        Flag(names=("--task",), option="pooling_task", read=one_of(TASKS), write=unwritten),  # up to 0.10
         choice(("--moe-backend", "--kernel-config.moe-backend"), "moe_backend", MOES),
         choice(("--all2all-backend",), "all2all_backend", ALL2ALLS),
         choice(("--scheduling-policy",), "policy", {"fcfs": "fcfs", "priority": "priority"}),

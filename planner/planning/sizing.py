@@ -318,7 +318,9 @@ def _fleet(traffic: Traffic, load: Trace, kind: Kind, objectives: Objectives, ch
         cost_usd_per_hour=cost, cost_usd_per_month=usd_per_month(cost), cost_usd_per_year=usd_per_year(cost),
         instances="; ".join(whole) if whole else None,
         cached_input_share=cached_share(served) if choices.apis else None,
-        cost_usd_per_million_output_tokens=cost / (3600 * mean_rps * float(per_request)) * 1e6,
+        cost_usd_per_million_output_tokens=None if deployment.pooling else (
+            cost / (3600 * mean_rps * float(per_request)) * 1e6),
+        cost_usd_per_thousand_results=cost / (3600 * mean_rps) * 1e3 if deployment.pooling else None,
         price_usd_per_gpu_hour=cost / num_gpus,
         power_kw=sum(power_kw(part, summary["duration"], choices) for part in parts),
         attainment=judge(objectives, served.times_s).attainment, limiting_metric=sized.limiting_metric,

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from planner.catalog.pooling import RATES
 from planner.files.counts import count_text, share_text
 from planner.replays.attempts import COUNTED
 from planner.report.cells import cell_text, launch_line, number_text
@@ -64,7 +65,7 @@ def summary_table(summary: Mapping[str, Any]) -> Text:
         if title == "Requests":
             shown[3:3] = [(f"  {name}", count) for name, count in summary.get("rejected_by_reason", {}).items()]
         rows += [title] if shown else []
-        rows += [(key, number_text(value, key), f"{UNITS.get(key, ''):<12}{_bounds(summary, key)}".rstrip())
+        rows += [(key, number_text(value, key), f"{_unit(summary, key):<12}{_bounds(summary, key)}".rstrip())
                  for key, value in shown]
     speed = summary["simulated_requests_per_s"]
     return Text([
@@ -73,6 +74,12 @@ def summary_table(summary: Mapping[str, Any]) -> Text:
         *_scale_lines(summary), *tenant_lines(summary.get("tenants", {})), *objective_lines(summary),
         f"replayed {count_text(summary['workload']['num_requests'], 'request')} at {speed:,.0f} requests/s of "
         f"loop time, {summary['wall_s']:.2f} s in all"])
+
+
+def _unit(summary: Mapping[str, Any], key: str) -> str:
+    """Return the unit of a number; a pooling model's requests are embeddings or pairs."""
+    unit = UNITS.get(key, "")
+    return RATES.get(summary["deployment"].get("pooling"), unit) if unit == "requests/s" else unit
 
 
 def _pool_lines(pools: Sequence[Mapping[str, Any]]) -> list[Grid]:
