@@ -17,7 +17,13 @@ from planner.catalog.catalog_files import load_model
 from planner.deployment.deploy import resolve
 from planner.errors import CatalogError, TraceError, UsageError
 from planner.launch import launch_command, launch_options
+from planner.planning.capacity import capacity
+from planner.planning.grid import DEFAULT_FRONT, plan_sweep
+from planner.planning.search_options import Choices, Search
+from planner.planning.sizing import size
+from planner.report.summary_tables import summary_table
 from planner.run import Outcome, replay
+from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
 from planner.steptime.roofline import roofline
 from planner.traces import Trace
@@ -267,3 +273,35 @@ def test_launch_commands_are_read(command: str, model: str, pooling: str | None)
                                          "--chunked-prefill-size -1 --disable-radix-cache")])
 def test_launch_commands_are_written_with_their_flag(options: dict[str, Any], command: str) -> None:
     assert launch_command(Scenario(**options)) == (command, ())
+
+
+def test_a_published_benchmark_is_predicted() -> None:
+    """Infinity's documentation: bge-large-en-v1.5 on an L4, 449 tokens a text, TEI 62,190 and Infinity 58,790 tokens/s.
+
+    The engine is another one, and the L4's kernels are not measured: the bound is wide.
+    """
+    summary = served([(0.0, 449)] * 2048, "bge-large-en-v1.5", gpu="l4", max_concurrency=512).summary
+    assert summary["total_token_throughput"] == pytest.approx(62_190, rel=0.15)
+
+
+def test_answers_speak_of_embeddings_and_their_cost() -> None:
+    trace = trace_of([(0.05 * k, 200 + k, 1) for k in range(200)])
+    objectives = parse_objectives("p99_e2el:200")
+    found = capacity(trace, Scenario(model=BGE, gpu="l4"), objectives, Search(replicates=0, compare_assumptions=False))
+    assert found.unknown.unit == "embeddings/s"
+    assert found.capacity > 100
+    sized = size(trace, Scenario(model=BGE, gpu="l4", request_rate=400.0), objectives, Choices(
+        gpus=("l4",), ranks=(1,), compare_assumptions=False)).cheapest
+    assert sized is not None
+    assert sized.cost_usd_per_million_output_tokens is None
+    assert sized.cost_usd_per_thousand_results == pytest.approx(sized.cost_usd_per_hour / (3600 * 400.0) * 1e3)
+    assert sized.command == "vllm serve BAAI/bge-m3 --runner pooling"
+    summary = replay(trace, Scenario(model="bge-reranker-v2-m3", gpu="l4")).summary
+    assert "pairs/s" in str(summary_table(summary))
+    assert "ttft" not in str(summary_table(summary))
+
+
+def test_a_sweeps_front_is_of_latency_and_cost_of_prompts() -> None:
+    axes = {"max_num_batched_tokens": [8192, 16384]}
+    fronts = {model: plan_sweep("chat", Scenario(model=model, gpu="l4"), axes).front for model in (BGE, "qwen3-8b")}
+    assert fronts == {BGE: ("cost_usd_per_million_input_tokens", "p99_e2el_ms"), "qwen3-8b": DEFAULT_FRONT}

@@ -135,8 +135,8 @@ def _pooling(deployment: Deployment) -> list[str]:
     arch = deployment.architecture
     return [] if arch is None or arch.pooling is None else [
         f"{arch.name} generates no tokens: a request's result is one {RESULTS[arch.pooling]}. Output lengths of the "
-        f"trace have no effect, and TTFT is the end-to-end latency. No published run of such a model is among the "
-        f"measurements: the host's times are the times of text generation, and the tokenizer is left out"]
+        f"trace have no effect, and TTFT is the end-to-end latency. No run of such a model is among the measurements: "
+        f"the times of the API server and of the host are those of text generation"]
 
 
 def _checkpoint(deployment: Deployment) -> list[str]:
