@@ -221,7 +221,7 @@ DIALECT = Dialect(  # vllm/engine/arg_utils.py
         Switch(names=("--disable-hybrid-kv-cache-manager",), option="disable_hybrid_kv_cache_manager",
                otherwise=False),
         Flag(names=("--runner",), option="pooling", read=one_of({"auto": None, "generate": None, "pooling": "embed"}),
-             write={"embed": "pooling", "score": ("pooling", "--convert", "classify")}.get),
+             write=lambda result: ("pooling", "--convert", "classify") if result == "score" else "pooling"),
         Flag(names=("--convert",), option="pooling_task", read=one_of(TASKS), write=unwritten),
         Flag(names=("--task",), option="pooling_task", read=one_of(TASKS), write=unwritten),  # up to 0.10
         choice(("--moe-backend", "--kernel-config.moe-backend"), "moe_backend", MOES),

@@ -72,9 +72,9 @@ def _pooled(scenario: Scenario, dialect: Dialect) -> Scenario:
         return scenario
     if arch is None or arch.pooling is None:
         return scenario
+    pooled = replace(scenario, pooling=arch.pooling)
     is_told = arch.needs_whole_prompts and dialect.whole_prompts_by_flags
-    whole = {"enable_chunked_prefill": False, "enable_prefix_caching": False} if is_told else {}
-    return replace(scenario, pooling=arch.pooling, **whole)
+    return replace(pooled, enable_chunked_prefill=False, enable_prefix_caching=False) if is_told else pooled
 
 
 def _name_block(words: list[str], flags: DraftFlags, scenario: Scenario) -> None:
