@@ -22,6 +22,7 @@ from planner.planning.grid import DEFAULT_FRONT, plan_sweep
 from planner.planning.search_options import Choices, Search
 from planner.planning.sizing import size
 from planner.report.summary_tables import summary_table
+from planner.report.target_cards import cards
 from planner.run import Outcome, replay
 from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
@@ -305,3 +306,20 @@ def test_a_sweeps_front_is_of_latency_and_cost_of_prompts() -> None:
     axes = {"max_num_batched_tokens": [8192, 16384]}
     fronts = {model: plan_sweep("chat", Scenario(model=model, gpu="l4"), axes).front for model in (BGE, "qwen3-8b")}
     assert fronts == {BGE: ("cost_usd_per_million_input_tokens", "p99_e2el_ms"), "qwen3-8b": DEFAULT_FRONT}
+
+
+@pytest.mark.parametrize("slo", ["tpot:50", "e2el:100 p99_tpot:50"])
+def test_an_objective_of_output_tokens_is_refused(slo: str) -> None:
+    trace, scenario = trace_of([(0.0, 100, 1)]), Scenario(model=QWEN, gpu="l4")
+    objectives = parse_objectives(slo)
+    for ask in (lambda: replay(trace, scenario, slo=objectives),
+                lambda: capacity(trace, scenario, objectives, Search(replicates=0)),
+                lambda: size(trace, scenario, objectives, Choices())):
+        with pytest.raises(UsageError, match="generates no tokens, and has no time per output token; limit e2el"):
+            ask()
+
+
+def test_the_cards_of_a_replay_have_the_end_to_end_latency() -> None:
+    summary = served([(0.0, 100), (1.0, 200)], gpu="l4").summary
+    assert [card.title for card in cards(summary)] == ["End to end", "Served"]
+    assert "embeddings/s" in cards(summary)[-1].beside

@@ -53,6 +53,7 @@ from planner.settings.rate_scaling import MEANINGS
 from planner.settings.scenario import Scenario
 from planner.steptime.roofline import priors
 from planner.traces import Trace
+from planner.traces.results import check_objectives
 from planner.traces.shaping.rescaling import MOST_REQUESTS, part_words, rate_of
 from planner.traces.shaping.tenants import refuse_tenant_thresholds
 
@@ -93,6 +94,7 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
 def _found(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choices) -> SizeAnswer:
     """Return the answer without a note on old prices, which depends on the day."""
     _check(scenario, choices)
+    check_objectives(objectives, scenario)
     choices, forecast_notes = with_forecast(with_prices(choices))
     scenario = routed(scenario)
     if not scenario.data_parallel_attention:

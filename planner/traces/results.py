@@ -5,7 +5,8 @@ from dataclasses import replace
 import polars as pl
 
 from planner.catalog.catalog_files import load_model
-from planner.errors import PlannerError
+from planner.errors import PlannerError, UsageError
+from planner.settings.objectives import Objectives
 from planner.settings.scenario import Scenario
 from planner.traces.lines import Rows
 from planner.traces.table import Trace
@@ -21,6 +22,14 @@ def generates(scenario: Scenario) -> bool:
         return load_model(scenario.model).pooling is None
     except PlannerError:  # the loading of the model raises it
         return True
+
+
+def check_objectives(objectives: Objectives | None, scenario: Scenario) -> None:
+    """Raise UsageError if an objective limits the time of output tokens that a model does not generate."""
+    limits = [] if objectives is None else [name for name in objectives.limits_s if name.endswith("tpot")]
+    if limits and not generates(scenario):
+        raise UsageError(f"--slo {limits[0]}: {scenario.model} generates no tokens, and has no time per output token; "
+                         f"limit e2el, as in p99_e2el:200")
 
 
 def with_results(rows: Rows) -> Rows:
