@@ -70,6 +70,8 @@ def parts_of(scenario: Scenario, layout: Layout | None) -> Parts:
     kv_cache_dtype = kv_cache_type(architecture, before.get("kv_cache_dtype", scenario.kv_cache_dtype), engine.name,
                                    gpu, scenario.engine_version)
     policy = load_policy(limits.policy)
+    if architecture is not None and architecture.pooling is not None:
+        policy = replace(policy, fills_context=True)
     _check_named(scenario, architecture, gpu)
     layout = layout or layout_of(scenario, architecture, gpu)
     node_link = node_link_of(scenario, gpu, layout)
@@ -194,7 +196,6 @@ def engine_settings(parts: Parts, resolved: Resolved, memory: MemoryPlan | None,
         "num_gpu_blocks": num_gpu_blocks, "num_cpu_blocks": num_cpu_blocks, "swap_s_per_token": swap_s_per_token,
         "cpu_tier": tier, "remote_tier": remote_tier(scenario, architecture, kv_bytes, block_size),
         "first_use_s": _first_use_s(parts),
-        "num_sampled_tokens_per_step": 1 if architecture is None or architecture.pooling is None else 0,
         "seed": scenario.seed or 0, "attention_dp_size": parts.layout.data_parallel_size,
         "attention_dp_timeout_iters": parts.layout.attention_dp_timeout_iters,
         "stage_transfer_s_per_token": stage_transfer[0], "stage_transfer_latency_s": stage_transfer[1],

@@ -44,8 +44,7 @@ def why_never(requests: Any, settings: Sequence[Any], replica: NDArray[np.int32]
     budget = np.array([int(row.max_num_batched_tokens) for row in settings])[taker]
     tokens = requests.input_tokens.astype(np.int64)
     kept_free = np.array([CONTEXT_KEPT_FREE if int(row.promise) == st.PROMISE_SHARE else 0 for row in settings])[taker]
-    max_model_len = np.array([int(row.max_model_len) + 1 - int(row.num_sampled_tokens_per_step)
-                              for row in settings])[taker]
+    max_model_len = np.array([int(row.max_model_len) for row in settings])[taker]
     place = np.where(tokens >= max_model_len - kept_free, 0, np.where(is_whole & (tokens > budget), 1, 2))
     return pl.Series(NEVER, dtype=pl.String).gather(place)
 

@@ -237,7 +237,7 @@ class Limits:
 def limits_of_requests(policy: Policy, settings: EngineSettings) -> Limits:
     """Return how long requests may be at an engine."""
     if policy.promises != "share":  # a prompt may fill the context if no token comes after it
-        return Limits(settings.max_model_len + 1 - settings.num_sampled_tokens_per_step, ends_late=policy.placeholders)
+        return Limits(settings.max_model_len + policy.fills_context, ends_late=policy.placeholders)
     return Limits(settings.max_model_len, settings.num_gpu_blocks * settings.block_size, settings.block_size)
 
 

@@ -40,8 +40,7 @@ class EngineSettings:
     [s]. Swapped KV is in `cpu_tier` if there is one; all replicas share `remote_tier`. `acceptance` is the probability
     that at least a number of drafted tokens is accepted, one for each number. `draft_lengths` are the tokens drafted
     after a step by its number of requests, empty if the length is constant. `num_lookahead_tokens` are KV slots
-    that a decode holds for drafts. `num_sampled_tokens_per_step` is 0 for a pooling model, whose
-    prompts may fill the context. With `hashes_next_token` a block's content covers the token after it. `seed` seeds
+    that a decode holds for drafts. With `hashes_next_token` a block's content covers the token after it. `seed` seeds
     the draws of accepted drafts. `state_blocks` are KV blocks that a request takes for its recurrent states
     (`deployment.memory.pages`). Sliding layers keep `window_tokens`, and `window_chunk` more while a prompt is
     computed, in pages of `window_page_size` tokens and `window_page_bytes`; a block has `block_bytes`
@@ -119,7 +118,6 @@ class EngineSettings:
     sends_token_on: bool = False
     ends_wait: bool = False
     strict_prefill: bool = False
-    num_sampled_tokens_per_step: int = 1
     seed: int = 0
     max_loras: int = 0
     max_cpu_loras: int = 0
