@@ -128,10 +128,8 @@ def _settle_pooling(options: dict[str, Any]) -> None:
     task, flag = options.pop("pooling_task", None), options.pop("pooling", None)
     if task is None and flag is None:
         return
-    try:
-        usual = load_model(options["model"]).pooling
-    except (KeyError, PlannerError):
-        usual = None
+    arch = known_model(options.get("model"))
+    usual = None if arch is None else arch.pooling
     result = task or usual or flag
     if result != usual:
         options["pooling"] = result
