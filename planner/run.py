@@ -30,6 +30,7 @@ from planner.results.utilization import utilization
 from planner.settings.objectives import Objectives, parse_objectives
 from planner.settings.scenario import Scenario, names_in
 from planner.traces import Trace
+from planner.traces.results import check_objectives
 from planner.traces.shaping.client_load import read_load
 from planner.traces.shaping.recycling import only_sessions, recycled
 from planner.traces.shaping.session_start import session_numbers
@@ -98,13 +99,15 @@ def replay(trace: AnyTrace, scenario: Scenario, *, slo: Objectives | str | None 
     begin = time.perf_counter()
     trace = any_trace(trace, scenario)
     objectives = parse_objectives(slo) if isinstance(slo, str) else slo
+    check_objectives(objectives, scenario)
     window = window_of(scenario)
     shaped = shape_load(scenario, trace)
     result = _recycled(shaped, scenario, recording) if scenario.recycle_sessions else serve(
         shaped, resolve(scenario, shaped), recording=recording)
     shaped, deployment = result.trace, result.deployment
     summary = summarize(result, objectives, window)
-    summary |= utilization(result, result.duration_s, int(result.records.requests.num_output_tokens.sum()))
+    summary |= utilization(result, result.duration_s, 0 if deployment.pooling else int(
+        result.records.requests.num_output_tokens.sum()))
     if deployment.pools:
         summary["pools"] = describe_pools(result, result.duration_s)
     about_intervals: list[str] = []

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from planner.catalog.layers.layer_group import Attention, LayerGroup
 from planner.catalog.layers.mlps import Dense, Experts, Mlp, MlpGroup
+from planner.catalog.pooling import Pooling
 from planner.catalog.vision import Vision
 from planner.errors import CatalogError
 
@@ -14,7 +15,7 @@ M = TypeVar("M", bound=Mlp)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture:
-    """The shapes of a decoder-only transformer: a list of layers.
+    """The shapes of a transformer of one stack, a decoder or an encoder: a list of layers.
 
     Parameters
     ----------
@@ -45,6 +46,9 @@ class Architecture:
     vision : encoder of images; None if the model has none, or the config does not describe it.
     encoders_left_out : "vision" or "audio" if the model has such an encoder whose sizes are not known.
     kv_cache_dtype : of the KV cache that the published checkpoint has scales for, None if it has none.
+    pooling : result of a pooling model, "embed" or "score"; None if the model generates text.
+    is_bidirectional : whether a token attends to all tokens of its prompt, as in an encoder.
+    pools_whole : whether the pooling reads the hidden states of all tokens, or the first token's, as a mean does.
 
     Raises
     ------
@@ -71,6 +75,9 @@ class Architecture:
     linear_quantization: str | None = None
     original_model_len: int = 0
     kv_cache_dtype: str | None
+    pooling: Pooling | None = None
+    is_bidirectional: bool = False
+    pools_whole: bool = False
     vision: Vision | None = None
     encoders_left_out: tuple[str, ...] = ()
     profile: str = ""
@@ -89,6 +96,16 @@ class Architecture:
     def profile_name(self) -> str:
         """The catalog name of the shapes, which models of several names can have."""
         return self.profile or self.name
+
+    @property
+    def num_tables(self) -> int:
+        """Tables of the vocabulary: the input embedding, and the LM head if the model has one of its own."""
+        return 1 if self.tie_word_embeddings or self.pooling else 2
+
+    @property
+    def needs_whole_prompts(self) -> bool:
+        """Whether a prompt must run in one step, so that it has no chunks and no cached prefix."""
+        return self.is_bidirectional or self.pools_whole
 
     @property
     def by_attention(self) -> tuple[tuple[Attention, tuple[LayerGroup, ...]], ...]:

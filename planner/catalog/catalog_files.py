@@ -18,6 +18,7 @@ from planner.catalog.hf_config import architecture_from_config
 from planner.catalog.hf_quantization import quant_method
 from planner.catalog.mig import SEPARATOR, Slice, sliced, slices_of
 from planner.catalog.other_kinds import gpu_refusal, model_refusal
+from planner.catalog.pooling import keys_beside
 from planner.catalog.provenance import date_of, text_of
 from planner.errors import CatalogError, OutputError, UnknownNameError
 from planner.files.nested import parse_json, parse_toml
@@ -374,8 +375,8 @@ def _read_model(path: Path, alias: str, checkpoint: Checkpoint | None = None) ->
 
 
 def _config_of(path: Path) -> dict[str, object]:
-    """A config.json, with the formats that ModelOpt states in a file of its own beside it."""
-    entry, beside = _parse(path), path.with_name("hf_quant_config.json")
+    """A config.json, with the formats and the pooling that files beside it state."""
+    entry, beside = {**_parse(path), **keys_beside(path)}, path.with_name("hf_quant_config.json")
     inner = [entry.get(key) for key in families.INNER]
     if any(isinstance(part, dict) and "quantization_config" in part for part in (entry, *inner)) or (
             not beside.is_file()):

@@ -1,5 +1,7 @@
 """Model types of Hugging Face: their names for the same fields, their classes' defaults, and their layers."""
 
+from planner.catalog.pooling import ENCODERS
+
 _EXPERTS = {  # keys of the number of experts and of one expert's width -> model types
     ("num_local_experts", "intermediate_size"): (
         "mixtral", "minimax_m2", "minimax_m3", "gpt_oss", "llama4_text", "phimoe", "granitemoe", "granitemoeshared",
@@ -30,13 +32,14 @@ COMPRESSED = ("deepseek_v4",)  # compressed sparse attention
 FOUR_FOLD = ("bloom", "falcon", "gptj", "gpt_bigcode", "gpt2")
 MULTI_QUERY = ("falcon", "gpt_bigcode")  # one head for keys, unless the config says otherwise
 # MLPs of two matrices.
-UNGATED = (*FOUR_FOLD, "gpt_neox", "nemotron_h", "phi", "arcee", "nemotron", "starcoder2", "apertus", "opt")
+UNGATED = (*FOUR_FOLD, "gpt_neox", "nemotron_h", "phi", "arcee", "nemotron", "starcoder2", "apertus", "opt", "bert",
+           "roberta", "xlm-roberta")
 SUPPORTED = tuple(dict.fromkeys((  # each once
     "llama", "mistral", "ministral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "qwen3_5_text",
     "granite", "smollm3", "seed_oss", "cohere", "cohere2", "olmo", "olmo2", "olmo3", "exaone", "exaone4", "glm", "glm4",
     "ernie4_5", "hunyuan_v1_dense", "internlm3", "stablelm", "mimo", "nemotron-nas", "internlm2", "minicpm", "minicpm3",
     "youtu", "cwm", "helium", "iquestcoder", "hyperclovax", "granite_swa", "baichuan", "chatglm", "gemma3n_text",
-    *MAMBA, *DELTA_NET, *SHORT_CONV, *UNGATED, *MOE_KEYS)))
+    *MAMBA, *DELTA_NET, *SHORT_CONV, *UNGATED, *ENCODERS, *MOE_KEYS)))
 
 INNER = ("thinker_config", "text_config", "llm_config", "language_config", "language_model_config")  # of a wrapper
 WRAPPERS = {"gemma3": "gemma3_text", "gemma4": "gemma4_text", "gemma4_unified": "gemma4_text",
@@ -62,7 +65,7 @@ _BAILING = {**_ONE_SHARED, "moe_shared_expert_intermediate_size": "shared_expert
 _GPT = {"n_embd": "hidden_size", "n_embed": "hidden_size", "n_layer": "num_hidden_layers",
         "n_head": "num_attention_heads", "n_positions": "max_position_embeddings", "n_inner": "intermediate_size"}
 RENAMED = {  # model_type -> its names of keys that others name otherwise
-    **dict.fromkeys(("gptj", "gpt_bigcode", "gpt2"), _GPT),
+    **dict.fromkeys(("gptj", "gpt_bigcode", "gpt2", "nomic_bert"), _GPT),
     **dict.fromkeys(("bamba", "falcon_h1"), _MAMBA_2),
     "lfm2": {**_LFM, "block_ff_dim": "intermediate_size"}, "lfm3": _LFM,
     "lfm2_moe": {**_LFM, "num_dense_layers": "first_k_dense_replace"},
@@ -115,7 +118,8 @@ _FILLED: tuple[tuple[dict[str, object], tuple[str, ...]], ...] = (  # defaults o
     ({"tie_word_embeddings": True}, ("gemma", "gemma2", "gemma3_text", "gemma4_text", "cohere", "cohere2",
                                      "cohere2_moe", "starcoder2", "ernie4_5", "bloom", "falcon", "gpt_bigcode", "gpt2",
                                      "opt", "gemma3n_text", "minicpm", "minicpm3", "youtu", "granite_swa",
-                                     *SHORT_CONV)),
+                                     *SHORT_CONV, *ENCODERS)),
+    ({"local_attention": 128, "global_attn_every_n_layers": 3}, ("modernbert",)),
     ({"max_position_embeddings": 2048}, ("bloom", "falcon")),
     ({"vocab_size": 262208, "max_position_embeddings": 131072, "num_attention_heads": 8, "num_key_value_heads": 4,
       "head_dim": 256, "sliding_window": 4096}, ("gemma3_text",)),

@@ -84,9 +84,13 @@ READERS: tuple[tuple[Callable[[Keys, str], bool], Reader], ...] = (  # the first
 def sliding_layers(keys: Keys, model_type: str, num_layers: int, max_model_len: int) -> tuple[int, int]:
     """Return the window [tokens] and the number of the layers that have it; zeros without one."""
     window = keys.integer("attention_chunk_size" if model_type == "llama4_text" else "sliding_window", 0)
+    if model_type == "modernbert":  # half of it on each side, and the token itself
+        window = keys.integer("local_attention") // 2 + 1
     layer_types = keys.config.get("layer_types") or keys.config.get("hybrid_layer_pattern")
     if isinstance(layer_types, Sequence):
         count = sum(kind in ("sliding_attention", "chunked_attention", 1) for kind in layer_types[:num_layers])
+    elif model_type == "modernbert":
+        count = num_layers - -(-num_layers // keys.integer("global_attn_every_n_layers"))
     elif model_type in ("gemma2", "gpt_oss"):
         count = (num_layers + 1) // 2
     elif isinstance(pattern := keys.config.get("sliding_window_pattern"), str) and pattern:  # "LLLG": local and global

@@ -11,6 +11,7 @@ from planner.catalog.hf_keys import Keys, block_counts
 from planner.catalog.hf_mlps import mlps_of
 from planner.catalog.hf_quantization import formats, kv_cache_dtype
 from planner.catalog.other_kinds import MODELLED, stated_kind
+from planner.catalog.pooling import OFFSET_POSITIONS, WHOLE, pooling_of, sees_both_sides
 from planner.catalog.vision import left_out, vision_of
 from planner.errors import CatalogError
 
@@ -62,6 +63,8 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
         attention_quantization=stored.attention_quantization, expert_quantization=stored.expert_quantization,
         linear_quantization=stored.linear_quantization,
         kv_cache_dtype=kv_cache_dtype(keys.config, model_type, where), vision=vision,
+        pooling=pooling_of(config, where), is_bidirectional=sees_both_sides(config, model_type),
+        pools_whole=config.get("pooling_type") in WHOLE,
         encoders_left_out=left_out(merged, vision))
 
 
@@ -141,8 +144,13 @@ def _adds_up_once(keys: Keys, model_type: str) -> bool:
 
 
 def _max_model_len(keys: Keys, model_type: str) -> int:
-    """Positions that the model reaches: YaRN counts from its original length, other scalings multiply [tokens]."""
-    positions = keys.integer("max_position_embeddings")
+    """Positions that the model reaches: YaRN counts from its original length, other scalings multiply [tokens].
+
+    Sentence Transformers have a limit of their own, `max_seq_length`, which engines take in its place.
+    """
+    if "max_seq_length" in keys.config:
+        return keys.integer("max_seq_length")
+    positions = keys.integer("max_position_embeddings") - OFFSET_POSITIONS.get(model_type, 0)
     scaling = keys.config.get("rope_scaling") or keys.config.get("rope_parameters")
     if not isinstance(scaling, Mapping) or model_type == "gemma3_text":  # Gemma 3 states the scaled length
         return positions

@@ -1,12 +1,13 @@
-"""Kinds that the planner refuses: models that do not generate text, closed models, accelerators that are no GPUs."""
+"""Kinds that the planner refuses: models of speech and images, closed models, accelerators that are no GPUs."""
 
 import re
 from collections.abc import Mapping
 
 EMBEDDING, RERANKER, ENCODER = "an embedding model", "a reranker or classifier", "a text encoder"
+POOLED = (EMBEDDING, RERANKER, ENCODER)  # kinds that are modelled, by a config.json
 HEARING, SPEAKING = "a speech recognition model", "a speech synthesis model"
 IMAGE, VIDEO, VISION = "an image generation model", "a video generation model", "an image encoder"
-BOTH = "an encoder-decoder model"
+BOTH, TAGGER = "an encoder-decoder model", "a model that labels each token"
 WORDS: Mapping[str, str] = {  # kind -> pattern of a word in a name
     RERANKER: r"re-?rank(er|ing)?|crossencoder|reward|prm|classifier|ms-marco",
     EMBEDDING: r"embed(ding|dings|der|dinggemma)?|bge|gte|e5|minilm|mpnet|sbert|col(bert|pali|qwen)\w*|mxbai|nomic",
@@ -19,14 +20,12 @@ WORDS: Mapping[str, str] = {  # kind -> pattern of a word in a name
     BOTH: r"m?t5|ul2|bart|mbart|nllb|m2m100|marian|pegasus",
 }
 TYPES: Mapping[str, str] = {  # of a config.json, model_type -> kind
-    "whisper": HEARING, "wav2vec2": HEARING, "hubert": HEARING, "bert": ENCODER, "roberta": ENCODER,
-    "xlm-roberta": ENCODER, "deberta-v2": ENCODER, "distilbert": ENCODER, "modernbert": ENCODER, "mpnet": EMBEDDING,
-    "nomic_bert": EMBEDDING, "clip": VISION, "siglip": VISION, "dinov2": VISION, "vit": VISION, "t5": BOTH, "mt5": BOTH,
-    "bart": BOTH, "mbart": BOTH, "m2m_100": BOTH, "marian": BOTH, "pegasus": BOTH, "vits": SPEAKING, "bark": SPEAKING,
-    "speecht5": SPEAKING}
+    "whisper": HEARING, "wav2vec2": HEARING, "hubert": HEARING, "deberta": ENCODER, "deberta-v2": ENCODER,
+    "distilbert": ENCODER, "electra": ENCODER, "mpnet": ENCODER, "clip": VISION, "siglip": VISION, "dinov2": VISION,
+    "vit": VISION, "t5": BOTH, "mt5": BOTH, "bart": BOTH, "mbart": BOTH, "m2m_100": BOTH, "marian": BOTH,
+    "pegasus": BOTH, "vits": SPEAKING, "bark": SPEAKING, "speecht5": SPEAKING}
 CLASSES: Mapping[str, str] = {  # of a config.json, ending of a name in `architectures` -> kind
-    "ForSequenceClassification": RERANKER, "ForTokenClassification": RERANKER, "ForRewardModel": RERANKER,
-    "ForMaskedLM": ENCODER, "EmbeddingModel": EMBEDDING}
+    "ForTokenClassification": TAGGER, "ForQuestionAnswering": TAGGER}
 CLOSED: Mapping[str, str] = {  # maker -> pattern of the beginning of a name
     "OpenAI": r"(chat)?gpt-?[345]\w*|o[134](-(mini|pro|preview)\b.*)?$|chatgpt", "Anthropic": r"claude",
     "Google": r"gemini|palm", "xAI": r"grok-[3-9]", "Mistral": r"mistral-medium|magistral-medium",
@@ -39,7 +38,7 @@ ACCELERATORS: Mapping[str, str] = {  # kind -> pattern of a word in a name
     "a Huawei Ascend other than 910C": r"ascend\w*|910[abc]\d?",
     "an Intel Gaudi other than gaudi-3": r"gaudi\d?|hpu", "a CPU": r"cpu|xeon|epyc|graviton\d?|ryzen",
     "an accelerator of Cerebras, Groq or SambaNova": r"cerebras|cs-?[23]|wse\d?|groq|lpu|sambanova|sn40l?"}
-MODELLED = "the planner models text generation by decoder-only models"
+MODELLED = "the planner models text generation, embeddings and rerankers"
 
 
 def model_refusal(key: str) -> str | None:
@@ -53,6 +52,8 @@ def model_refusal(key: str) -> str | None:
     if maker is not None:
         return f"it is a closed model of {maker}, whose weights nobody else can serve; name an open model"
     kind = named_kind(key)
+    if kind in POOLED:
+        return f"its name says that it is {kind} that the catalog does not have; give its config.json as --model"
     return None if kind is None else (f"its name says that it is {kind}, and {MODELLED}; if it is one, give its "
                                       f"config.json as --model")
 
@@ -86,10 +87,10 @@ def named_kind(key: str) -> str | None:
 
 
 def stated_kind(config: Mapping[str, object]) -> str | None:
-    """Return the kind of a model whose config.json says that it does not generate text; else None.
+    """Return the kind of a model whose config.json says that it is not modelled; else None.
 
-    >>> stated_kind({"model_type": "qwen3", "architectures": ["Qwen3ForSequenceClassification"]})
-    'a reranker or classifier'
+    >>> stated_kind({"model_type": "bert", "architectures": ["BertForTokenClassification"]})
+    'a model that labels each token'
     """
     listed = config.get("architectures")
     classes = [str(class_name) for class_name in listed] if isinstance(listed, list) else []

@@ -50,7 +50,7 @@ def embedding_parameters(arch: Architecture) -> int:
     >>> embedding_parameters(load_model("llama-3.1-8b"))
     1050673152
     """
-    return arch.vocab_size * arch.hidden_size * (1 if arch.tie_word_embeddings else 2) + per_layer_embeddings(arch)
+    return arch.vocab_size * arch.hidden_size * arch.num_tables + per_layer_embeddings(arch)
 
 
 def per_layer_embeddings(arch: Architecture) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 from planner.catalog.architecture import Architecture
 from planner.catalog.gpus import Gpu
+from planner.catalog.pooling import Pooling
 from planner.deployment.autoscale import Autoscale, read_autoscale
 from planner.deployment.conditions import Accepts, check_contexts, routes_of
 from planner.deployment.kv_tiers import check_tiers
@@ -67,6 +68,11 @@ class Deployment:
         """Return all options in force by name; of a fleet with different replicas, the scenario's."""
         options = {name: getattr(self.scenario, name) for name in OPTION_DEFAULTS}
         return options if self.pools else options | self.resolved.values()
+
+    @property
+    def pooling(self) -> Pooling | None:
+        """The result of a pooling model, of which each request has one; None if the model generates tokens."""
+        return None if self.architecture is None else self.architecture.pooling
 
     @property
     def num_gpus(self) -> int:
@@ -241,6 +247,8 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
     constants : in place of the engine's, or of the scenario's calibration.
     """
     parts = parts_of(scenario, layout)
+    if parts.architecture is not None and parts.architecture.needs_whole_prompts:
+        enable_prefix_caching = False
     block_size, state_blocks = blocks_of(parts)
     memory = planned_memory(parts, block_size)
     resolved = resolved_options(parts, memory, block_size)

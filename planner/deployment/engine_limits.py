@@ -9,9 +9,10 @@ from typing import Any
 from planner.catalog.architecture import Architecture
 from planner.catalog.catalog_files import data_dir
 from planner.catalog.gpus import Gpu
+from planner.catalog.pooling import RESULTS
 from planner.deployment.context_length import asked_context
 from planner.engines import ENGINES
-from planner.engines.engine import EngineDefaults, Size
+from planner.engines.engine import Engine, EngineDefaults, Size
 from planner.errors import UsageError
 from planner.model.drafting import draft_method
 from planner.settings.deployment_options import SIZES, given_length
@@ -36,6 +37,8 @@ def limits_of(scenario: Scenario, gpu: Gpu | None, architecture: Architecture | 
     most = engine.defaults.compressed_max_num_seqs
     if most is not None and architecture is not None and architecture.keeps_recent_entries:
         defaults = replace(defaults, max_num_seqs=max(most // size.num_ranks, 1))
+    if architecture is not None and architecture.pooling is not None:
+        defaults = _of_pooling(engine, defaults, scenario, architecture)
     options = {f.name: (before or {}).get(f.name, getattr(scenario, f.name)) for f in fields(EngineDefaults)}
     limits = replace(defaults, **{name: value for name, value in options.items() if value is not None})
     if engine.scheduler.fits_whole_prompts and scenario.max_num_batched_tokens is None:
@@ -46,6 +49,26 @@ def limits_of(scenario: Scenario, gpu: Gpu | None, architecture: Architecture | 
                          f"{limits.gpu_memory_utilization:g}; give --gpu-memory-utilization, or a lower "
                          f"--max-num-batched-tokens")
     return replace(limits, policy=engine.scheduler.policies.get(limits.policy, limits.policy))
+
+
+def _of_pooling(engine: Engine, defaults: EngineDefaults, scenario: Scenario, arch: Architecture) -> EngineDefaults:
+    """Return the engine's defaults with a pooling model.
+
+    Raises
+    ------
+    UsageError : the engine's pooling is not modelled, or an option needs a model that generates text.
+    """
+    makes = f"{arch.name} returns one {RESULTS[arch.pooling or 'embed']} a prompt and generates no tokens"
+    if engine.defaults.pooling is None:
+        raise UsageError(f"{makes}: {engine.title}'s pooling is not modelled; give --engine vllm or sglang")
+    for name in ("num_speculative_tokens", "prefill_replicas"):
+        if getattr(scenario, name):
+            raise UsageError(f"--{name.replace('_', '-')} {getattr(scenario, name)}: {makes}; leave it out")
+    for name in ("enable_chunked_prefill", "enable_prefix_caching"):
+        if getattr(scenario, name) and arch.needs_whole_prompts:
+            raise UsageError(f"--{name.replace('_', '-')}: {arch.name} needs each prompt whole in one step, because "
+                             f"its attention or its pooling sees all tokens; leave it out")
+    return engine.defaults.pooling(defaults, arch)
 
 
 def _for_whole_prompts(limits: EngineDefaults, scenario: Scenario, architecture: Architecture | None

@@ -49,7 +49,7 @@ class MemoryPlan:
     state_blocks : KV blocks that a sequence takes for its states, if the engine keeps them there; see `pages`.
     max_num_seqs : sequences that can run; fewer than asked for if SGLang has no room for the states of more.
     kv_bytes : memory left for the KV cache.
-    kv_bytes_per_token : on this GPU.
+    kv_bytes_per_token : on this GPU; 0 if the attention keeps no KV, as an encoder's in vLLM.
     block_size : tokens of a block.
     num_gpu_blocks : KV blocks that fit.
     windows : how sliding layers share the KV cache.
@@ -137,14 +137,15 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
     _check(gpu_memory_utilization, max_num_batched_tokens, max_num_seqs, block_size)
     window_rules = window_rules or WindowRules(max_num_batched_tokens=max_num_batched_tokens)
     rules, ranks, stages = ENGINES[engine].memory, layout.tensor_parallel_size, layout.pipeline_parallel_size
-    shared_by = layout.cache_parts
+    shared_by, longest = layout.cache_parts, window_rules.longest or arch.max_model_len
     weights = (weight_bytes(arch, quantization, layout) + draft_weight_bytes(draft, layout) + adapters_bytes
                + vision_weight_bytes(arch, layout)
                + kept_scale_bytes(arch, gpu, layout, rules, quantization=quantization, version=window_rules.version,
                                   moe_backend=moe_backend))
     activations = activation_bytes(arch, max_num_batched_tokens, max_num_seqs, ranks, engine, window_rules.version)
     communication = COMMUNICATION_BYTES if layout.num_gpus > 1 else 0.0
-    per_token = kv_bytes_per_token_per_gpu(arch, kv_bytes_per_element, ranks, stages) / shared_by
+    per_token = kv_bytes_per_token_per_gpu(arch, kv_bytes_per_element, ranks, stages) / shared_by * (
+        rules.caches_encoders or not arch.is_bidirectional)
     block_size, state_blocks = pages(arch, engine, block_size, kv_bytes_per_element, ranks, draft)
     per_seq = 0 if state_blocks else state_bytes_per_seq(arch, kv_bytes_per_element, ranks, stages)
     if arch.keeps_recent_entries and rules.compressed_pool is not None:
@@ -176,17 +177,23 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
         num_states = max_num_seqs if states_per_seq == 1 else max(fitting, 1)
     states = float(num_states * per_seq)
     kv -= states
-    num_gpu_blocks = int(kv // (windows.bytes_per_token * windows.block_size))
+    num_gpu_blocks = _num_blocks(kv, windows, max_num_seqs, longest, rules.reserved_blocks(window_rules.version))
     plan = MemoryPlan(
         capacity_bytes=gpu.hbm_capacity_bytes, usable_bytes=usable, weight_bytes=weights, activation_bytes=activations,
         communication_bytes=communication, runtime_bytes=RUNTIME_BYTES, state_bytes=states,
         state_blocks=state_blocks, max_num_seqs=max_num_seqs, kv_bytes=kv,
         kv_bytes_per_token=windows.bytes_per_token, block_size=windows.block_size, num_gpu_blocks=num_gpu_blocks,
         windows=windows, logged_kv_tokens=windows.logged_tokens(
-            num_gpu_blocks, window_rules.longest or arch.max_model_len,
-            of_pool=rules.logs_pool(window_rules.version)), compressed=compressed)
+            num_gpu_blocks, longest, of_pool=rules.logs_pool(window_rules.version)), compressed=compressed)
     seats = rules.seats_with_states(window_rules.version, max_num_seqs, graph_seqs)
     return _checked(plan, arch, gpu, gpu_memory_utilization, seats)
+
+
+def _num_blocks(kv: float, windows: Windows, max_num_seqs: int, longest: int, reserved: int) -> int:
+    """Return the KV blocks that fit in memory [1]; for attention that keeps no KV as many as no batch can use up."""
+    if windows.bytes_per_token:
+        return int(kv // (windows.bytes_per_token * windows.block_size))
+    return max_num_seqs * math.ceil(longest / windows.block_size) + reserved if kv >= 0 else 0
 
 
 def pages(arch: Architecture, engine: str, block_size: int, kv_bytes_per_element: float, tensor_parallel_size: int,
@@ -229,7 +236,7 @@ def weight_bytes(arch: Architecture, quantization: str | None, layout: Layout) -
     >>> weight_bytes(load_model("llama-3.1-8b"), "bf16", Layout())
     16059990016.0
     """
-    tables = 1 if arch.tie_word_embeddings or layout.pipeline_parallel_size > 1 else 2  # a stage has one of the two
+    tables = 1 if layout.pipeline_parallel_size > 1 else arch.num_tables  # a stage has one of the two
     return (layers_bytes(arch, quantization, layout)
             + 2.0 * (tables * arch.vocab_size * arch.hidden_size + per_layer_embeddings(arch))
             / layout.tensor_parallel_size)
@@ -341,7 +348,7 @@ def activation_bytes(arch: Architecture, max_num_batched_tokens: int, max_num_se
     residual = 2 * tokens * hidden * ACTIVATION_BYTES_PER_ELEMENT
     return ENGINES[engine].memory.activation_bytes(Activations(
         residual=residual, layer=layer, max_num_batched_tokens=tokens, max_num_seqs=max_num_seqs,
-        vocab_size=arch.vocab_size, version=version))
+        vocab_size=0 if arch.pooling else arch.vocab_size, version=version))
 
 
 def _check(gpu_memory_utilization: float, *sizes: int) -> None:

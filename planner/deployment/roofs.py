@@ -33,6 +33,8 @@ def model_flops(arch: Architecture, *, prompt_tokens: Any, decodes: Any, pairs: 
     pairs, window_pairs : of a prompt's token and one that it attends to, without and within the window.
     context : tokens computed before, of the decodes.
     """
+    if arch.is_bidirectional:  # the counts have the pairs with earlier tokens
+        pairs, window_pairs = (2 * count - prompt_tokens for count in (pairs, window_pairs))
     seen = np.minimum(context, decodes * window_tokens(arch))
     attention = sum(
         kind.attention.flops_per_pair(is_decode=False)
@@ -42,7 +44,7 @@ def model_flops(arch: Architecture, *, prompt_tokens: Any, decodes: Any, pairs: 
         for kind in readings(arch))
     head = arch.vocab_size * arch.hidden_size
     layers = (num_active_parameters(arch) - head) * (prompt_tokens + decodes)
-    return 2.0 * (layers + head * sampled) + attention
+    return 2.0 * (layers + (0 if arch.pooling else head) * sampled) + attention
 
 
 def peak(deployment: Deployment) -> float | None:

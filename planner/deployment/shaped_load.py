@@ -3,9 +3,11 @@
 import math
 from dataclasses import replace
 
+from planner.deployment.pools import read_fleet
 from planner.errors import UsageError
 from planner.settings.scenario import Scenario
 from planner.traces import Trace
+from planner.traces.results import generates, pooled
 from planner.traces.shaping.client_load import NAME, at_client_rate
 from planner.traces.shaping.closed_load import in_turn, load_of, with_pauses
 from planner.traces.shaping.rescaling import SCALINGS, at_rate, part_words, rate_of, repeated
@@ -21,13 +23,20 @@ def shape_load(scenario: Scenario, trace: Trace) -> Trace:
     UsageError : an option of the load is out of range, needs another one, or contradicts it.
     """
     _check(scenario)
-    trace = _cut(scenario, trace)
+    trace = _cut(scenario, trace if _generates(scenario) else pooled(trace))
     if scenario.ready_at_start:
         return _with_sessions(scenario, _of_users(scenario, trace))
     if trace.arrivals == "absent" and scenario.request_rate is None and not scenario.is_closed_loop:
         raise UsageError(f"{trace.source}: has no arrival times; give --request-rate for Poisson "
                          f"arrivals, or --max-concurrency for a closed loop (capacity: --scaling poisson)")
     return _with_sessions(scenario, _at_its_rate(scenario, trace))
+
+
+def _generates(scenario: Scenario) -> bool:
+    """Tell whether the requests of a scenario, or of its fleet's pools, generate tokens."""
+    if scenario.fleet is None:
+        return generates(scenario)
+    return all(generates(spec.scenario) for spec in read_fleet(scenario.fleet, scenario))
 
 
 def kept_part(scenario: Scenario, trace: Trace) -> str | None:

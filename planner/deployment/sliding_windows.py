@@ -103,7 +103,7 @@ def windows_of(arch: Architecture, memory: Memory, layout: Layout, *, block_size
     """
     all_of_it = Windows(block_size=block_size, bytes_per_token=bytes_per_token + draft_bytes_per_token)
     longest = rules.longest or arch.max_model_len
-    if not arch.sliding_window or arch.sliding_window >= longest or rules.keeps_all:
+    if not arch.sliding_window or not bytes_per_token or arch.sliding_window >= longest or rules.keeps_all:
         return all_of_it
     if (ratio := memory.window_pool_ratio(arch)) is not None:
         ratio = ratio if rules.pool_ratio is None else rules.pool_ratio

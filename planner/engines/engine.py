@@ -110,6 +110,8 @@ class Defaults:
     # KV type with DeepSeek's sparse attention, of a GPU; None for the checkpoint's.
     sparse_kv_cache_type: Callable[[Gpu], str] | None = None
     max_loras: int = 1  # adapters of a step, if they are turned on [1]
+    # Defaults with a pooling model, of (defaults, model); None if the engine's pooling is not modelled.
+    pooling: Callable[[EngineDefaults, Architecture], EngineDefaults] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +157,7 @@ class Memory:
     # Memory for weights, working memory and KV, of (`gpu_memory_utilization`, `Occupied`); by default a share of the
     # whole GPU [bytes].
     usable_bytes: Callable[[float, Occupied], float] = lambda share, occupied: share * occupied.capacity
+    caches_encoders: bool = True  # whether attention to both sides of a prompt keeps its keys and values
     # Peak of the largest step, of `Activations`; by default none is for the sampler [bytes].
     activation_bytes: Callable[[Activations], float] = lambda sizes: sizes.residual + sizes.layer
     # Recurrent states kept for a running sequence, of (prefix caching, overlap) [1].

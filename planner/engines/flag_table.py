@@ -11,7 +11,7 @@ OFFLOADED = "keeps weights in host memory, which is not modelled: steps would wa
 FULL_PRECISION = ("computes in 32 bit, which is not modelled: weights and KV cache would be twice as large, and steps "
                   "slower")
 NO_GPU = "runs on a device that is no GPU, which is not modelled"
-NO_TEXT = "serves no text token by token; the planner predicts only such serving"
+NO_TEXT = "serves neither text token by token nor embeddings or scores of text; the planner predicts only these"
 WHOLE_ENCODER = "keeps the vision encoder whole on each GPU: its memory and the time of images differ"
 COMPILED = "changes the compilation of the engine, or its kernels"
 OTHER_KERNELS = "chooses kernels: their times differ from the engine's own choice"

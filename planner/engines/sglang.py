@@ -194,6 +194,7 @@ DIALECT = Dialect(  # sglang/srt/server_args.py
     methods_without_draft={"eagle": "mtp"},  # EAGLE without a draft model is the target's MTP layer
     launch=("python", "-m", "sglang.launch_server", "--model-path"), lora_switch="--enable-lora",
     tier=TierFlags(size="--hicache-size", unit_bytes=1e9, switch="--enable-hierarchical-cache", default_ratio=2.0),
+    whole_prompts_by_flags=True,
     model=("--model-path", "--model"), copies_need_load=True,  # `compute_initial_expert_location_metadata`
     drafts=DraftFlags(steps="--speculative-num-steps", block="--speculative-num-draft-tokens", default_steps=3,
                       ngram_tokens=12),  # of most models: `_auto_choose_speculative_params`
@@ -216,6 +217,8 @@ DIALECT = Dialect(  # sglang/srt/server_args.py
         Switch(names=("--enable-prefill-cp", "--enable-prefill-context-parallel",
                       "--enable-nsa-prefill-context-parallel", "--enable-dsa-prefill-context-parallel"),
                option="shares_prompts"),
+        Switch(names=("--is-embedding",), option="pooling", value="embed"),
+        Switch(names=("--is-embedding",), option="pooling", value="score"),
         Switch(names=("--enable-dp-attention",), option="data_parallel_attention"),
         Flag(names=("--attn-dp-size", "--attention-data-parallel-size"), option="attention_ranks", write=unwritten),
         choice(("--quantization",), "quantization", QUANTIZATIONS),
@@ -334,7 +337,9 @@ SGLANG = Engine(
         by_gpu={"max_num_batched_tokens": "by GPU memory", "gpu_memory_utilization": "by GPU memory"},
         compressed_max_num_seqs=256,  # `apply_deepseek_v4_defaults`
         # `_set_default_nsa_kv_cache_dtype` of ServerArgs
-        sparse_kv_cache_type=lambda gpu: "fp8" if "fp4" in gpu.flops_per_s else "bf16", max_loras=8),
+        sparse_kv_cache_type=lambda gpu: "fp8" if "fp4" in gpu.flops_per_s else "bf16", max_loras=8,
+        # Its encoders need --chunked-prefill-size -1 and --disable-radix-cache.
+        pooling=lambda defaults, arch: replace(defaults, enable_chunked_prefill=not arch.needs_whole_prompts)),
     scheduler=Scheduler(
         own_policies=("sglang",), older_rules={"ends_wait": "0.5.17", "strict_prefill": "0.5.10"},
         sends_token_on=True),  # `stream_output` of a prebuilt batch in disaggregation/decode.py

@@ -97,7 +97,7 @@ UNMODELLED = (
     Unmodelled(effect=FULL_PRECISION, is_refused=True, only=("float32", "float"), flags=flags("--dtype=auto")),
     Unmodelled(effect=NO_GPU, is_refused=True, only=("cpu", "npu", "mps"), flags=flags("--device=")),
     Unmodelled(effect=NO_TEXT, is_refused=True, flags=flags("""
-        --is-embedding --encoder-only --enable-mis --prefill-only-disable-kv-cache --dllm-algorithm=
+        --encoder-only --enable-mis --prefill-only-disable-kv-cache --dllm-algorithm=
         --dllm-algorithm-config= --dllm-fdfo""")),
     Unmodelled(effect="drafts tokens in an engine of its own", is_refused=True, flags=flags("""
         --decoupled-spec-role=null --decoupled-spec-rank= --decoupled-spec-bind-endpoint=

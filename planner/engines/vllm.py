@@ -46,8 +46,8 @@ from planner.engines.kv_groups import logs_pool, reserved_blocks, tokens_in_flig
 from planner.engines.log_lines import TOGETHER, Found, Lines, LogReader, Look, between
 from planner.engines.package import BENCHMARK, CLIENT, Client, Metrics, Package
 from planner.engines.releases import Default, is_before
-from planner.engines.values import largest, limits, listed_json, number, positive, text, whole_or_auto
-from planner.engines.vllm_defaults import BY_GPU, sized_defaults
+from planner.engines.values import largest, limits, listed_json, number, one_of, positive, text, whole_or_auto
+from planner.engines.vllm_defaults import BY_GPU, pooling_defaults, sized_defaults
 from planner.engines.vllm_flags import FLAGS, OTHER_CONFIG, VARIABLES
 
 SAMPLER_BYTES_PER_LOGIT = 20  # logits in 16 bit and FP32, and the working memory of the Triton sampler
@@ -172,6 +172,8 @@ GRAPH_MODES = {mode.upper(): mode for mode in ("full_and_piecewise", "piecewise"
     "FULL": "full_and_piecewise"}
 MTPS = ("ernie_mtp", "exaone_moe_mtp", "glm4_moe_mtp", "longcat_flash_mtp", "mimo_mtp", "pangu_ultra_moe_mtp",
         "qwen3_5_mtp", "qwen3_next_mtp")  # older names of vLLM's "mtp", by model
+TASKS = dict.fromkeys(("auto", "generate", "none"), None) | dict.fromkeys(("embed", "embedding"), "embed") | (
+    dict.fromkeys(("classify", "reward", "score"), "score"))  # of --convert and --task: results of a pooling model
 DRAFTS = ({name: name for name in ("mtp", "deepseek_mtp", "eagle", "eagle3", "dflash", "dspark", "draft_model",
                                         "medusa", "ngram", "ngram_gpu", "suffix")}
           | dict.fromkeys(MTPS, "mtp"))
@@ -218,6 +220,10 @@ DIALECT = Dialect(  # vllm/engine/arg_utils.py
         Flag(names=("--num-gpu-blocks-override",), option="num_gpu_blocks"),
         Switch(names=("--disable-hybrid-kv-cache-manager",), option="disable_hybrid_kv_cache_manager",
                otherwise=False),
+        Flag(names=("--runner",), option="pooling", read=one_of({"auto": None, "generate": None, "pooling": "embed"}),
+             write=lambda result: ("pooling", "--convert", "classify") if result == "score" else "pooling"),
+        Flag(names=("--convert",), option="pooling_task", read=one_of(TASKS), write=unwritten),
+        Flag(names=("--task",), option="pooling_task", read=one_of(TASKS), write=unwritten),  # up to 0.10
         choice(("--moe-backend", "--kernel-config.moe-backend"), "moe_backend", MOES),
         choice(("--all2all-backend",), "all2all_backend", ALL2ALLS),
         choice(("--scheduling-policy",), "policy", {"fcfs": "fcfs", "priority": "priority"}),
@@ -316,6 +322,7 @@ VLLM = Engine(
         options=EngineDefaults(policy="fcfs", max_num_seqs=128, max_num_batched_tokens=2048, max_prefill_tokens=0,
                                enable_chunked_prefill=True, async_scheduling=True, gpu_memory_utilization=0.9),
         sized=sized_defaults, by_gpu=BY_GPU, cudagraph_mode="full_and_piecewise", context=default_context,
+        pooling=pooling_defaults,
         # Pull requests 27614 (release notes of 0.14.0) and 34299; routers in 32 bit ran cuBLAS until 0.20.
         since=(Default("async_scheduling", "0.14", before=False), Default("fuse_allreduce_rms", "0.16", before=False),
                Default("fp32_matmul", "0.20", before="fp32"))),
@@ -334,6 +341,7 @@ VLLM = Engine(
                   capture_size=lambda _, max_num_seqs, per_decode: min(2 * (max_num_seqs or 256) * per_decode, 512),
                   rule="vLLM captures up to 2 × max_num_seqs tokens, at most 512"),
     memory=Memory(
+        caches_encoders=False,  # get_kv_cache_spec of layers/attention/encoder_only_attention.py
         activation_bytes=activation_bytes, state_pages=state_pages, seats_with_states=seats_with_states,
         charges_graphs_since="0.21",  # VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS
         window_pages=window_pages, tokens_in_flight=tokens_in_flight, logs_pool=logs_pool,

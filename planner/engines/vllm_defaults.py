@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from planner.catalog.architecture import Architecture
 from planner.engines.engine import EngineDefaults, Size
 from planner.engines.releases import is_before
 
@@ -55,3 +56,11 @@ def _is_large(gpu: str, capacity_bytes: float, version: str | None) -> bool:
     """Tell whether a GPU has the default limits of large ones."""
     is_gb10 = "gb10" in gpu and not is_before(version, SMALL_GB10_SINCE)
     return capacity_bytes >= 70 * 2**30 and "a100" not in gpu and not is_gb10
+
+
+def pooling_defaults(defaults: EngineDefaults, arch: Architecture) -> EngineDefaults:
+    """Return the defaults with a pooling model: no async scheduling, and no chunks if a prompt must run whole.
+
+    Source: `VllmConfig.__post_init__` of vllm/config/vllm.py; `is_chunked_prefill_supported` of vllm/config/model.py.
+    """
+    return replace(defaults, async_scheduling=False, enable_chunked_prefill=not arch.needs_whole_prompts)

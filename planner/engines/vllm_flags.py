@@ -97,8 +97,6 @@ UNMODELLED = (
         --cpu-offload-gb=0 --cpu-offload-params=* --offload-backend=auto --offload-group-size=0
         --offload-num-in-group=1 --offload-prefetch-step=1 --offload-params=*""")),
     Unmodelled(effect=FULL_PRECISION, is_refused=True, only=("float32", "float"), flags=flags("--dtype=auto")),
-    Unmodelled(effect=NO_TEXT, is_refused=True, flags=flags("--runner=auto --convert=auto --task=auto"),
-               only=("pooling", "embed", "embedding", "classify", "reward", "score", "draft", "transcription")),
     Unmodelled(effect=NO_GPU, is_refused=True, only=("cpu", "tpu", "neuron"), flags=flags("--device=auto")),
     Unmodelled(effect=NO_TEXT, is_refused=True, flags=flags("--mm-encoder-only --diffusion-config|-dc=")),
     _CONTEXT_PARALLEL,

@@ -26,7 +26,8 @@ NO_ENGINES = ((ROUTERS, "a router, not an engine"), *((re.compile(pattern), kind
     (r"dynamo\.mocker|vllm-sim|llm-d-inference-sim", "a simulator, not an engine"),
     (r"nvcr\.io/nim/\S+", "a container that chooses its engine's options itself; give the arguments of its log"),
     (r"llama-server|llama\.cpp|ollama|lmdeploy|text-generation-(?:inference|launcher)|mlx_lm\.server|tritonserver|"
-     r"mistralrs\S*|tabbyapi|koboldcpp|aphrodite|max serve|deepspeed", "an engine that is not modelled"))))
+     r"mistralrs\S*|tabbyapi|koboldcpp|aphrodite|max serve|deepspeed|text-embeddings-(?:inference|router)|"
+     r"infinity_emb", "an engine that is not modelled"))))
 # Programs that run a command which they have in one word.
 RUNNERS = ("ssh", "tmux", "screen", "pdsh", "clush", "watch", "script", "parallel-ssh")
 VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*=")

@@ -53,6 +53,7 @@ def settle(taken: Taken) -> dict[str, Any]:
         found["all2all_backend"] = "alltoall" if is_before(found.get("engine_version"), PPLX_UNTIL) else ALL_GATHER
     _settle_overlap(taken)
     _settle_images(taken)
+    _settle_pooling(found)
     if not found.pop("chunks_free_blocks", True) and load_model(found["model"]).model_type == "llama4_text":
         found["disable_hybrid_kv_cache_manager"] = True  # VllmConfig.__post_init__ of vllm/config/vllm.py
     ranks = read_ranks(found)
@@ -120,6 +121,18 @@ def _settle_images(taken: Taken) -> None:
         taken.found["language_model_only"] = True
     else:
         taken.no_effect.append("--limit-mm-per-prompt")
+
+
+def _settle_pooling(options: dict[str, Any]) -> None:
+    """Take over that a model is pooled: the task decides, then the model's own result, then the flag."""
+    task, flag = options.pop("pooling_task", None), options.pop("pooling", None)
+    if task is None and flag is None:
+        return
+    arch = known_model(options.get("model"))
+    usual = None if arch is None else arch.pooling
+    result = task or usual or flag
+    if result != usual:
+        options["pooling"] = result
 
 
 def _settle_overlap(taken: Taken) -> None:

@@ -8,10 +8,12 @@ import yaml
 
 from planner.engines import ENGINES
 from planner.engines.dialect import Dialect, DraftFlags, Flag, Switch, Tree
+from planner.errors import PlannerError
 from planner.launch.checkpoint_format import is_own_format, missing_checkpoint, served_name
 from planner.launch.flag_names import nested
 from planner.launch.rank_flags import written_ranks
 from planner.model.drafting import BLOCKS
+from planner.model.loaded_model import loaded_model
 from planner.settings.default_router import router_of
 from planner.settings.scenario import Scenario, given_options, names_in
 from planner.settings.tier_options import has_host_tier
@@ -32,7 +34,7 @@ def launch_command(scenario: Scenario) -> tuple[str, tuple[str, ...]]:
     vllm serve Qwen/Qwen3-32B --max-num-seqs 256
     """
     dialect = ENGINES[scenario.engine].dialect
-    scenario, without = written_ranks(scenario)
+    scenario, without = written_ranks(_pooled(scenario, dialect))
     words, in_file, lacking = [*dialect.launch, served_name(scenario.model)], {}, [*filter(None, without.values())]
     weights = missing_checkpoint(scenario)
     for name, value in _given(scenario):
@@ -60,6 +62,19 @@ def launch_command(scenario: Scenario) -> tuple[str, tuple[str, ...]]:
         command = (f"cat > {FILE} <<'EOF'\n{yaml.safe_dump(tables, sort_keys=False)}EOF\n"
                    f"{command} {_spelled(dialect, dialect.files[0])} {FILE}")
     return command, tuple(lacking)
+
+
+def _pooled(scenario: Scenario, dialect: Dialect) -> Scenario:
+    """Return a scenario with the options of its pooling model that flags set."""
+    try:
+        arch = loaded_model(scenario)
+    except PlannerError:
+        return scenario
+    if arch is None or arch.pooling is None:
+        return scenario
+    pooled = replace(scenario, pooling=arch.pooling)
+    is_told = arch.needs_whole_prompts and dialect.whole_prompts_by_flags
+    return replace(pooled, enable_chunked_prefill=False, enable_prefix_caching=False) if is_told else pooled
 
 
 def _name_block(words: list[str], flags: DraftFlags, scenario: Scenario) -> None:

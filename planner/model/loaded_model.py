@@ -21,6 +21,8 @@ def loaded_model(scenario: Scenario) -> Architecture | None:
     architecture = load_model(scenario.model)
     if not is_path(scenario.model) and scenario.model != architecture.name:
         architecture = replace(architecture, name=scenario.model, profile=architecture.name)
+    if scenario.pooling is not None:
+        architecture = replace(architecture, pooling=scenario.pooling)
     if scenario.language_model_only:
         return replace(architecture, vision=None, encoders_left_out=())
     return architecture

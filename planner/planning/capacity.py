@@ -34,6 +34,7 @@ from planner.settings.objectives import Objectives, required_of
 from planner.settings.rate_scaling import MEANINGS
 from planner.settings.scenario import Scenario
 from planner.traces import Trace
+from planner.traces.results import check_objectives
 from planner.traces.shaping.rescaling import SCALINGS, part_words
 from planner.traces.shaping.tenants import refuse_tenant_thresholds
 
@@ -57,6 +58,7 @@ def capacity(trace: Trace, scenario: Scenario, objectives: Objectives, search: S
     PlannerError : as a replay.
     """
     check_search(scenario, search)
+    check_objectives(objectives, scenario)
     if search.quick:
         search = replace(search, replicates=0, compare_assumptions=False)
     pose = pose_rates if search.of == "requests" else pose_users

@@ -1,9 +1,10 @@
 """The answer of `planner capacity`: the largest load within the objectives, its certainty, and its assumptions."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
+from planner.catalog.pooling import RATES
 from planner.files.keys import Key
 from planner.planning.bracket import RATE, UNKNOWNS, Unknown
 from planner.planning.missed import Missed
@@ -145,9 +146,10 @@ class CapacityAnswer(Answer):
     @property
     def unknown(self) -> Unknown:
         """The unknown of the search."""
-        return UNKNOWNS[self.of]
+        of_results = RATES.get(self.deployment.get("pooling")) if self.is_rate else None
+        return UNKNOWNS[self.of] if of_results is None else replace(RATE, unit=of_results)
 
     @property
     def is_rate(self) -> bool:
         """Whether the capacity is a rate."""
-        return self.unknown == RATE
+        return UNKNOWNS[self.of] == RATE

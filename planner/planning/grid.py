@@ -18,9 +18,11 @@ from planner.settings.objectives import Objectives, given_objectives
 from planner.settings.option_text import is_none, option_values
 from planner.settings.scenario import OPTION_DEFAULTS, Scenario, given_options, parse_scenario
 from planner.settings.statistic import Statistic, metric_key
+from planner.traces.results import generates
 
 KEYS = ("trace", "format", "slo", "attainment", "pareto", "constraint", "scenario", "axes")
 DEFAULT_FRONT = ("cost_usd_per_million_output_tokens", "p99_ttft_ms", "p99_tpot_ms")
+POOLED_FRONT = ("cost_usd_per_million_input_tokens", "p99_e2el_ms")  # of pooling models, in its place
 MOST_METRICS = 4
 OBJECTIVE = "objective_"  # before the summary's name of a statistic, in columns of a sweep's table
 
@@ -224,12 +226,22 @@ def parse_sweep(table: Mapping[str, Any], folder: Path) -> Sweep:
     trace, format, slo = (text_of(table, key) for key in ("trace", "format", "slo"))
     if trace is None:
         raise UsageError("has no trace = \"…\"; give a path, or a bundled sample")
+    scenario, axes = _table(table, "scenario"), _table(table, "axes")
+    front = _front(table.get("pareto", list(DEFAULT_FRONT)))
     return Sweep(
         trace=trace_beside(folder, trace), format=format,
         objectives=given_objectives(slo, number_of(table, "attainment")),
-        front=_front(table.get("pareto", list(DEFAULT_FRONT))), constraints=_constraints(table.get("constraint", [])),
-        fixed={key: beside(folder, key, value) for key, value in _table(table, "scenario").items()},
-        axes={key: _axis(folder, key, values) for key, values in _table(table, "axes").items()})
+        front=POOLED_FRONT if front == DEFAULT_FRONT and _pools(scenario, axes) else front,
+        constraints=_constraints(table.get("constraint", [])),
+        fixed={key: beside(folder, key, value) for key, value in scenario.items()},
+        axes={key: _axis(folder, key, values) for key, values in axes.items()})
+
+
+def _pools(scenario: Mapping[str, Any], axes: Mapping[str, Any]) -> bool:
+    """Tell whether all models of a sweep are pooling models."""
+    models, asked = (axes.get(name, [scenario.get(name)]) for name in ("model", "pooling"))
+    return isinstance(models, list) and isinstance(asked, list) and not any(
+        generates(Scenario(model=model, pooling=pooling)) for model in models for pooling in asked)
 
 
 def _table(table: Mapping[str, Any], key: str) -> Mapping[str, Any]:

@@ -110,7 +110,7 @@ def _price(parts: Sequence[_Part]) -> float:
 
 def _offer(fleet: Fleet, parts: Sequence[_Part], term: str, choices: Choices, *, is_scheduled: bool) -> Offer:
     """Return a row: the price of the parts, and the cost and emissions of their power."""
-    cost = _price(parts)
+    cost, per_million = _price(parts), fleet.cost_usd_per_million_output_tokens
     power_kw = fleet.power_kw
     power = None if choices.power_price is None else power_kw * choices.power_price
     co2 = None if choices.co2_per_kwh is None else power_kw * choices.co2_per_kwh / 1e3
@@ -119,7 +119,7 @@ def _offer(fleet: Fleet, parts: Sequence[_Part], term: str, choices: Choices, *,
         option=_words(parts, is_scheduled), kind=fleet.kind, term=term, is_scheduled=is_scheduled,
         num_gpus=sum(part.num_gpus for part in parts), cost_usd_per_hour=cost,
         cost_usd_per_month=usd_per_month(cost), cost_usd_per_year=usd_per_year(cost),
-        cost_usd_per_million_output_tokens=fleet.cost_usd_per_million_output_tokens * _ratio(
+        cost_usd_per_million_output_tokens=None if per_million is None else per_million * _ratio(
             cost, fleet.cost_usd_per_hour),
         power_kw=power_kw, power_usd_per_month=None if power is None else usd_per_month(power),
         total_usd_per_month=usd_per_month(total), total_usd_per_year=usd_per_year(total),

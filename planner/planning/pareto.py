@@ -3,10 +3,11 @@
 import numpy as np
 from numpy.typing import NDArray
 
-LESS_IS_BETTER = ("_ms", "cost_usd", "cost_usd_per_million_output_tokens", "cost_usd_per_session", "gpu_hours",
-                  "energy_kwh", "num_gpus", "failed", "rejected", "unfinished", "num_preemptions",
-                  "num_recomputed_tokens", "num_swapped_tokens", "num_retries", "max_attempts",
-                  "num_wasted_output_tokens", "num_wasted_computed_tokens", "wasted_work", "saturated")
+LESS_IS_BETTER = ("_ms", "cost_usd", "cost_usd_per_million_output_tokens", "cost_usd_per_session",
+                  "cost_usd_per_million_input_tokens", "cost_usd_per_thousand_results", "gpu_hours", "energy_kwh",
+                  "num_gpus", "failed", "rejected", "unfinished", "num_preemptions", "num_recomputed_tokens",
+                  "num_swapped_tokens", "num_retries", "max_attempts", "num_wasted_output_tokens",
+                  "num_wasted_computed_tokens", "wasted_work", "saturated")
 MORE_IS_BETTER = ("_throughput", "goodput", "attainment", "completed", "mfu", "mbu", "hit_rate", "capacity_rps",
                   "capacity_rps_per_gpu", "capacity_concurrency", "capacity_sessions")
 

@@ -97,8 +97,11 @@ class Fleet:
     cached_input_share: Annotated[float | None, Key("1", "Share of the input tokens that the replicas find in their "
                                                     "prefix cache", only="with --api")] = None
     price_usd_per_gpu_hour: Annotated[float, Key("USD/h", "cost_usd_per_hour / num_gpus")]
-    cost_usd_per_million_output_tokens: Annotated[float, Key("USD", "Price per million output tokens at the mean rate, "
-                                                             "of all replicas, with spares")]
+    cost_usd_per_million_output_tokens: Annotated[float | None, Key(
+        "USD", "Price per million output tokens at the mean rate, of all replicas, with spares. Null with a pooling "
+               "model")]
+    cost_usd_per_thousand_results: Annotated[float | None, Key(
+        "USD", "Price per 1,000 embeddings or pairs at the mean rate. Null if the model generates tokens")] = None
     power_kw: Annotated[float, Key("kW", "Mean power of the GPUs, spares idle")]
     attainment: Annotated[float, Key("1", "Share of requests within their own limits")]
     limiting_metric: Annotated[str, Key("", "Objective that one replica less misses; none if no fleet is smaller")]
@@ -139,6 +142,21 @@ class Fleet:
         decode = self.num_replicas - self.prefill_replicas
         return f"{self.prefill_replicas:,} + {decode:,}" if self.prefill_replicas else f"{decode:,}"
 
+    @property
+    def is_pooled(self) -> bool:
+        """Whether the fleet returns embeddings or scores."""
+        return self.cost_usd_per_thousand_results is not None
+
+    @property
+    def unit_cost(self) -> float:
+        """The price per million output tokens, or per 1,000 results of a pooling model [USD]."""
+        return self.cost_usd_per_million_output_tokens or self.cost_usd_per_thousand_results or 0.0
+
+    @property
+    def unit_words(self) -> str:
+        """The unit of that price in words."""
+        return "per 1,000 embeddings or pairs" if self.is_pooled else "per million output tokens"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnableFleet:
@@ -162,8 +180,8 @@ class Offer:
     cost_usd_per_hour: Annotated[float, Key("USD/h", "Price of the GPUs")]
     cost_usd_per_month: PerMonth
     cost_usd_per_year: PerYear
-    cost_usd_per_million_output_tokens: Annotated[float, Key("USD", "Price of the GPUs per million output tokens at "
-                                                             "the mean rate")]
+    cost_usd_per_million_output_tokens: Annotated[float | None, Key(
+        "USD", "Price of the GPUs per million output tokens at the mean rate. Null with a pooling model")]
     power_kw: Annotated[float, Key("kW", "Mean power of the GPUs, all of them on")]
     power_usd_per_month: Annotated[float | None, Key("USD", "Price of the power over 730 hours. Null without "
                                                      "--power-price")]

@@ -54,6 +54,7 @@ from planner.settings.rate_scaling import MEANINGS
 from planner.settings.scenario import Scenario
 from planner.steptime.roofline import priors
 from planner.traces import Trace
+from planner.traces.results import check_objectives
 from planner.traces.shaping.rescaling import MOST_REQUESTS, part_words, rate_of
 from planner.traces.shaping.tenants import refuse_tenant_thresholds
 
@@ -94,6 +95,7 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
 def _found(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choices) -> SizeAnswer:
     """Return the answer without a note on old prices, which depends on the day."""
     _check(scenario, choices)
+    check_objectives(objectives, scenario)
     choices, forecast_notes = with_forecast(with_prices(choices))
     scenario = routed(scenario)
     if not scenario.data_parallel_attention:
@@ -321,7 +323,9 @@ def _fleet(traffic: Traffic, load: Trace, kind: Kind, objectives: Objectives, ch
         cost_usd_per_hour=cost, cost_usd_per_month=usd_per_month(cost), cost_usd_per_year=usd_per_year(cost),
         instances="; ".join(whole) if whole else None,
         cached_input_share=cached_share(served) if choices.apis else None,
-        cost_usd_per_million_output_tokens=cost / (3600 * mean_rps * float(per_request)) * 1e6,
+        cost_usd_per_million_output_tokens=None if deployment.pooling else (
+            cost / (3600 * mean_rps * float(per_request)) * 1e6),
+        cost_usd_per_thousand_results=cost / (3600 * mean_rps) * 1e3 if deployment.pooling else None,
         price_usd_per_gpu_hour=cost / num_gpus,
         power_kw=sum(power_kw(part, summary["duration"], choices) for part in parts),
         attainment=judge(objectives, served.times_s).attainment, limiting_metric=sized.limiting_metric,

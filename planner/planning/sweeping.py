@@ -32,6 +32,7 @@ from planner.run import replay
 from planner.settings.objectives import Objectives
 from planner.settings.statistic import parse_statistic
 from planner.traces import Trace, read_trace
+from planner.traces.results import generates
 from planner.traces.shaping.client_load import NAME, client_load, refuse_client_options
 
 ABOUT = "planner.sweep"  # of the Parquet file's metadata: the axes, and the front's metrics
@@ -139,7 +140,7 @@ def _recorded(plan: Sweep, points: Sequence[Point]) -> Trace | None:
         return None
     for point in points:
         refuse_client_options(point.scenario, plan.trace)
-    return read_trace(plan.trace, format=plan.format)
+    return read_trace(plan.trace, format=plan.format, has_outputs=any(generates(point.scenario) for point in points))
 
 
 def _key(trace: Trace, plan: Sweep, point: Point) -> str:

@@ -91,6 +91,7 @@ class Policy:
     seats : sequences that `max_num_seqs` limits: all "running" sequences; all running sequences, with an equal "share"
         for each batch of a pipeline; the sequences of "each" batch of a pipeline; or the sequences of a "batch" (step),
         however many run.
+    fills_context : whether a prompt may fill the context, since no token comes after it: with pooling models.
     cache_tree : whether prefixes are kept in a radix tree, as in SGLang (`planner.loop.memory.radix`).
     cache_latest : whether the prefix cache works as in nano-vllm: blocks are found from the end of the step on, and the
         latest duplicate wins.
@@ -118,6 +119,7 @@ class Policy:
     watermark_when_idle: bool = False
     needs_spare_block: bool = False
     seats: Literal["running", "share", "each", "batch"] = "running"
+    fills_context: bool = False
     cache_tree: bool = False
     cache_latest: bool = False
     empty_first: bool = False

@@ -236,8 +236,8 @@ class Limits:
 
 def limits_of_requests(policy: Policy, settings: EngineSettings) -> Limits:
     """Return how long requests may be at an engine."""
-    if policy.promises != "share":
-        return Limits(settings.max_model_len, ends_late=policy.placeholders)
+    if policy.promises != "share":  # a prompt may fill the context if no token comes after it
+        return Limits(settings.max_model_len + policy.fills_context, ends_late=policy.placeholders)
     return Limits(settings.max_model_len, settings.num_gpu_blocks * settings.block_size, settings.block_size)
 
 

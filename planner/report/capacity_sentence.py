@@ -8,7 +8,8 @@ def capacity_sentence(found: CapacityAnswer) -> str:
     """Return the capacity, its multiple of the traffic's rate, and the objective that gives way next."""
     then = f"then {limit_words(found.limiting_metric)} gives way"
     if found.is_rate:
-        return f"{found.capacity:,.3g} requests per second, {found.rate_scale:,.2g} × the traffic; {then}."
+        unit = found.unknown.unit.replace("/s", " per second")
+        return f"{found.capacity:,.3g} {unit}, {found.rate_scale:,.2g} × the traffic; {then}."
     return (f"{found.capacity:,} {found.unknown.unit}, at {found.request_throughput or 0.0:,.3g} requests per second; "
             f"{then}.")
 

@@ -213,7 +213,7 @@ def _fleet_numbers(found: SizeAnswer) -> list[tuple[str, Any, str]]:
         ("of each replica", f"{best.kind.tensor_parallel_size} × {best.kind.gpu}", ""),
         ("an hour", best.cost_usd_per_hour, "USD"), ("a month", best.cost_usd_per_month, "USD"),
         ("a year", best.cost_usd_per_year, "USD"),
-        ("per million output tokens", best.cost_usd_per_million_output_tokens, "USD")]
+        (best.unit_words, best.unit_cost, "USD")]
     reached: list[tuple[str, Any, str]] = [] if best is None else [
         ("attainment", best.attainment, "%"), *((limit_words(name.removesuffix("_ms")), value, "ms")
                                                 for name, value in _times(best).items())]

@@ -19,7 +19,8 @@ from planner.settings.objectives import Required
 
 ROWS_BELOW, ROWS_ABOVE = 5, 4  # of the loads that were tried, next to the capacity
 ALIKE = 0.01  # relative difference of two prices, below which both are one
-FLEET_HEADS = ("gpu", "tp", "weights", "replicas", "GPUs", "USD/h", "USD/Mtok", "kW", "headroom", "error", "covered",
+COST_HEAD, POOLED_COST = "USD/Mtok", "USD/1,000"  # of output tokens; of embeddings or pairs
+FLEET_HEADS = ("gpu", "tp", "weights", "replicas", "GPUs", "USD/h", COST_HEAD, "kW", "headroom", "error", "covered",
                "one less misses")
 SAME = 0.02  # share by which the median of the draws may differ from the capacity without a word
 UNMEASURED = "* kernels not measured on the GPU"  # by a star beside an error
@@ -197,13 +198,15 @@ def _fleet_rows(every: Sequence[Fleet | UnableFleet]) -> Grid:
             rows.append((*name, "–", fleet.reason))
         else:
             rows.append((*name, fleet.replicas, f"{fleet.num_gpus:,}", f"{fleet.cost_usd_per_hour:.2f}",
-                         f"{fleet.cost_usd_per_million_output_tokens:.3f}", f"{fleet.power_kw:.2f}",
+                         f"{fleet.unit_cost:{'.3g' if fleet.is_pooled else '.3f'}}", f"{fleet.power_kw:.2f}",
                          headroom_text(fleet.headroom), error_text(fleet), COVERED[fleet.covers_error],
                          f"{'–' if fleet.limiting_metric == 'none' else fleet.limiting_metric}"
                          f"{'; max_model_len is lowered' if fleet.lowered else ''}"))
     unmeasured = [fleet for fleet in fleets if isinstance(fleet, Fleet) and fleet.priors]
     far = _folded([fleet for fleet in every if is_far(fleet, every[0])])
-    return Grid(heads=FLEET_HEADS, rows=rows, left=(0, 2, -1), notes=[*([UNMEASURED] if unmeasured else []), *far])
+    is_pooled = any(fleet.is_pooled for fleet in fleets if isinstance(fleet, Fleet))
+    heads = [POOLED_COST if is_pooled and head == COST_HEAD else head for head in FLEET_HEADS]
+    return Grid(heads=heads, rows=rows, left=(0, 2, -1), notes=[*([UNMEASURED] if unmeasured else []), *far])
 
 
 def error_text(fleet: Fleet) -> str:
@@ -237,7 +240,7 @@ def _check_lines(fleet: Fleet) -> list[str]:
     """Return the command that replays a fleet, and why its cost of a token is another one, if so."""
     mean, replayed = fleet.cost_usd_per_million_output_tokens, fleet.replay_cost_usd_per_million_output_tokens
     lines = replay_lines(fleet.replay_command)
-    if not lines or replayed is None or fleet.replay_rate is None or abs(mean / replayed - 1) < ALIKE:
+    if not lines or mean is None or replayed is None or fleet.replay_rate is None or abs(mean / replayed - 1) < ALIKE:
         return lines
     spares = "without spare replicas, " if fleet.num_spare else ""
     return [*lines, f"USD/Mtok: {mean:.3f} is the price of all replicas over the tokens at the mean rate; the replay "

@@ -46,11 +46,12 @@ def split_rows(result: SizeAnswer) -> list[Grid]:
 
 
 def predicted_words(fleet: Fleet | SplitFleet) -> str:
-    """Return the statistics of the objectives with their limits, then p99 of TTFT and TPOT."""
+    """Return the statistics of the objectives with their limits, then p99 of TTFT and TPOT if they exist."""
     p99s = {"p99_ttft": fleet.p99_ttft_ms, "p99_tpot": fleet.p99_tpot_ms}
-    asked = {each.objective: f"{limit_words(each.objective)} {ms_text(each.value_ms)} of {each.limit_ms:,.6g} ms"
-             for each in fleet.reached if each.required is None}
-    others = [f"{limit_words(name)} {ms_text(value)}" for name, value in p99s.items() if name not in asked]
+    asked = {one.objective: f"{limit_words(one.objective)} {ms_text(one.value_ms)} of {one.limit_ms:,.6g} ms"
+             for one in fleet.reached if one.required is None}
+    others = [f"{limit_words(name)} {ms_text(value)}" for name, value in p99s.items()
+              if name not in asked and value is not None]
     return ", ".join([*asked.values(), *others])
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from planner.catalog.pooling import RATES
 from planner.files.counts import count_text, share_text
 from planner.replays.attempts import COUNTED
 from planner.report.cells import cell_text, launch_line, number_text
@@ -33,7 +34,8 @@ ROWS = (
     ("Autoscaler", ("replicas_mean", "replicas_peak", "num_scale_ups", "num_scale_downs")),
     ("Cache tiers", ("gpu_hit_rate", "cpu_hit_rate", "remote_hit_rate", "cpu_read_bytes", "cpu_written_bytes",
                      "remote_read_bytes", "remote_written_bytes", "mean_load_ms", "p99_load_ms")),
-    ("Cost", ("gpu_hours", "cost_usd", "cost_usd_per_million_output_tokens", "cost_usd_per_session",
+    ("Cost", ("gpu_hours", "cost_usd", "cost_usd_per_million_output_tokens", "cost_usd_per_million_input_tokens",
+              "cost_usd_per_thousand_results", "cost_usd_per_session",
               "energy_kwh")),
 )
 IN_A_LINE = ("saturated", "offered_request_rate", "served_request_rate")  # of one replay
@@ -63,7 +65,7 @@ def summary_table(summary: Mapping[str, Any]) -> Text:
         if title == "Requests":
             shown[3:3] = [(f"  {name}", count) for name, count in summary.get("rejected_by_reason", {}).items()]
         rows += [title] if shown else []
-        rows += [(key, number_text(value, key), f"{UNITS.get(key, ''):<12}{_bounds(summary, key)}".rstrip())
+        rows += [(key, number_text(value, key), f"{_unit(summary, key):<12}{_bounds(summary, key)}".rstrip())
                  for key, value in shown]
     speed = summary["simulated_requests_per_s"]
     return Text([
@@ -72,6 +74,12 @@ def summary_table(summary: Mapping[str, Any]) -> Text:
         *_scale_lines(summary), *tenant_lines(summary.get("tenants", {})), *objective_lines(summary),
         f"replayed {count_text(summary['workload']['num_requests'], 'request')} at {speed:,.0f} requests/s of "
         f"loop time, {summary['wall_s']:.2f} s in all"])
+
+
+def _unit(summary: Mapping[str, Any], key: str) -> str:
+    """Return the unit of a number; a pooling model's requests are embeddings or pairs."""
+    unit = UNITS.get(key, "")
+    return RATES.get(summary["deployment"].get("pooling"), unit) if unit == "requests/s" else unit
 
 
 def _pool_lines(pools: Sequence[Mapping[str, Any]]) -> list[Grid]:
@@ -148,6 +156,8 @@ def _memory_line(summary: Mapping[str, Any]) -> list[str]:
     taken_by = ("weight", "activation", "communication", "runtime", "state")
     gib = {name: memory[f"{name}_bytes"] / 2**30 for name in ("usable", *taken_by, "kv")}
     taken = " − ".join(f"{gib[name]:.2f} {name}" for name in taken_by if gib[name] > 0)
+    if not memory["kv_bytes_per_token"]:
+        return [f"no KV cache; {gib['usable']:.2f} GiB usable − {taken} leave {gib['kv']:.2f}"]
     states = f", {memory['state_blocks']} for a sequence's states" if memory["state_blocks"] else ""
     return [f"KV cache {gib['kv']:.2f} GiB = {gib['usable']:.2f} usable − {taken}; "
             f"{memory['num_gpu_blocks']:,} blocks at {memory['kv_bytes_per_token']:,.0f} B a token{states}"

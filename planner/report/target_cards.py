@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from planner.catalog.pooling import RATES
 from planner.files.counts import share_text
 from planner.results.short_times import time_text
 from planner.settings.judged import ATTAINMENT, Judged, judged_of
@@ -37,10 +38,14 @@ class Card:
 
 
 def cards(summary: Mapping[str, Any]) -> list[Card]:
-    """Return the cards of a replay: TTFT, TPOT, end to end if it has a target, and the served requests."""
+    """Return the cards of a replay: TTFT, TPOT, end to end if it has a target, and the served requests.
+
+    A pooling model's results come in one piece: they have an end-to-end latency alone.
+    """
     judged = judged_of(summary)
     own = {metric: [each for each in judged if _metric(each) == metric] for metric in METRICS}
-    shown = [metric for metric in METRICS if metric in ALWAYS or own[metric]]
+    always = ALWAYS if summary["deployment"].get("pooling") is None else ("e2el",)
+    shown = [metric for metric in METRICS if metric in always or own[metric]]
     return [*(_latency(summary, metric, own[metric]) for metric in shown), _served(summary, judged)]
 
 
@@ -88,7 +93,9 @@ def _times(used: float) -> str:
 def _served(summary: Mapping[str, Any], judged: list[Judged]) -> Card:
     """Return the card of the served requests: the share within all limits, if one is asked for."""
     count, total = summary["completed"], summary["workload"]["num_requests"]
-    rate = f"{summary['request_throughput']:,.3g} requests/s, {summary['output_throughput']:,.0f} tokens/s"
+    tokens = summary["output_throughput"] or summary["total_token_throughput"]
+    unit = RATES.get(summary["deployment"].get("pooling"), "requests/s")
+    rate = f"{summary['request_throughput']:,.3g} {unit}, {tokens:,.0f} tokens/s"
     title, value = "Served", f"{count:,} of {total:,}" if count < total else f"all {total:,}"
     asked = next((each for each in judged if each.name == ATTAINMENT), None)
     if asked is None:

@@ -46,10 +46,10 @@ SUMMARY: Mapping[str, Term] = {
                                        "capacity would have looked otherwise. Null without a comparison"),
     "saturation_reason": Term("1", "Finding that saturated rests on, in words"),
     "total_input_tokens": Term("tokens", "Prompt tokens of completed requests, including cached tokens"),
-    "total_output_tokens": Term("tokens", "Emitted tokens of all requests"),
+    "total_output_tokens": Term("tokens", "Emitted tokens of all requests. 0 with a pooling model"),
     "num_computed_prompt_tokens": Term("tokens", "Computed prompt tokens, without cached tokens"),
     "request_throughput": Term("requests/s", "Completed requests / duration"),
-    "output_throughput": Term("tokens/s", "total_output_tokens / duration"),
+    "output_throughput": Term("tokens/s", "total_output_tokens / duration. Null with a pooling model"),
     "total_token_throughput": Term("tokens/s", "(total_input_tokens + total_output_tokens) / duration"),
     "request_goodput": Term("requests/s", "Requests that meet all their objectives / duration. The objectives are "
                                           "--slo, or their tenant's, and deadline_s for the last token. Null if "
@@ -117,6 +117,8 @@ SUMMARY: Mapping[str, Term] = {
     "gpu_hours": Term("GPU h", "GPUs × duration. With an autoscaler: only while replicas are paid for"),
     "cost_usd": Term("USD", "gpu_hours at the catalog's price"),
     "cost_usd_per_million_output_tokens": Term("USD", "cost_usd per million output tokens"),
+    "cost_usd_per_million_input_tokens": Term("USD", "cost_usd per million prompt tokens. Only with a pooling model"),
+    "cost_usd_per_thousand_results": Term("USD", "cost_usd per 1,000 embeddings or scores. Only with a pooling model"),
     "cost_usd_per_session": Term("USD", "cost_usd / sessions of the trace; null if the trace has no sessions"),
     "energy_kwh": Term("kWh", "Energy of the GPU boards: idle power; in steps also the power of arithmetic and HBM "
                               "traffic, up to the power limit. Without hosts, network, cooling and power supplies"),

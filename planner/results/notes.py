@@ -7,6 +7,7 @@ from typing import Any
 from planner.catalog.catalog_files import other_checkpoint
 from planner.catalog.families import COMPRESSED
 from planner.catalog.gpu_power import clock_share
+from planner.catalog.pooling import RESULTS
 from planner.deployment.deploy import Deployment, Pool, pools_of
 from planner.engines import ENGINES
 from planner.engines.engine import Engine
@@ -113,8 +114,8 @@ def _engines(deployment: Deployment, trace: Trace) -> list[str]:
         lines.append(_images(deployment))
     if "adapter" in columns and not settings.max_loras:
         lines.append("the trace's LoRA adapters are ignored; --max-loras replays them")
-    lines += _checkpoint(deployment) + window_memory(deployment, trace) + memory_notes(deployment)
-    lines += _kv_cache(deployment) + _encoders(deployment) + _kernels(deployment)
+    lines += _pooling(deployment) + _checkpoint(deployment) + window_memory(deployment, trace)
+    lines += memory_notes(deployment) + _kv_cache(deployment) + _encoders(deployment) + _kernels(deployment)
     return lines + _first_use(deployment) + _context(deployment) + _release(deployment) + _calibration(deployment)
 
 
@@ -127,6 +128,15 @@ def _prefill_worker(pool: Pool) -> list[str]:
     return [f"a step takes {pool.deployment.slowdown.ratio:g} times its kernels on a replica that only prefills: "
             f"the mean of the other engines, since no published run shows {ENGINES[scenario.engine].title}'s; "
             f"--prefill-worker-ratio sets the number"]
+
+
+def _pooling(deployment: Deployment) -> list[str]:
+    """Say the result of a pooling model, and the limits of its prediction."""
+    arch = deployment.architecture
+    return [] if arch is None or arch.pooling is None else [
+        f"{arch.name} generates no tokens: a request's result is one {RESULTS[arch.pooling]}. Output lengths of the "
+        f"trace have no effect, and TTFT is the end-to-end latency. No run of such a model is among the measurements: "
+        f"the times of the API server and of the host are those of text generation"]
 
 
 def _checkpoint(deployment: Deployment) -> list[str]:

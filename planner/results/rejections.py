@@ -10,8 +10,8 @@ from planner.replays.result_tables import ReplayResult
 
 SINGULAR = {"have": "has", "need": "needs"}  # verbs of `WHY`
 WHY = {  # by reason: the fault of the requests, and the option that lets them in
-    "too_long": "have prompts of max_model_len = {max_model_len} tokens or more; --max-model-len raises the limit as "
-                "far as the model and the KV cache allow",
+    "too_long": "have prompts of {more}max_model_len = {max_model_len} tokens{or_more}; --max-model-len raises the "
+                "limit as far as the model and the KV cache allow",
     "token_budget": "have prompts above max_num_batched_tokens = {max_num_batched_tokens}, and prompts are not split "
                     "into chunks; --max-num-batched-tokens raises the limit",
     "kv_cache": "need more than the {num_gpu_blocks} KV blocks of a replica; --gpu-memory-utilization, more GPUs or "
@@ -37,7 +37,8 @@ def rejection_notes(deployment: Deployment, counts: Mapping[str, int]) -> list[s
     pools = [pool.deployment.settings for pool in deployment.pools] or [deployment.settings]
     limits = {name: " or ".join(dict.fromkeys(f"{getattr(settings, name):,}" for settings in pools))
               for name in ("max_model_len", "max_num_batched_tokens", "num_gpu_blocks")}
-    return [_note(count, WHY[name].format(**limits)) for name, count in counts.items()]
+    words = {"more": "more than " if deployment.pooling else "", "or_more": "" if deployment.pooling else " or more"}
+    return [_note(count, WHY[name].format(**limits, **words)) for name, count in counts.items()]
 
 
 def _note(count: int, why: str) -> str:

@@ -28,6 +28,7 @@ def describe_deployment(deployment: Deployment, num_replicas: int) -> dict[str, 
         "num_replicas": sum(pool.num_replicas for pool in pools),
         **{f.name: options[f.name] for f in fields(Scenario)
            if f.metadata["panel"] in PANELS and f.name not in ("model", "gpu")},
+        "pooling": deployment.pooling,
         **{name: same([getattr(pool.deployment.settings, name) for pool in pools])
            for name in ("max_model_len", "num_gpu_blocks", "num_cpu_blocks", "enable_prefix_caching",
                         "async_scheduling")},

@@ -135,7 +135,8 @@ def summarize(whole: ReplayResult, objectives: Objectives | None, window: Window
     done = state == st.COMPLETED
     whole_s = whole.duration_s
     duration_s = whole_s if window is None else duration_of(result, window)
-    outputs = int(r.num_output_tokens.sum())
+    pooling = whole.deployment.pooling
+    outputs = 0 if pooling else int(r.num_output_tokens.sum())
     inputs = int(r.input_tokens[done].sum())
     summary: dict[str, Any] = {
         "completed": int(done.sum()),
@@ -150,11 +151,11 @@ def summarize(whole: ReplayResult, objectives: Objectives | None, window: Window
         "total_output_tokens": outputs,
         "num_computed_prompt_tokens": int(engine.total_prompt_tokens),
         "request_throughput": _rate(int(done.sum()), duration_s),
-        "output_throughput": _rate(outputs, duration_s),
+        "output_throughput": None if pooling else _rate(outputs, duration_s),
         "total_token_throughput": _rate(inputs + outputs, duration_s),
         **saturation(whole),
         **_objectives(result, objectives or Objectives(), duration_s),
-        **describe(np.where(done, result.ttft_s, math.nan), "ttft"),
+        **describe(np.where(done & (pooling is None), result.ttft_s, math.nan), "ttft"),
         **describe(result.tpot_s, "tpot"),
         **(_gaps(result, window) if has_gaps else {}),
         **describe(result.e2e_s, "e2el"),
@@ -218,7 +219,10 @@ def _engine_totals(result: ReplayResult, duration_s: float) -> dict[str, Any]:
     queried, blocks = int(engine.num_queried_tokens), [int(part.settings.num_gpu_blocks) for part in parts]
     knows_hits = int(engine.num_hit_tokens) > 0 or any(
         bool(part.settings.enable_prefix_caching or part.settings.caches_in_tree) for part in parts)
-    room_block_s = sum(float(part.engine.busy_s) * count for part, count in zip(parts, blocks, strict=True))
+    if all(part.pool.deployment.memory is not None and part.pool.deployment.memory.kv_bytes_per_token == 0
+           for part in parts):  # encoders keep no KV; their blocks are no limit
+        blocks = []
+    room_block_s = sum(float(part.engine.busy_s) * count for part, count in zip(parts, blocks, strict=False))
     return {
         "num_steps": int(engine.num_steps),
         "num_preemptions": int(engine.num_preemptions),
@@ -230,9 +234,9 @@ def _engine_totals(result: ReplayResult, duration_s: float) -> dict[str, Any]:
         "num_adapter_loads": int(engine.total_adapter_loads) if any(
             int(part.settings.max_loras) for part in parts) else None,
         "kv_cache_usage_mean": float(engine.kv_block_s) / room_block_s if room_block_s > 0 else None,
-        "kv_cache_usage_peak": max(int(part.engine.peak_blocks) / count for part, count in zip(parts, blocks,
-                                                                                              strict=True)),
-        "num_gpu_blocks": same(blocks),
+        "kv_cache_usage_peak": max((int(part.engine.peak_blocks) / count for part, count in zip(
+            parts, blocks, strict=False)), default=None),
+        "num_gpu_blocks": same(blocks) if blocks else None,
         "max_running": int(engine.max_running),
         "max_waiting": int(engine.max_waiting),
         "gpu_busy_fraction": busy_fraction(parts, duration_s) if duration_s > 0 else None,

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.deployment.roofs import model_flops, peak
+from planner.loop.state import engine_state as st
 from planner.replays.fleet.shares import Share, busy_fraction, shares
 from planner.replays.result_tables import STOPPED_BY, ReplayResult
 from planner.results.energy import mean_power_w
@@ -28,10 +29,21 @@ def utilization(result: ReplayResult, duration_s: float, output_tokens: int) -> 
     sessions = result.trace.requests["session_id"].n_unique() if "session_id" in result.trace.requests.columns else 0
     return {
         **figures,
+        **(_cost_of_results(result, cost_usd) if result.deployment.pooling else {}),
         "cost_usd_per_million_output_tokens": None if per_token is None else per_token * 1e6,
         "cost_usd_per_session": cost_usd / sessions if cost_usd is not None and sessions else None,
         "bottleneck": _bottleneck(result, parts, busy_fraction(parts, duration_s)),
     }
+
+
+def _cost_of_results(result: ReplayResult, cost_usd: float | None) -> dict[str, float | None]:
+    """Return the cost of prompts and of embeddings or scores; only pooling models have these keys."""
+    done = result.records.requests.state == st.COMPLETED
+    inputs = int(result.records.requests.input_tokens[done].sum())
+    if cost_usd is None or not inputs:
+        return dict.fromkeys(("cost_usd_per_million_input_tokens", "cost_usd_per_thousand_results"))
+    return {"cost_usd_per_million_input_tokens": cost_usd / inputs * 1e6,
+            "cost_usd_per_thousand_results": cost_usd / int(done.sum()) * 1e3}
 
 
 def hardware(parts: Sequence[Share], duration_s: float) -> dict[str, Any]:

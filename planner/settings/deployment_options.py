@@ -16,6 +16,10 @@ class DeploymentOptions:
     """Model, GPU, parallelism, formats and memory."""
 
     model: str | None = option(None, "Model: a name (llama-3.1-8b, Qwen/Qwen3-32B), or a config.json.", label="model")
+    pooling: Literal["embed", "score"] | None = option(
+        None, "Pooling model: a prompt's result is an embedding (`embed`) or the score of a pair (`score`), and no "
+              "token is generated (vLLM: --runner pooling; SGLang: --is-embedding). [by the model]",
+        label="result of a pooling model")
     gpu: str | None = option(None, "GPU: h100-sxm, a100-sxm, mi300x … `planner db list` shows all.", label="GPU")
     engine: str = option("vllm", "Serving engine. It determines the scheduler, the defaults and the step-time "
                                  "constants.", label="serving engine")

@@ -101,6 +101,8 @@ def context_reads(stack: StepContext, attention: Attention, groups: Sequence[Lay
     window_pair_s : of a query and a chosen key, if another kernel multiplies these [s].
     """
     layers, full, windowed, recent, _, _ = reading_of(attention, groups)
+    if stack.arch.is_bidirectional:
+        prompt = _both_sides(prompt)
     kv_bytes = (attention.kv_bytes(stack.kv_bytes_per_element, stack.layout.tensor_parallel_size)
                 / stack.layout.cache_parts)
     return Contribution("attention", {
@@ -117,6 +119,15 @@ def context_reads(stack: StepContext, attention: Attention, groups: Sequence[Lay
         "decode_s_per_window_token": windowed * decode.per_context_token,
         "decode_bytes": node_counts() * recent * kv_bytes,
     })
+
+
+def _both_sides(prompt: PromptCoefficients) -> PromptCoefficients:
+    """Return the coefficients of attention to the tokens before and after: the loop's pairs are those before.
+
+    A whole prompt of n tokens has n (n + 1) / 2 pairs of a token and itself or an earlier one. All n² pairs are twice
+    these without n. The same holds with a window of as many tokens on each side.
+    """
+    return prompt._replace(per_token=prompt.per_token - prompt.per_pair, per_pair=2 * prompt.per_pair)
 
 
 def full_layers(groups: Sequence[LayerGroup]) -> float:

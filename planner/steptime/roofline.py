@@ -174,8 +174,13 @@ def priors(stack: StepContext) -> tuple[str, ...]:
 
 
 def _head(stack: StepContext, counts: Floats) -> Iterator[Contribution]:
-    """Yield the LM head on the sampled tokens, 16-bit in every format; their logits gathered, and sampled from."""
+    """Yield the LM head on the sampled tokens, 16-bit in every format; their logits gathered, and sampled from.
+
+    A pooling model has none: its pooling of hidden states is below a microsecond, and is left out.
+    """
     arch, tp = stack.arch, stack.layout.tensor_parallel_size
+    if arch.pooling is not None:
+        return
     width = -(-arch.vocab_size // tp)
     yield Contribution("lm_head", curve={"head_s": gemms_s(stack, counts, width, arch.hidden_size, HEAD_FORMAT),
                                          "head_bytes": ACTIVATION_BYTES * width * arch.hidden_size})

@@ -20,6 +20,7 @@ from planner.traces.lines import Rows, skip_rows
 from planner.traces.number_forms import REMEDY
 from planner.traces.prefix_ids import PrefixIds, intern_ids, take_rows, within_groups
 from planner.traces.reader import MODEL, SENT, Head, Reader
+from planner.traces.results import with_results
 from planner.traces.table import Arrivals, Trace, account_of
 from planner.traces.times import fill_times
 from planner.traces.units import quotient
@@ -57,7 +58,7 @@ def gather(source: str, batches: Iterator[Rows], reader: Reader, on_bad_rows: Ba
     """
     gathered = Gathered()
     for batch in batches:
-        rows = skip_rows(batch, reader)
+        rows = skip_rows(batch if reader.has_outputs else with_results(batch), reader)
         gathered.place = rows.place
         checked = check_rows(source, rows, reader)
         fault = checked.first_fault

@@ -115,6 +115,7 @@ class Reader:
     id_blocks : "all": the ids must cover the prompt exactly; "full": all blocks but a partial last one; "any": a
         prompt may go on beyond its ids, unshared.
     id_scope : "file": equal ids mean equal content; "session": only within a session.
+    has_outputs : whether requests generate tokens; if not, no column of them is read, and each has one result.
     fills_times : measured times that follow from others are filled in; the planner's own files stay as they are.
     counts : meaning of a row with `num_requests`: "sums" over its requests, or "lengths" of each; "auto": found from
         the names and values; "no": every row is one request.
@@ -142,6 +143,7 @@ class Reader:
     block_tokens: int | None = None
     id_blocks: Literal["all", "full", "any"] = "any"
     id_scope: Literal["file", "session"] = "file"
+    has_outputs: bool = True
     fills_times: bool = True
     counts: Literal["auto", "sums", "lengths", "no"] = "auto"
     unsure_time: str = ""

@@ -30,7 +30,7 @@ HEAD_BYTES = 2**16  # by which a server's text is known
 
 def read_trace(
     source: str | os.PathLike[str], *, format: str | None = None, on_bad_rows: BadRows = "error",
-    limit: int | None = None,
+    limit: int | None = None, has_outputs: bool = True,
 ) -> Trace:
     """Read a recorded trace, or a bundled sample by its name.
 
@@ -43,6 +43,7 @@ def read_trace(
         `columns.parse_format`. None to detect it.
     on_bad_rows : "error" raises at the first bad row; "drop" drops bad rows and counts them by reason.
     limit : read no more than the first `limit` rows in file order; None for all.
+    has_outputs : whether requests generate tokens. If not, as with an embedding model, none are read.
 
     Returns
     -------
@@ -57,7 +58,7 @@ def read_trace(
     """
     _check_arguments(on_bad_rows, limit)
     check_format(format)
-    trace = _read(os.fspath(source), format, on_bad_rows, limit)
+    trace = _read(os.fspath(source), format, on_bad_rows, limit, has_outputs)
     most = os.environ.get(MOST_REQUESTS)
     if most and trace.num_requests > int(most):
         raise TraceError(f"trace {source}: has {trace.num_requests:,} requests; must have at most {int(most):,} "
@@ -65,12 +66,12 @@ def read_trace(
     return dataclasses.replace(trace, spec=format)
 
 
-def _read(source: str, format: str | None, on_bad_rows: BadRows, limit: int | None) -> Trace:
+def _read(source: str, format: str | None, on_bad_rows: BadRows, limit: int | None, has_outputs: bool) -> Trace:
     """Read a trace; the parameters are the same as of `read_trace`."""
     if format is None and source.replace("-", "").isalnum() and source in _sample_names():
         return _sample(source, limit)
     if is_tabular(source):
-        return _read_table(source, format, on_bad_rows, limit)
+        return _read_table(source, format, on_bad_rows, limit, has_outputs)
     digest = hashlib.sha256()
     raw = raw_blocks(source, digest, _sample_names)
     recoded: list[str] = []
@@ -85,8 +86,9 @@ def _read(source: str, format: str | None, on_bad_rows: BadRows, limit: int | No
         check_text(source, text, 1)
         values = [parse_document(source, text)] if head is None else objects_of_lines(source, text)
         return trace_of(source, objects_of(source, values[0] if len(values) == 1 else values),
-                        sha256=digest.hexdigest(), format=format, on_bad_rows=on_bad_rows, limit=limit)
-    reader = find_reader(source, head, format)
+                        sha256=digest.hexdigest(), format=format, on_bad_rows=on_bad_rows, limit=limit,
+                        has_outputs=has_outputs)
+    reader = find_reader(source, head, format, has_outputs=has_outputs)
     batches = _batches(source, _after_header(first, head, blocks), head, reader, limit)
     gathered = gather(source, batches, reader, on_bad_rows)
     for _ in raw:  # hash the bytes that a limit left unread
@@ -120,7 +122,7 @@ def _rows_of(objects: Sequence[Mapping[str, Any]], format: str | None) -> Sequen
 
 def trace_of(
     source: str, objects: Sequence[Mapping[str, Any]], *, sha256: str = "", format: str | None = None,
-    on_bad_rows: BadRows = "error", limit: int | None = None,
+    on_bad_rows: BadRows = "error", limit: int | None = None, has_outputs: bool = True,
 ) -> Trace:
     """Read a trace from JSON objects that are in memory; as `read_trace`, of which `source` is the name.
 
@@ -130,15 +132,15 @@ def trace_of(
     """
     objects = _rows_of(objects, format) or objects
     head = objects_head("document", objects[:HEAD_OBJECTS])
-    reader = find_reader(source, head, format)
+    reader = find_reader(source, head, format, has_outputs=has_outputs)
     rows = document_rows(source, objects, reader, Path(source).parent, limit)
     return assemble(source, gather(source, iter([rows]), reader, on_bad_rows), head, reader, sha256, on_bad_rows)
 
 
-def _read_table(source: str, format: str | None, on_bad_rows: BadRows, limit: int | None) -> Trace:
+def _read_table(source: str, format: str | None, on_bad_rows: BadRows, limit: int | None, has_outputs: bool) -> Trace:
     name, table, sha256 = open_table(source)
     head = table_head(table)
-    reader = find_reader(name, head, format)
+    reader = find_reader(name, head, format, has_outputs=has_outputs)
     gathered = gather(name, table_rows(table, head, reader, limit), reader, on_bad_rows)
     return assemble(name, gathered, head, reader, sha256, on_bad_rows)
 

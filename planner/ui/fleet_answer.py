@@ -186,7 +186,7 @@ def _summary(found: SizeAnswer, best: Fleet, headroom: float) -> str:
     fewer = ("Nothing is served while the only replica is down. " if best.num_replicas == 1 else
              f"One replica fewer misses {objective_words(best.limiting_metric)}. ")
     return (f"{rate}{fewer}{best.cost_usd_per_year:,.0f} USD a year, {best.price_usd_per_gpu_hour:,.2f} USD per GPU "
-            f"and hour, {best.cost_usd_per_million_output_tokens:,.2f} USD per million output tokens.")
+            f"and hour, {best.unit_cost:,.2f} USD {best.unit_words}.")
 
 
 def objective_words(name: str) -> str:

@@ -18,7 +18,8 @@ BOXES = {Kind.KEPT: (st.success, ":material/check_circle:"), Kind.MISSED: (st.er
          Kind.NO_TARGETS: (st.info, ":material/info:")}
 QUIET = (("p99_e2el_ms", "end to end p99", "ms"), ("mean_queue_ms", "mean queue", "ms"),
          ("kv_cache_usage_peak", "KV cache peak", "%"), ("gpu_busy_fraction", "GPU busy", "%"),
-         ("cost_usd_per_million_output_tokens", "USD per million output tokens", "USD"))
+         ("cost_usd_per_million_output_tokens", "USD per million output tokens", "USD"),
+         ("cost_usd_per_thousand_results", "USD per 1,000 embeddings or pairs", "USD"))
 
 
 def draw_verdict(numbers: Numbers) -> None:
@@ -55,7 +56,7 @@ def _draw(card: Card, before: Card | None) -> None:
 def quiet_numbers(summary: Mapping[str, Any]) -> list[str]:
     """Return the numbers of less weight as texts."""
     return [f"{summary[key]:,.2f} {name}" if unit == "USD" else f"{name} {_short(summary[key], unit)}"
-            for key, name, unit in QUIET if summary[key] is not None]
+            for key, name, unit in QUIET if summary.get(key) is not None]
 
 
 def _short(value: float, unit: str) -> str:

@@ -38,7 +38,7 @@ from planner.traces.formats.timed import TIMED
 from planner.traces.formats.vidur import LENGTHS, VIDUR
 from planner.traces.formats.vllm_bench import VLLM_BENCH
 from planner.traces.formats.weka import WEKA
-from planner.traces.likely import guessed
+from planner.traces.likely import guessed, likeness
 from planner.traces.reader import LAYOUT_NAMES, OBJECTS, Head, Reader
 from planner.traces.summary_files import what_it_is
 
@@ -51,6 +51,7 @@ FORMATS: Mapping[str, Reader] = {
         COLUMNS,
     )
 }
+OUTPUT = "output_tokens"
 _DEFAULTS = {"csv": "csv", "table": "jsonl", "jsonl": "jsonl", "document": "jsonl"}
 
 
@@ -86,13 +87,19 @@ def knows(head: Head, spec: str | None, *, by_names: bool = True) -> bool:
         *(set(columns) & set(reader.columns)), *(f"where {k}" for k in range(len(where)))))
 
 
-def find_reader(source: str, head: Head, spec: str | None) -> Reader:
+def find_reader(source: str, head: Head, spec: str | None, *, has_outputs: bool = True) -> Reader:
     """Choose the reader that `spec` forces, or the one that knows the head; with the columns that the file has.
+
+    Parameters
+    ----------
+    has_outputs : whether requests generate tokens. If not, the file needs no column of them.
 
     Raises
     ------
     TraceError : the file is not laid out as the format wants, or a required column is missing.
     """
+    if not has_outputs:
+        return _without_outputs(source, head, spec)
     name, columns, where = (None, {}, {}) if spec is None else parse_format(spec)
     if name is None or (name == COLUMNS.name and not columns):  # conditions alone leave the format to the file
         known = (reader for reader in FORMATS.values() if head.layout in reader.layouts and reader.matches(head))
@@ -113,6 +120,16 @@ def find_reader(source: str, head: Head, spec: str | None) -> Reader:
     if columns and reader.rows is None and name == COLUMNS.name and lacks_lengths:
         reader = guessed(head, reader) or reader
     return bind(source, head, reader, spec)
+
+
+def _without_outputs(source: str, head: Head, spec: str | None) -> Reader:
+    """Return a reader that reads no output tokens, as if the file had a column of them."""
+    is_there = likeness(head, OUTPUT) is not None or any(
+        head.has(reader.columns.get(OUTPUT, OUTPUT)) for reader in FORMATS.values())
+    seen = head if is_there else dataclasses.replace(head, columns=(*head.columns, OUTPUT))
+    reader = find_reader(source, seen, spec)
+    return dataclasses.replace(reader, has_outputs=False, columns={
+        name: path for name, path in reader.columns.items() if name != OUTPUT})
 
 
 def _guess(source: str, head: Head, spec: str | None) -> Reader:

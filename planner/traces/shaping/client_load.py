@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from planner.errors import UsageError
 from planner.settings.scenario import Scenario, given_options
 from planner.traces.reading import BadRows, read_trace
+from planner.traces.results import generates
 from planner.traces.table import Trace, account_of
 
 NAME = "random"
@@ -33,7 +34,7 @@ def read_load(source: str, scenario: Scenario, format: str | None, on_bad_rows: 
     if source == NAME:
         return client_load(scenario)
     refuse_client_options(scenario, source)
-    return read_trace(source, format=format, on_bad_rows=on_bad_rows)
+    return read_trace(source, format=format, on_bad_rows=on_bad_rows, has_outputs=generates(scenario))
 
 
 def client_load(scenario: Scenario) -> Trace:
