@@ -59,7 +59,7 @@ from planner.traces.shaping.rescaling import MOST_REQUESTS, part_words, rate_of
 from planner.traces.shaping.tenants import refuse_tenant_thresholds
 
 LONGER = 8  # times a trace that shows whether a queue grows: replicas are whole, so twice may show nothing
-SHOWN = 10_000  # requests of a load that shows whether a queue grows
+SHOWN = 10_000  # requests of a log that shows whether a queue grows
 NO_INTERVAL = "--interval has no effect here; planner capacity gives the confidence of a rate"
 
 
@@ -68,7 +68,7 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
 
     Requests go to the replicas by the scenario's router; if it names none, at random, as a Kubernetes Service sends
     them. If a rate is asked for, the trace's traffic gets it by `choices.scaling`, and goes on until one of eight
-    times the length needs no other number, or until a long load shows that no queue grows.
+    times the length needs no other number, or until a long log shows that no queue grows.
     With a rate series the fleet serves its highest window, as long as that lasts. The cheapest fleet's kind is sized
     behind other routers and by other ways of scaling too.
 
@@ -359,7 +359,7 @@ def _settled(traffic: Traffic, load: Trace, deployment: Deployment, objectives: 
              effort: Effort) -> Sized:
     """Return the fewest replicas, how they serve, the limiting metric, and whether a longer load needs as many.
 
-    Longer loads are tried if a rate is asked for, up to `MOST_REQUESTS`, unless a long load shows that no queue grows.
+    Longer loads are tried if a rate is asked for, up to `MOST_REQUESTS`, unless a long log shows that no queue grows.
     """
     def fewest(longer: Trace, times: int, guess: int) -> Sized:
         count, served, limiting = fewest_replicas(longer, deployment, objectives, guess, kind.divided,
@@ -369,7 +369,7 @@ def _settled(traffic: Traffic, load: Trace, deployment: Deployment, objectives: 
     found = fewest(load, 1, effort.guess)
     if not traffic.can_last:
         return found
-    if load.num_requests >= SHOWN and is_surely_steady(found.served):
+    if traffic.trace.num_requests >= SHOWN and is_surely_steady(found.served):
         return replace(found, stationary=True)
     most = MOST_REQUESTS // load.num_requests
     while found.times < most:

@@ -26,7 +26,7 @@ def test_the_pages_are_what_the_code_declares(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_glossary_has_every_name_that_a_replay_writes(tmp_path: Path) -> None:
-    """Of one replica, of fleets that hand requests over, of pools and of autoscaled ones, and with KV tiers.
+    """Of embeddings, one replica, fleets that hand requests over, pools, autoscaled fleets, and KV tiers.
 
     The explanation comes from another command's option, and figures of tenants from traces that have them.
     """
@@ -46,6 +46,8 @@ def test_the_glossary_has_every_name_that_a_replay_writes(tmp_path: Path) -> Non
                              kv_offloading_size=8.0, kv_remote_size=8.0)
     outcomes = [replay(trace, scenario, slo="ttft:500 tpot:50", recording=recording)
                 for scenario in (one, split, pools, scaled, tiers, again)]
+    embeddings = planner.Scenario(model="qwen3-embedding-0.6b", gpu="h100-sxm", limit=50)
+    outcomes.insert(0, replay(trace, embeddings, slo="e2el:500", recording=recording))
     of_commands = {"explanation", "replay_command", "tenants"}
     assert set().union(*(outcome.summary for outcome in outcomes)) | of_commands == set(glossary.SUMMARY)
     event = ScaleEvent(0.0, 1, 2, "queue", 2.0, 1.0, 2, "", "the pool's name")
@@ -56,6 +58,6 @@ def test_the_glossary_has_every_name_that_a_replay_writes(tmp_path: Path) -> Non
                         ("preemptions", glossary.PREEMPTIONS)):
         written = set().union(*(getattr(outcome.result, f"{name}_table")().columns for outcome in outcomes))
         assert written == set(table) - (of_trace if name == "requests" else set()), name
-    apart, together = (outcomes[place].result.attempts_table().columns for place in (1, -1))
+    apart, together = (outcomes[place].result.attempts_table().columns for place in (2, -1))
     assert list(glossary.ATTEMPTS) == apart
     assert [name for name in apart if name != "decode_replica"] == together
