@@ -93,6 +93,10 @@ def test_other_engines_take_the_same_client() -> None:
     assert run.stdout.rstrip().endswith("--engine sglang --interval 0.5")
 
 
+def test_the_answer_does_not_go_where_the_benchmarks_write() -> None:
+    fails(planner("probe", *ASKED, "--json", "probe.json"), 2, "the benchmarks append their results to this file")
+
+
 def test_what_has_no_capacity_is_not_tested() -> None:
     fails(planner("probe", "chat", "--limit", "50", *H100, "--slo", "ttft:1"), 2, "no rate meets the objectives")
     fails(planner("probe", "chat", "--step-time", "linear:0.01,0.0001", "--num-gpu-blocks", "1000", *SLO), 2,

@@ -121,6 +121,14 @@ def test_a_limit_of_requests_in_flight_names_the_limit_of_conversations() -> Non
     assert any("--max-sessions limits conversations" in note for note in session_notes(scenario, TURNS))
 
 
+def test_turns_that_repeat_the_turn_before_without_prefixes_are_said() -> None:
+    grown, alone = [(0.0, 100, 20), (5.0, 130, 20), (9.0, 160, 10)], [(0.0, 100, 20), (5.0, 30, 20), (9.0, 40, 10)]
+    for turns, words in ((grown, "2 of 2 later turns have a prompt as long as the turn before"), (alone, None)):
+        trace = trace_of(turns, session_id=["a"] * 3)
+        found = [note for note in session_notes(Scenario(), trace) if "later turn" in note]
+        assert [note.partition(" with its answer")[0] for note in found] == ([words] if words else [])
+
+
 def test_a_session_has_its_cost() -> None:
     """The price of the replay over the trace's sessions; without sessions there is none."""
     rows = [(0.5 * k, 100, 20) for k in range(12)]

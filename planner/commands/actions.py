@@ -170,6 +170,9 @@ def probe(source: str, scenario: Scenario, slo: str, attainment: float, results:
     from planner.settings.objectives import parse_objectives
 
     check_outputs({"--json": json, "--script": script})
+    if json is not None and json.resolve() == Path(results).resolve():
+        raise UsageError(f"--json {json}: the benchmarks append their results to this file; give another name, or "
+                         f"--results")
     objectives = parse_objectives(slo, attainment)
     answer = find_benchmarks(_read_searched(source, scenario, reading), scenario, objectives, results)
     if script is not None:

@@ -12,6 +12,7 @@ from planner.catalog.catalog_files import load_model
 from planner.engines import ENGINES
 from planner.engines.vllm import VLLM
 from planner.errors import PlannerError, TraceError, UsageError
+from planner.files.counts import count_text
 from planner.files.finite import is_number
 from planner.files.nested import parse_json
 from planner.measured.run_row import DRAW_BELOW
@@ -75,7 +76,8 @@ def _measurement(where: str, name: str, run: Mapping[str, Any], scenario: Scenar
     if load is not drawn or drawn.format == NAME:  # else the recorded arrivals say when it began
         measured[MAKESPAN] = float(run["duration"])
     return Measurement(id=name, groups={"client": client}, measured=measured, scenario=scenario, load=load,
-                       notes=(*_differences(where, run, scenario), *_load_words(drawn, load, scenario)))
+                       notes=(*_failed(where, run), *_differences(where, run, scenario),
+                              *_load_words(drawn, load, scenario)))
 
 
 def _load_words(drawn: Trace, load: Trace, scenario: Scenario) -> Iterator[str]:
@@ -129,6 +131,15 @@ def _sent(where: str, load: Trace, run: Mapping[str, Any], scenario: Scenario) -
                          f"the arrival times; save it with --save-detailed, or give --max-concurrency")
     burstiness = _optional(where, run, "burstiness") or 1.0
     return at_client_rate(load, rate_per_s or math.inf, seed=scenario.seed or 0, burstiness=burstiness)
+
+
+def _failed(where: str, run: Mapping[str, Any]) -> tuple[str, ...]:
+    """Say that requests of the benchmark failed: its statistics leave them out."""
+    sent = int(_optional(where, run, "num_prompts", MOST_PROMPTS) or 0)
+    lost = sent - int(run["completed"])
+    return () if lost <= 0 else (
+        f"{lost:,} of {count_text(sent, 'request')} failed in the benchmark: its latencies are of the others alone, "
+        f"and the server had less work than the replay",)
 
 
 def _drawn(where: str, run: Mapping[str, Any], scenario: Scenario, client: str) -> Trace:

@@ -207,11 +207,12 @@ def _sentence(growth: Growth, cheapest: Fleet) -> str:
     if lost is not None:
         parts.append(f"from month {lost.month} on no number of replicas was found")
     if growth.total_usd is not None:
-        parts.append(f"{growth.total_usd:,.0f} USD over {count_text(months[-1].month, 'month')}")
+        changes = ", changes of kind included" if growth.change_cost_usd else ""
+        parts.append(f"{growth.total_usd:,.0f} USD over {count_text(months[-1].month, 'month')}{changes}")
     if growth.cheaper_from_month is not None:
         kept = "" if growth.kept_total_usd is None else f", {growth.kept_total_usd:,.0f} USD if it stays"
-        parts.append(f"from month {growth.cheaper_from_month} on another kind is cheaper than today's cheapest "
-                     f"({name}, tp {cheapest.kind.tensor_parallel_size}{kept})")
+        parts.append(f"from month {growth.cheaper_from_month} on another kind costs less a month than today's cheapest "
+                     f"({name}, tp {cheapest.kind.tensor_parallel_size}{kept}), without the price of a change")
     return "; ".join(parts)
 
 

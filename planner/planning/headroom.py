@@ -24,7 +24,7 @@ def headroom(traffic: Traffic, deployment: Deployment, objectives: Objectives, s
     repeated trace is searched first, to begin nearby.
     """
     if isinstance(traffic, UsersLoad):
-        return _user_headroom(traffic, deployment, objectives, sized.count)
+        return _user_headroom(traffic, deployment, objectives, sized)
     own = traffic.mean_rps
 
     @functools.cache
@@ -66,13 +66,13 @@ def _first_step(count: int) -> float:
     return count / (count - 1) if count > 1 else STEP
 
 
-def _user_headroom(traffic: UsersLoad, deployment: Deployment, objectives: Objectives, count: int) -> float | None:
+def _user_headroom(traffic: UsersLoad, deployment: Deployment, objectives: Objectives, sized: Sized) -> float | None:
     """Return the share by which the number of users may grow [1]."""
     def evaluate(users: float) -> Verdict:
         own = _with_users(deployment, traffic, round(users))
-        return verdict_alone(traffic.with_users(round(users)), own, objectives, count)
+        return verdict_alone(traffic.with_users(round(users), sized.times), own, objectives, sized.count)
 
-    there = traffic.trace.requests["arrival_s"].n_unique()
+    there = sized.times * traffic.trace.requests["arrival_s"].n_unique()
     try:
         bracket = find_bracket(evaluate, traffic.users, unknown=UNKNOWNS[traffic.of], checks=(), limits=(1.0, there))
         return max(bracket.lower / traffic.users - 1.0, 0.0)

@@ -1,7 +1,8 @@
-"""Notes on conversations: all start at once, or a limit in flight counts requests."""
+"""Notes on conversations: all start at once, a limit in flight counts requests, or their prompts share no prefix."""
 
 import polars as pl
 
+from planner.files.counts import count_text
 from planner.settings.scenario import Scenario
 from planner.traces import Trace
 
@@ -23,7 +24,20 @@ def session_notes(scenario: Scenario, trace: Trace) -> list[str]:
         lines.append(f"max_concurrency = {scenario.max_concurrency:,} limits requests in flight, not conversations: "
                      f"while one conversation pauses, requests of other conversations run, so more conversations may "
                      f"be open at once and share the KV cache; --max-sessions limits conversations")
-    return lines
+    return lines + ([] if trace.prefix is not None or "cached_tokens" in named.columns else _unshared(named))
+
+
+def _unshared(named: pl.DataFrame) -> list[str]:
+    """Say that most turns are as long as if they began with the turn before, but no prefix says so."""
+    before = (pl.col("input_tokens") + pl.col("output_tokens")).shift(1).over("session_id")
+    in_order = named.sort("arrival_s", maintain_order=True)
+    grown = in_order.select(pl.col("input_tokens") >= before).to_series().drop_nulls()
+    count = int(grown.sum())
+    if 2 * count < len(grown):
+        return []
+    return [f"{count:,} of {count_text(len(grown), 'later turn')} have a prompt as long as the turn before with its "
+            f"answer, or longer. The trace has no hash_ids, so no turn finds the one before in the prefix cache; on a "
+            f"server that caches prefixes TTFT is shorter and more sessions fit"]
 
 
 def _starts(trace: Trace, starts_s: pl.Series) -> list[str]:

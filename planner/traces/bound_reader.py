@@ -71,6 +71,8 @@ def unknown_json(source: str, head: Head) -> TraceError:
     words, candidates = nearest_names(head, {name: name for name in REQUIRED_TRACE_COLUMNS}, {})
     more = "" if len(head.columns) <= MOST_KEYS else f" and {len(head.columns) - MOST_KEYS} more"
     given = " ".join(f"--column {name}={path}" for name, path in candidates.items())
+    if not head.columns:
+        return TraceError(f"trace {source}: is JSON without requests; a trace has an object for each request")
     return TraceError("; ".join((
         f"trace {source}: is JSON in no known format, with the keys {', '.join(head.columns[:MOST_KEYS])}{more}",
         *words, f"name its columns, as in {given}", *offers(head, {}),

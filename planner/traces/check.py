@@ -229,7 +229,7 @@ def _rules(name: str, dtype: pl.DataType, *, stands_for_many: bool,
         return
     what = "a number" if dtype.is_numeric() else "a date and time"
     yield _Rule(broken=value.is_null() & text.is_not_null(), reason=f"{name} is not {what}",
-                expected=f"{what} or a date and time" if may_be_date else what)
+                expected=f"{what} or a date and time" if may_be_date and dtype.is_numeric() else what)
     if not dtype.is_numeric():
         return
     yield _Rule(broken=~value.is_finite(), reason=f"{name} is not finite", expected="finite")
