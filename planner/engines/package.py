@@ -49,6 +49,7 @@ class Metrics:
     waiting: str = ""  # gauge of waiting requests; "" without one
     runs_waiting: bool = False  # whether waiting requests are part of the running ones
     kv_use: tuple[str, ...] = ()  # gauges of the used share of the KV cache; the first that exists counts
+    separator: str = ":"  # between the prefix and each name
     model: str = "model_name"  # label with the model's name
 
 
