@@ -191,6 +191,14 @@ def test_rules_that_are_written_read_back(kind: str, tmp_path_factory: pytest.Te
     assert read_launch(str(path)).options == options
 
 
+@given(scaler=scalers("hpa"))
+def test_written_files_are_valid_for_kubernetes(scaler: Autoscale) -> None:
+    kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
+    command, _ = launch_command(Scenario(model="m/m"))
+    for document in yaml.safe_load_all(autoscaled_manifest("hpa", Engine(command=command, replicas=1), scaler)):
+        kubernetes_validate.validate(document, "1.33", strict=True)
+
+
 def write_rules(folder: Path, metric: str = 'name = "queue"\ntarget = 2', more: str = "minimum = 1") -> Path:
     path = folder / "rules.toml"
     path.write_text(f"{more}\nmaximum = 9\nstartup = {{ warmup_s = 90 }}\n\n[[metric]]\n{metric}\n")

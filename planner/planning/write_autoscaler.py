@@ -2,11 +2,12 @@
 
 import json
 import re
+from dataclasses import fields
 from typing import Any
 
 import yaml
 
-from planner.deployment.autoscale import Autoscale, Metric
+from planner.deployment.autoscale import Autoscale, Metric, Startup
 from planner.deployment.kubernetes_rules import ANNOTATION, SYNC_S
 from planner.deployment.recommendation import Direction
 from planner.engines.package import Metrics
@@ -53,9 +54,9 @@ def autoscaled_manifest(kind: str, engine: Engine, autoscale: Autoscale) -> str:
 
 def _without_counterpart(kind: str, autoscale: Autoscale) -> dict[str, Any]:
     """Return the rules that are no fields of the kind, as the keys of an autoscaler's file."""
-    startup = {name: value for name in ("node_s", "image_s", "weights_s", "weights_gb_per_s", "warmup_s")
-               if (value := getattr(autoscale.startup, name)) is not None}
-    rest: dict[str, Any] = {"startup": startup}
+    startup = {field.name: value for field in fields(Startup)
+               if (value := getattr(autoscale.startup, field.name)) != field.default}
+    rest: dict[str, Any] = {"startup": startup or {"warmup_s": 0.0}}
     if kind == "hpa" and autoscale.interval_s != SYNC_S:
         rest["interval_s"] = autoscale.interval_s
     for name in ("up", "down"):
