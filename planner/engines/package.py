@@ -17,6 +17,7 @@ class Package:
     role_flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     # The same of NVIDIA Dynamo's workers; empty if Dynamo's other flags differ from the server's.
     dynamo_roles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    charts: tuple[str, ...] = ()  # kinds of written deployments that have the engine's command, not the arguments
     # Python classes that start an engine, with the package, and the options that each sets.
     classes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     # If arguments of these classes are keys of the engine's file: its backend, by a part of the class's name. The first

@@ -155,10 +155,11 @@ def _dynamo(engines: Sequence[Engine]) -> list[dict[str, Any]]:
              "spec": {"services": services}}]
 
 
-def _vllm_arguments(kind: str, engine: Engine) -> tuple[str, list[str]]:
-    """Return the model and the other arguments of an engine, for a kind that writes `vllm serve MODEL` itself."""
-    if engine.engine.name != "vllm" or engine.launch.files:
-        raise UsageError(f"--write {kind}: launches vLLM, and the engine is {engine.engine.title}; write k8s")
+def _model_and_arguments(kind: str, engine: Engine) -> tuple[str, list[str]]:
+    """Return the model and the other arguments of an engine, for a kind that has the command itself."""
+    if kind not in engine.engine.package.charts or engine.launch.files:
+        engines = ", ".join(facts.title for facts in ENGINES.values() if kind in facts.package.charts)
+        raise UsageError(f"--write {kind}: launches {engines}, and the engine is {engine.engine.title}; write k8s")
     model, *arguments = launched(engine.launch.words).arguments
     if model.startswith(("-", "/", ".", "~")) or "/" not in model:
         raise UsageError(f"--write {kind}: loads models of the Hugging Face Hub, and the model is {model}; write k8s")
@@ -169,7 +170,7 @@ def _kserve(engines: Sequence[Engine]) -> list[dict[str, Any]]:
     """Return an LLMInferenceService. Its own template writes the command, with the arguments of a variable."""
     parts, model = {}, ""
     for engine in engines:
-        model, arguments = _vllm_arguments("kserve", engine)
+        model, arguments = _model_and_arguments("kserve", engine)
         variables = [{"name": "VLLM_ADDITIONAL_ARGS", "value": shlex.join(arguments)}] if arguments else []
         parts[engine.role] = {"replicas": engine.replicas, "template": {"containers": [{
             "name": "main", "image": engine.image, "env": variables,
@@ -186,7 +187,7 @@ def _helm(engines: Sequence[Engine]) -> list[dict[str, Any]]:
     engine, *more = engines
     if more:
         raise UsageError("--write helm: writes replicas of one kind, and prefill and decode are apart; write k8s")
-    model, arguments = _vllm_arguments("helm", engine)
+    model, arguments = _model_and_arguments("helm", engine)
     caches = read_launch(engine.command, reads_files=False).options.get("enable_prefix_caching", True)
     repository, _, tag = engine.image.rpartition(":")
     spec = {"name": engine.name, "repository": repository, "tag": tag, "modelURL": model,
@@ -201,7 +202,7 @@ def _llmd(engines: Sequence[Engine]) -> list[dict[str, Any]]:
     """Return values of the chart llm-d-modelservice: an engine that serves whole is a decode engine alone."""
     model, parts = "", {"decode": {"create": False}, "prefill": {"create": False}}
     for engine in engines:
-        model, arguments = _vllm_arguments("llm-d", engine)
+        model, arguments = _model_and_arguments("llm-d", engine)
         gpus = {engine.gpu_resource: str(engine.gpus)}
         parts["prefill" if engine.role == "prefill" else "decode"] = {
             "create": True, "replicas": engine.replicas, "containers": [{
