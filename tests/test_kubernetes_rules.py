@@ -132,11 +132,12 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_of_ours_names_the_manifest_and_adds_to_it(tmp_path: Path) -> None:
-    read(tmp_path, HPA)
+    read(tmp_path, HPA, {"kind": "Deployment", "metadata": {"name": "llm"}, "spec": {"replicas": 2}})
     path = tmp_path / "what-if.toml"
-    path.write_text('manifest = "scaler.yaml"\nmaximum = 9\nstartup = { node_s = 60 }\n[up]\nmax_step = 1\n')
+    path.write_text('manifest = "scaler.yaml"\nminimum = 3\nmaximum = 9\nstartup = { node_s = 60 }\n'
+                    '[up]\nmax_step = 1\n')
     scaler = read_autoscale(path)
-    assert (scaler.rules.maximum, scaler.rules.minimum, scaler.startup.node_s) == (9, 2, 60)
+    assert (scaler.rules.maximum, scaler.rules.minimum, scaler.initial, scaler.startup.node_s) == (9, 3, 3, 60)
     assert (scaler.rules.up.max_step, scaler.rules.up.max_step_percent) == (1, None)
     path.write_text("manifest = 3\n")
     with pytest.raises(AutoscaleError, match="manifest = 3: must be a file in quotes"):

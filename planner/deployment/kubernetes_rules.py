@@ -46,6 +46,9 @@ def read_rules(path: Path) -> dict[str, Any]:
     for key, value in table.items():
         old = rules.get(key)
         rules[key] = {**old, **value} if isinstance(old, dict) and isinstance(value, dict) else value
+    bounds = [bound for key in ("initial", "minimum", "maximum") if isinstance(bound := rules.get(key), int)]
+    if "initial" not in table and len(bounds) == 3:
+        rules["initial"] = min(max(bounds[0], bounds[1]), bounds[2])  # as the controller's first evaluation does
     if "startup" not in rules:
         raise UsageError(f"lacks the time until a replica serves; write a TOML file with manifest = {manifest!r} and "
                          f"startup = {{ warmup_s = 120 }}")
@@ -80,8 +83,7 @@ def _of_scaler(scaler: Mapping[str, Any], documents: list[dict[str, Any]]) -> di
     for document in documents:
         if document.get("kind") == spec["scaleTargetRef"].get("kind", "Deployment") \
                 and (document.get("metadata") or {}).get("name") == target:
-            replicas = document["spec"].get("replicas", 1)
-            rules["initial"] = min(max(replicas, rules["minimum"]), rules["maximum"])  # the first sync bounds it
+            rules["initial"] = document["spec"].get("replicas", 1)
     annotations = (scaler.get("metadata") or {}).get("annotations") or {}
     for key, value in json.loads(annotations.get(ANNOTATION, "{}")).items():
         rules[key] = {**rules.get(key, {}), **value} if isinstance(value, dict) else value

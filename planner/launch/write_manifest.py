@@ -176,7 +176,7 @@ def _kserve(engines: Sequence[Engine]) -> list[dict[str, Any]]:
             "name": "main", "image": engine.image, "env": variables,
             "resources": {"limits": {engine.gpu_resource: str(engine.gpus)}}}]}}
     apart = {"prefill": parts["prefill"]} if "prefill" in parts else {}
-    router = {"route": {}, "gateway": {}, **({"scheduler": {}} if apart else {})}
+    router: dict[str, Any] = {"route": {}, "gateway": {}, **({"scheduler": {}} if apart else {})}
     return [{"apiVersion": "serving.kserve.io/v1alpha1", "kind": "LLMInferenceService", "metadata": {"name": "llm"},
              "spec": {"model": {"uri": f"hf://{model}", "name": model}, **parts["decode" if apart else "both"],
                       "router": router, **apart}}]
@@ -200,7 +200,7 @@ def _helm(engines: Sequence[Engine]) -> list[dict[str, Any]]:
 
 def _llmd(engines: Sequence[Engine]) -> list[dict[str, Any]]:
     """Return values of the chart llm-d-modelservice: an engine that serves whole is a decode engine alone."""
-    model, parts = "", {"decode": {"create": False}, "prefill": {"create": False}}
+    model, parts = "", dict[str, Any](decode={"create": False}, prefill={"create": False})
     for engine in engines:
         model, arguments = _model_and_arguments("llm-d", engine)
         gpus = {engine.gpu_resource: str(engine.gpus)}
