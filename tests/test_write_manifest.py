@@ -16,6 +16,7 @@ from planner.errors import UsageError
 from planner.launch import launch_command, read_launch
 from planner.launch.write_manifest import WRITERS, Engine, manifest, role_command
 
+OF_VLLM = ("kserve", "helm", "llm-d")  # they write the command of vLLM
 SCENARIOS: list[dict[str, Any]] = [
     {"engine": "vllm", "tensor_parallel_size": 2, "max_num_seqs": 64, "speculative_method": "ngram",
      "num_speculative_tokens": 3},
@@ -36,13 +37,14 @@ def engine_of(options: dict[str, Any], **changes: Any) -> Engine:
 def test_what_is_written_reads_back(kind: str, options: dict[str, Any], tmp_path: Path) -> None:
     engine = engine_of(options)
     path = tmp_path / "written.yaml"
-    if kind == "dynamo" and options["engine"] == "trtllm":
-        with pytest.raises(UsageError, match="give k8s or compose"):
+    if (kind == "dynamo" and options["engine"] == "trtllm") or (kind in OF_VLLM and options["engine"] != "vllm"):
+        with pytest.raises(UsageError, match=r"give k8s or compose|launches vLLM, and the engine is .*; write k8s"):
             manifest(kind, [engine])
         return
     path.write_text(manifest(kind, [engine]))
     found = read_launch(str(path))
-    assert found.options == dict(read_launch(engine.command).options) | {"data_parallel_size": 3}
+    default = {"enable_prefix_caching": True} if kind == "helm" else {}  # the chart always says it
+    assert found.options == default | dict(read_launch(engine.command).options) | {"data_parallel_size": 3}
     assert found.notes == ()
     assert found.unknown == ()
 
@@ -50,6 +52,12 @@ def test_what_is_written_reads_back(kind: str, options: dict[str, Any], tmp_path
 @pytest.mark.parametrize("kind", WRITERS)
 @pytest.mark.parametrize("name", ["vllm", "sglang"])
 def test_prefill_and_decode_read_back_by_role(kind: str, name: str, tmp_path: Path) -> None:
+    if kind in OF_VLLM and name != "vllm":
+        pytest.skip("the kind launches vLLM")
+    if kind == "helm":
+        with pytest.raises(UsageError, match="--write helm: writes replicas of one kind"):
+            manifest(kind, [engine_of({"engine": name}, role=role) for role in ("prefill", "decode")])
+        return
     path = tmp_path / "written.yaml"
     path.write_text(manifest(kind, [
         engine_of({"engine": name, "tensor_parallel_size": 2}, role="prefill", replicas=1),
@@ -82,6 +90,12 @@ def test_an_engine_without_image_or_roles_is_refused_and_its_command_says_so(mon
 def test_a_kind_that_is_not_known_is_refused() -> None:
     with pytest.raises(UsageError, match="must be k8s, compose, dynamo"):
         manifest("nomad", [])
+
+
+@pytest.mark.parametrize("kind", OF_VLLM)
+def test_a_model_that_is_no_name_of_the_hub_is_refused(kind: str) -> None:
+    with pytest.raises(UsageError, match="loads models of the Hugging Face Hub, and the model is /models/m"):
+        manifest(kind, [Engine(command="vllm serve /models/m", replicas=1)])
 
 
 def test_size_writes_its_fleet(tmp_path: Path) -> None:

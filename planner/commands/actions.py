@@ -184,11 +184,13 @@ def size(source: str, scenario: Scenario, slo: str, attainment: float, choices: 
          json: Path | None, write: str | None) -> bool:
     """Find the cheapest fleet for a load, print it beside the others and write it; False if there is none."""
     from planner.planning.sizing import size as find_fleet
-    from planner.planning.write_size import fleet_manifest, write_target
+    from planner.planning.write_size import autoscale_of, fleet_manifest, write_target
     from planner.settings.objectives import parse_objectives
 
     kind, path = (None, None) if write is None else write_target(write)
     check_outputs({"--json": json, "--write": path})
+    if (rules := autoscale_of(kind, scenario.autoscale)) is not None:
+        scenario = replace(scenario, autoscale=None)  # the fleet is sized for the peak, and written with the rules
     if write is not None and scenario.fleet is not None:
         raise UsageError(f"--write {write}: writes replicas of one kind, and --fleet {scenario.fleet} has two; leave "
                          f"--write out")
@@ -205,7 +207,7 @@ def size(source: str, scenario: Scenario, slo: str, attainment: float, choices: 
     answer = find_fleet(_read_searched(source, scenario, reading), scenario, objectives, choices)
     publish_answer(answer, json)
     if kind is not None and path is not None and answer.cheapest is not None:
-        write_text(path, fleet_manifest(kind, answer.cheapest, scenario.engine_version))
+        write_text(path, fleet_manifest(kind, answer.cheapest, scenario.engine_version, rules))
     return answer.feasible
 
 

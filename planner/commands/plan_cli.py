@@ -106,7 +106,7 @@ def share(
 
 @shows_progress
 @keeps_answers
-@takes_scenario(without=("tensor_parallel_size", "autoscale", "prefill_replicas", "session_start_fraction",
+@takes_scenario(without=("tensor_parallel_size", "prefill_replicas", "session_start_fraction",
                          *SEARCHED, *MEASURING, "num_prompts", "num_warmups"))
 @takes(Choices)
 @takes(Reading)
@@ -120,8 +120,8 @@ def size(
     reading: Reading,
     json: JsonOption = None,
     write: Annotated[str | None, typer.Option(
-        help="Write the cheapest fleet as a deployment file: k8s, compose or dynamo, with a path if wanted "
-             "(k8s=llm.yaml). --from-command reads it.")] = None,
+        help="Write the cheapest fleet as a deployment file: k8s, compose, dynamo, kserve, helm, llm-d; or, with "
+             "the rules of --autoscale, keda or hpa. With a path if wanted: k8s=llm.yaml.")] = None,
 ) -> None:
     """How many GPUs serve this traffic within the SLO, and which fleet is the cheapest?
 

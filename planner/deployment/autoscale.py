@@ -11,6 +11,7 @@ from typing import Any
 
 from planner.catalog.catalog_files import read_toml
 from planner.deployment.foresight import Forecast
+from planner.deployment.kubernetes_rules import read_rules
 from planner.deployment.named_files import path_of
 from planner.deployment.recommendation import Direction, Rules
 from planner.errors import AutoscaleError, CatalogError, UsageError, told_as
@@ -161,17 +162,18 @@ def read_autoscale(path: Path) -> Autoscale:
     AutoscaleError : the file cannot be read, or something in it is wrong.
     """
     with told_as(AutoscaleError, path):
-        return parse_autoscale(read_toml(path), path)
+        return parse_autoscale(read_rules(path), path)
 
 
 def named_files(path: Path) -> list[Path]:
     """Return the files that an autoscaler's file names, schedules and autoscalers of one's own, if they exist."""
     try:
-        metrics = read_toml(path).get("metric")
+        table = read_toml(path)
     except CatalogError:
         return []
+    metrics = table.get("metric")
     tables = [file for file in metrics if isinstance(file, Mapping)] if isinstance(metrics, list) else []
-    names = [file.get(key) for file in tables for key in ("name", "schedule", "history")]
+    names = [table.get("manifest"), *(file.get(key) for file in tables for key in ("name", "schedule", "history"))]
     paths = (path.parent / path_of(name) for name in names if isinstance(name, str))
     return [file for file in paths if file.is_file()]
 

@@ -4,7 +4,7 @@ from planner.engines.package import Metrics
 
 # `frontend_service` in lib/runtime/src/metrics/prometheus_names.rs; `cached_tokens` is a histogram of requests.
 DYNAMO = Metrics(
-    prefix="dynamo_frontend", running="inflight_requests",
+    prefix="dynamo_frontend", separator="_", running="inflight_requests",
     histograms={"ttft": ("time_to_first_token_seconds",), "itl": ("inter_token_latency_seconds",),
                 "e2el": ("request_duration_seconds",),
                 "input": ("input_sequence_tokens",), "output": ("output_sequence_tokens",)},

@@ -17,6 +17,7 @@ class Package:
     role_flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     # The same of NVIDIA Dynamo's workers; empty if Dynamo's other flags differ from the server's.
     dynamo_roles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    charts: tuple[str, ...] = ()  # kinds of written deployments that have the engine's command, not the arguments
     # Python classes that start an engine, with the package, and the options that each sets.
     classes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     # If arguments of these classes are keys of the engine's file: its backend, by a part of the class's name. The first
@@ -49,6 +50,7 @@ class Metrics:
     waiting: str = ""  # gauge of waiting requests; "" without one
     runs_waiting: bool = False  # whether waiting requests are part of the running ones
     kv_use: tuple[str, ...] = ()  # gauges of the used share of the KV cache; the first that exists counts
+    separator: str = ":"  # between the prefix and each name
     model: str = "model_name"  # label with the model's name
 
 

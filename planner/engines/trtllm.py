@@ -214,7 +214,7 @@ PACKAGE = Package(
     others=((r"trtllm-bench", BENCHMARK),))
 
 METRICS = Metrics(  # tensorrt_llm/metrics/collector.py: no histograms of lengths
-    prefix="trtllm", running="num_requests_running",
+    prefix="trtllm", separator="_", running="num_requests_running",
     histograms={"ttft": ("time_to_first_token_seconds",), "tpot": ("time_per_output_token_seconds",),
                 "e2el": ("e2e_request_latency_seconds",)},
     totals={"input": "prompt_tokens_total", "output": "generation_tokens_total"},

@@ -275,6 +275,7 @@ PACKAGE = Package(
     role_flags={role: ("--kv-transfer-config", f'{{"kv_connector": "NixlConnector", "kv_role": "{name}"}}')
                 for role, name in (("prefill", "kv_producer"), ("decode", "kv_consumer"))},
     dynamo_roles={"prefill": ("--is-prefill-worker",), "decode": ("--is-decode-worker",)},
+    charts=("kserve", "helm", "llm-d"),
     classes={"vllm.LLM": {"usage_context": "llm_class"}, "vllm.EngineArgs": {"usage_context": "engine_context"},
              "vllm.AsyncEngineArgs": {"usage_context": "engine_context"}},
     others=((r"vllm bench\s+\w+", BENCHMARK), (r"vllm (?:chat|complete|run-batch|collect-env)", CLIENT)))

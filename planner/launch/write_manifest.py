@@ -1,4 +1,4 @@
-"""A sized deployment written as a file: Kubernetes, docker compose, or a graph of NVIDIA Dynamo."""
+"""A sized deployment written as a file: Kubernetes, docker compose, Dynamo's graph, KServe, or values of Helm."""
 
 import math
 import shlex
@@ -105,8 +105,8 @@ def manifest(kind: str, engines: Sequence[Engine]) -> str:
     """
     if kind not in WRITERS:
         raise UsageError(f"--write {kind}: must be {', '.join(WRITERS)}")
-    documents = WRITERS[kind](engines)
-    return "---\n".join(yaml.safe_dump(document, sort_keys=False, width=110) for document in documents)
+    texts = (yaml.safe_dump(document, sort_keys=False, width=110) for document in WRITERS[kind](engines))
+    return HEADS.get(kind, "") + "---\n".join(texts)
 
 
 def _kubernetes(engines: Sequence[Engine]) -> list[dict[str, Any]]:
@@ -155,6 +155,65 @@ def _dynamo(engines: Sequence[Engine]) -> list[dict[str, Any]]:
              "spec": {"services": services}}]
 
 
+def _model_and_arguments(kind: str, engine: Engine) -> tuple[str, list[str]]:
+    """Return the model and the other arguments of an engine, for a kind that has the command itself."""
+    if kind not in engine.engine.package.charts or engine.launch.files:
+        engines = ", ".join(facts.title for facts in ENGINES.values() if kind in facts.package.charts)
+        raise UsageError(f"--write {kind}: launches {engines}, and the engine is {engine.engine.title}; write k8s")
+    model, *arguments = launched(engine.launch.words).arguments
+    if model.startswith(("-", "/", ".", "~")) or "/" not in model:
+        raise UsageError(f"--write {kind}: loads models of the Hugging Face Hub, and the model is {model}; write k8s")
+    return model, [*arguments, *engine.engine.package.role_flags.get(engine.role, ())]
+
+
+def _kserve(engines: Sequence[Engine]) -> list[dict[str, Any]]:
+    """Return an LLMInferenceService. Its own template writes the command, with the arguments of a variable."""
+    parts, model = {}, ""
+    for engine in engines:
+        model, arguments = _model_and_arguments("kserve", engine)
+        variables = [{"name": "VLLM_ADDITIONAL_ARGS", "value": shlex.join(arguments)}] if arguments else []
+        parts[engine.role] = {"replicas": engine.replicas, "template": {"containers": [{
+            "name": "main", "image": engine.image, "env": variables,
+            "resources": {"limits": {engine.gpu_resource: str(engine.gpus)}}}]}}
+    apart = {"prefill": parts["prefill"]} if "prefill" in parts else {}
+    router: dict[str, Any] = {"route": {}, "gateway": {}, **({"scheduler": {}} if apart else {})}
+    return [{"apiVersion": "serving.kserve.io/v1alpha1", "kind": "LLMInferenceService", "metadata": {"name": "llm"},
+             "spec": {"model": {"uri": f"hf://{model}", "name": model}, **parts["decode" if apart else "both"],
+                      "router": router, **apart}}]
+
+
+def _helm(engines: Sequence[Engine]) -> list[dict[str, Any]]:
+    """Return values of vLLM's production stack."""
+    engine, *more = engines
+    if more:
+        raise UsageError("--write helm: writes replicas of one kind, and prefill and decode are apart; write k8s")
+    model, arguments = _model_and_arguments("helm", engine)
+    caches = read_launch(engine.command, reads_files=False).options.get("enable_prefix_caching", True)
+    repository, _, tag = engine.image.rpartition(":")
+    spec = {"name": engine.name, "repository": repository, "tag": tag, "modelURL": model,
+            "replicaCount": engine.replicas, "requestCPU": 10, "requestMemory": "64Gi", "requestGPU": engine.gpus,
+            "requestGPUType": engine.gpu_resource}
+    if arguments:  # with any setting, the chart turns prefix caching off unless a key turns it on
+        spec["vllmConfig"] = {"enablePrefixCaching": caches, "extraArgs": arguments}
+    return [{"servingEngineSpec": {"modelSpec": [spec]}}]
+
+
+def _llmd(engines: Sequence[Engine]) -> list[dict[str, Any]]:
+    """Return values of the chart llm-d-modelservice: an engine that serves whole is a decode engine alone."""
+    model, parts = "", dict[str, Any](decode={"create": False}, prefill={"create": False})
+    for engine in engines:
+        model, arguments = _model_and_arguments("llm-d", engine)
+        gpus = {engine.gpu_resource: str(engine.gpus)}
+        parts["prefill" if engine.role == "prefill" else "decode"] = {
+            "create": True, "replicas": engine.replicas, "containers": [{
+                "name": "vllm", "image": engine.image, "modelCommand": "vllmServe", "args": arguments,
+                "resources": {"limits": gpus, "requests": gpus}}]}
+    return [{"modelArtifacts": {"name": model, "uri": f"hf://{model}"}, **parts}]
+
+
 WRITERS: Mapping[str, Callable[[Sequence[Engine]], list[dict[str, Any]]]] = {
-    "k8s": _kubernetes, "compose": _compose, "dynamo": _dynamo}
-FILES = {"k8s": "deployment.yaml", "compose": "compose.yaml", "dynamo": "graph.yaml"}
+    "k8s": _kubernetes, "compose": _compose, "dynamo": _dynamo, "kserve": _kserve, "helm": _helm,
+    "llm-d": _llmd}
+FILES = {"k8s": "deployment.yaml", "compose": "compose.yaml", "dynamo": "graph.yaml", "kserve": "service.yaml",
+         "helm": "values.yaml", "llm-d": "values.yaml"}
+HEADS = {"helm": "# The chart requires requestCPU and requestMemory. They are not predicted: set yours.\n"}

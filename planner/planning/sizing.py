@@ -186,7 +186,8 @@ def _traffic(trace: Trace, scenario: Scenario, choices: Choices) -> Traffic:
 
 def _check(scenario: Scenario, choices: Choices) -> None:
     if scenario.autoscale is not None:
-        raise UsageError(f"--autoscale {scenario.autoscale}: sizing needs a fixed number of replicas; leave it out")
+        raise UsageError(f"--autoscale {scenario.autoscale}: sizing needs a fixed number of replicas; leave it out, or "
+                         f"write the fleet with its rules by --write keda or hpa")
     refuse_tenant_thresholds(scenario)
     if choices.num_spare < 0:
         raise UsageError(f"--spare {choices.num_spare}: must be 0 or more")

@@ -8,6 +8,11 @@ def waiting(load: FleetLoad) -> float:
     return load.num_waiting / load.num_replicas
 
 
+def running(load: FleetLoad) -> float:
+    """Return the running requests per replica: vllm:num_requests_running, the batch size."""
+    return load.num_running / load.num_replicas
+
+
 def outstanding(load: FleetLoad) -> float:
     """Return the requests in flight per replica: Knative's `concurrency`."""
     return (load.num_running + load.num_waiting) / load.num_replicas
@@ -64,6 +69,7 @@ AUTOSCALERS = {
     autoscaler.name: autoscaler
     for autoscaler in (
         Autoscaler(name="queue", metric=waiting),
+        Autoscaler(name="running", metric=running),
         Autoscaler(name="concurrency", metric=outstanding),
         Autoscaler(name="kv-cache", metric=kv_cache),
         Autoscaler(name="request-rate", metric=rate, uses=("window_s",)),

@@ -34,8 +34,9 @@ class FleetOptions:
         None, "Router: a name, or my_router.py:name. [random, like a Kubernetes Service; round-robin for ranks and "
               "with --fleet]", label="router")
     autoscale: str | None = option(
-        None, "Autoscaler: a TOML file with bounds, start-up times and metrics. It replaces "
-        "--data-parallel-size. With --fleet, it applies to pools with neither `replicas` nor `autoscale`.",
+        None, "Autoscaler: a TOML file with bounds, start-up times and metrics, or a HorizontalPodAutoscaler or "
+        "ScaledObject of Kubernetes in YAML. It replaces --data-parallel-size. With --fleet, it applies to pools with "
+        "neither `replicas` nor `autoscale`.",
         label="autoscaler file", excludes={
             "data_parallel_size": "its file has the number of replicas",
             "prefill_replicas": "a fleet's file has pools that prefill and that decode, each with its autoscaler"})
