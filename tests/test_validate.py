@@ -220,6 +220,12 @@ def test_failed_requests_of_a_result_do_not_count(tmp_path: Path) -> None:
     assert found.measurement.load.num_requests == 9
 
 
+def test_a_benchmark_whose_requests_failed_is_said(tmp_path: Path) -> None:
+    run = detailed(Scenario(**LINEAR, num_prompts=10, request_rate=5.0), request_rate=5.0, num_prompts=15)
+    found = predicted(write_json(tmp_path / "b.json", run), Scenario(**LINEAR))[0]
+    assert any("5 of 15 requests failed in the benchmark" in note for note in found.measurement.notes)
+
+
 def test_a_summary_is_replayed_with_its_mean_lengths(tmp_path: Path) -> None:
     scenario = Scenario(**LINEAR, max_concurrency=4, num_prompts=40)
     summary = replay(client_load(scenario), scenario, slo=None, recording=Recording()).summary
