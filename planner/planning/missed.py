@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.errors import UsageError
-from planner.files.counts import change_text
 from planner.files.keys import Key
 from planner.settings.objectives import Objectives
 from planner.settings.statistic import LABELS, parse_statistic
 
 Floats = NDArray[np.float64]
+
+LARGE = 9.0  # share of a limit from which a miss is stated as a factor [1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +94,8 @@ def _missed(reached: Reached) -> Missed:
     if required is not None:
         name = f"{name} of {100 * required:.12g} % of the requests"
     best = "is infinite (not completed)" if best_ms is None else f"is {best_ms:,.4g} ms at best"
-    more = "against" if not missed_by else f"{change_text(missed_by).removeprefix('+')} " + (
-        "above" if missed_by < 9 else "of")
+    more = "against" if not missed_by else (
+        f"{100 * missed_by:.1f} % above" if missed_by < LARGE else f"{1 + missed_by:,.3g} times")
     return Missed(objective=objective, limit_ms=limit_ms, best_ms=best_ms, missed_by=missed_by, required=required,
                   sentence=f"{name} {best}, {more} the limit of {limit_ms:,.6g} ms")
 
