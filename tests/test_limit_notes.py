@@ -54,6 +54,13 @@ def test_a_prompt_beyond_the_largest_graph_says_what_it_costs_and_what_lifts_it(
     assert no_graph_note(lifted)
 
 
+@pytest.mark.parametrize(("step_s", "is_said"), [(1.0, True), (0.2, False)])
+def test_a_clock_of_a_second_is_said(step_s: float, is_said: bool) -> None:
+    trace = trace_of([(step_s * (k // 4), 10, 2) for k in range(120)])
+    notes = replay(trace, Scenario(step_time="linear:0.001,0", num_gpu_blocks=1000)).summary["notes"]
+    assert any("clock resolution of 1 s: 75.6 % of the requests" in note for note in notes) is is_said
+
+
 def test_prompts_whose_kernels_take_longer_than_launching_them_lose_nothing() -> None:
     assert no_graph_note(replay(alone(8000), Scenario(model="llama-3.1-8b", gpu="h100-sxm")))
     eager = Scenario(model="llama-3.1-8b", gpu="b200-sxm", cudagraph_mode="none")  # which is no limit

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from planner.catalog.catalog_files import other_checkpoint
 from planner.catalog.families import COMPRESSED
 from planner.catalog.gpu_power import clock_share
@@ -12,7 +14,7 @@ from planner.deployment.deploy import Deployment, Pool, pools_of
 from planner.engines import ENGINES
 from planner.engines.engine import Engine
 from planner.engines.releases import is_before
-from planner.files.counts import count_text, does_text
+from planner.files.counts import count_text, does_text, share_text
 from planner.model.precision import KV_BYTES_PER_ELEMENT, PACKED_KV, WEIGHT_FORMATS, weight_format
 from planner.results.memory_notes import memory_notes, release_of_windows, window_memory
 from planner.results.session_notes import session_notes
@@ -24,7 +26,9 @@ from planner.steptime.first_use import first_use_of
 from planner.steptime.prefill_workers import has_runs
 from planner.steptime.roofline import priors
 from planner.traces import Trace
+from planner.traces.shaping.burstiness import tick_of
 
+COARSE_S = 0.5  # resolution of a clock that piles requests up
 SWITCHES = {  # options that do nothing while this one is off
     "cold": ("first_use_s",),
     "num_speculative_tokens": ("speculative_method", "speculative_model", "speculative_acceptance",
@@ -318,12 +322,22 @@ def _calibration(deployment: Deployment) -> list[str]:
 def _load(deployment: Deployment, trace: Trace) -> list[str]:
     """Return the notes of the trace's reader and of the load's options."""
     scenario = deployment.scenario
-    lines = [*trace.account.notes, *session_notes(scenario, trace)]
+    lines = [*trace.account.notes, *_clock(trace), *session_notes(scenario, trace)]
     lines += [] if deployment.pools else idle_options(scenario)
     if scenario.num_warmups:
         lines.append(f"the {scenario.num_warmups:,} warm-up requests are not replayed: they end before the others "
                      f"start, and leave no state that a replay models")
     return lines
+
+
+def _clock(trace: Trace) -> list[str]:
+    """Say that the log's clock is so coarse that requests of a second or a minute arrive together."""
+    arrival_s = trace.requests["arrival_s"].to_numpy()
+    tick_s = tick_of(arrival_s)
+    return [] if tick_s < COARSE_S else [
+        f"arrivals have a clock resolution of {tick_s:g} s: {share_text(float(np.mean(np.diff(arrival_s) == 0)))} of "
+        f"the requests arrive with the one before, so queues and TTFT are longer than with a finer clock. Take "
+        f"a log with finer times if there is one"]
 
 
 def idle_options(scenario: Scenario) -> list[str]:
