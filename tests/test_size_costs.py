@@ -12,7 +12,7 @@ from helpers import cheapest, filled, trace_of
 from planner.catalog.catalog_files import load_gpu, mig_slices
 from planner.deployment.deploy import deploy, resolve
 from planner.errors import CatalogError, UnknownNameError, UsageError
-from planner.planning.fleets import whole_gpus
+from planner.planning.fleets import check_prices, whole_gpus
 from planner.planning.offers import COLUMNS, offers
 from planner.planning.price_list import read_prices
 from planner.planning.search_options import Choices
@@ -122,6 +122,13 @@ def test_bad_prices_files_are_refused(tmp_path: Path, text: str, words: str) -> 
 def test_bad_prices_of_power_are_refused(choices: Choices) -> None:
     with pytest.raises(UsageError, match="must be a number of at least 0"):
         size(trace_of(ROWS), H100, parse_objectives("ttft:2000", 0.99), choices)
+
+
+def test_a_price_of_a_gpu_that_no_fleet_has_is_refused() -> None:
+    for name in ("h100-sxm", "h100-sxm:3g.40gb"):
+        check_prices(replace(PLAIN, gpus=(name,), prices={"h100-sxm": 2.0}))
+    with pytest.raises(UsageError, match="--spot-price h200-sxm=1: no fleet has this GPU; --gpu names h100-sxm"):
+        check_prices(replace(PLAIN, spot_prices={"h200-sxm": 1.0}))
 
 
 def test_the_price_of_power_decides_between_fleets() -> None:

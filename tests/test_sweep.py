@@ -258,6 +258,13 @@ def test_options_plan_what_a_file_does(plan: Path) -> None:
     assert pl.read_parquet(plan.with_name("flags.parquet")).equals(table)
 
 
+@pytest.mark.parametrize(("attainment", "is_open"), [([], True), (["--attainment", "0.99"], False)])
+def test_a_front_that_may_miss_the_limits_says_so(attainment: list[str], is_open: bool, tmp_path: Path) -> None:
+    done = planner("sweep", "chat", "--limit", "40", "--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--axis",
+                   "max_num_seqs=4,8", "--slo", "ttft:1", *attainment, "--output", tmp_path / "s.parquet", "--jobs", 1)
+    assert ("without --attainment no share of the requests must keep" in done.stdout + done.stderr) is is_open
+
+
 @pytest.mark.parametrize(("words", "said"), [
     (["chat", "--axis", "max_num_seqs"], "--axis 'max_num_seqs': must be an option with values"),
     (["chat", "--axis", "max_num_seqs=1", "--axis", "max-num-seqs=2"], "an option is given twice"),

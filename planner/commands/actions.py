@@ -183,6 +183,7 @@ def probe(source: str, scenario: Scenario, slo: str, attainment: float, results:
 def size(source: str, scenario: Scenario, slo: str, attainment: float, choices: Choices, reading: Reading,
          json: Path | None, write: str | None) -> bool:
     """Find the cheapest fleet for a load, print it beside the others and write it; False if there is none."""
+    from planner.planning.fleets import check_prices
     from planner.planning.sizing import size as find_fleet
     from planner.planning.write_size import autoscale_of, fleet_manifest, write_target
     from planner.settings.objectives import parse_objectives
@@ -203,6 +204,7 @@ def size(source: str, scenario: Scenario, slo: str, attainment: float, choices: 
                          f"ranks it is the number of")
     formats = [None] if scenario.quantization is None else scenario.quantization.split(",")
     choices = replace(choices, gpus=(scenario.gpu or "").split(","), quantizations=formats)
+    check_prices(choices)
     objectives = parse_objectives(slo, attainment)
     answer = find_fleet(_read_searched(source, scenario, reading), scenario, objectives, choices)
     publish_answer(answer, json)

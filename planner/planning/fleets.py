@@ -155,6 +155,17 @@ def price_of(gpu: Gpu, term: str, choices: Choices) -> float | None:
     return gpu.price_usd_per_hour if term == ON_DEMAND else None
 
 
+def check_prices(choices: Choices) -> None:
+    """Raise UsageError if a price is given for a GPU that no fleet has."""
+    gpus = [load_gpu(name) for name in (*choices.gpus, *(choices.decode_gpus or ())) if name]
+    known = {name for gpu in gpus for name in (gpu.name, gpu.slice_of)}
+    for option, prices in (("--price", choices.prices), ("--reserved-price", choices.reserved_prices),
+                           ("--spot-price", choices.spot_prices)):
+        for name in prices.keys() - known if gpus else ():
+            raise UsageError(f"{option} {name}={prices[name]:g}: no fleet has this GPU; --gpu names "
+                             f"{', '.join(gpu.name for gpu in gpus)}")
+
+
 def replica_price(pool: Pool, choices: Choices) -> float:
     """Return the on-demand price of a replica's GPUs [USD/h]."""
     gpu = pool.deployment.gpu

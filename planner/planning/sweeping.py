@@ -4,6 +4,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ from planner.traces.results import generates
 from planner.traces.shaping.client_load import NAME, client_load, refuse_client_options
 
 ABOUT = "planner.sweep"  # of the Parquet file's metadata: the axes, and the front's metrics
+OPEN_FRONT = ("without --attainment no share of the requests must keep the limits of --slo, so the front may have "
+              "configurations that miss them; --attainment 0.99 leaves them out")
 NOTES = 8  # that are told of a whole sweep
 ROUND = 32  # configurations for each process, after which results are kept; at first
 LEAST_ROUND_S = 2.0  # of a round: between two rounds the processes wait
@@ -218,7 +221,10 @@ def _misses(plan: Sweep, row: Mapping[str, Any]) -> str:
 
 def describe(plan: Sweep, output: Path, table: pl.DataFrame, optimum: Optimum | None = None) -> SweepAnswer:
     """Return the outcome of a sweep, or of a search for its front."""
-    return _answer(plan.axes, plan.front, output, table, optimum)
+    answer = _answer(plan.axes, plan.front, output, table, optimum)
+    asked = plan.objectives
+    is_open = asked is not None and bool(asked.slo.limits_s) and asked.attainment is None
+    return replace(answer, notes=(OPEN_FRONT, *answer.notes)) if is_open else answer
 
 
 def describe_file(output: Path) -> tuple[SweepAnswer, pl.DataFrame]:
