@@ -122,9 +122,9 @@ def test_a_limit_of_requests_in_flight_names_the_limit_of_conversations() -> Non
 
 
 def test_turns_that_repeat_the_turn_before_without_prefixes_are_said() -> None:
-    grown, alone = [(0.0, 100, 20), (5.0, 130, 20), (9.0, 160, 10)], [(0.0, 100, 20), (5.0, 30, 20), (9.0, 40, 10)]
-    for turns, words in ((grown, "2 of 2 later turns have a prompt as long as the turn before"), (alone, None)):
-        trace = trace_of(turns, session_id=["a"] * 3)
+    grown, alone = [(5.0 * k, 100 + 30 * k, 20) for k in range(4)], [(5.0 * k, 50, 20) for k in range(4)]
+    for turns, words in ((grown, "3 of 3 later turns have a prompt as long as the turn before"), (alone, None)):
+        trace = trace_of(turns, session_id=["a"] * 4)
         found = [note for note in session_notes(Scenario(), trace) if "later turn" in note]
         assert [note.partition(" with its answer")[0] for note in found] == ([words] if words else [])
 

@@ -2,12 +2,11 @@
 
 import polars as pl
 
-from planner.files.counts import count_text
 from planner.settings.scenario import Scenario
 from planner.traces import Trace
 
 MOMENT_S = 1.0  # in which many conversations do not start by themselves
-LEAST_SESSIONS = 3
+LEAST_SESSIONS = LEAST_TURNS = 3
 SHARE_OF_SPAN = 0.01  # of the trace: a short trace's sessions start within a moment anyway
 
 
@@ -33,9 +32,9 @@ def _unshared(named: pl.DataFrame) -> list[str]:
     in_order = named.sort("arrival_s", maintain_order=True)
     grown = in_order.select(pl.col("input_tokens") >= before).to_series().drop_nulls()
     count = int(grown.sum())
-    if 2 * count < len(grown):
+    if len(grown) < LEAST_TURNS or 2 * count < len(grown):
         return []
-    return [f"{count:,} of {count_text(len(grown), 'later turn')} have a prompt as long as the turn before with its "
+    return [f"{count:,} of {len(grown):,} later turns have a prompt as long as the turn before with its "
             f"answer, or longer. The trace has no hash_ids, so no turn finds the one before in the prefix cache; on a "
             f"server that caches prefixes TTFT is shorter and more sessions fit"]
 
