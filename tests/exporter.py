@@ -31,6 +31,8 @@ def open_metrics(requests: pl.DataFrame, metrics: Metrics, *, start_s: float, ev
     families: dict[str, list[str]] = {}
 
     def write(family: str, kind: str, name: str, labels: str, values: Floats) -> None:
+        if not name:  # an engine without this series
+            return
         lines = families.setdefault(f"# TYPE {metrics.prefix}:{family} {kind}", [])
         lines += [f"{metrics.prefix}:{name}{{{labels}}} {float(value):.12g} {start_s + at_s:.3f}"
                   for at_s, value in zip(instants_s, values, strict=True)]

@@ -152,7 +152,7 @@ def _metrics_of(source: MetricSource) -> Metrics:
         raise UsageError(f"{source.where}: has series of {', '.join(metrics.prefix for metrics in known)}; choose one "
                          f"by its labels, as in --match 'job=\"{known[0].prefix}\"'")
     if not known:
-        wanted = ", ".join(f"{metrics.prefix}:{metrics.requests}" for metrics in METRICS)
+        wanted = ", ".join(f"{metrics.prefix}:{metrics.requests}" for metrics in METRICS if metrics.requests)
         raise TraceError(f"{source.where}: has none of the counters {wanted}; {source.others}; scrape /metrics of the "
                          f"engine (SGLang: --enable-metrics; TensorRT-LLM: return_perf_metrics), or choose another "
                          f"range")
@@ -162,7 +162,7 @@ def _metrics_of(source: MetricSource) -> Metrics:
 def _names(source: MetricSource, metrics: Metrics) -> dict[str, str]:
     """Return the name of each content that the source has; "requests" is the first counter of requests."""
     def first(*names: str, ending: str = "") -> str | None:
-        whole = [f"{metrics.prefix}:{name}" for name in names]
+        whole = [f"{metrics.prefix}:{name}" for name in names if name]
         return next((name for name in whole if f"{name}{ending}" in source.names), None)
 
     histograms = {what: first(*names, ending="_count") for what, names in metrics.histograms.items()}
