@@ -10,9 +10,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from command_line import run_here
@@ -28,6 +29,8 @@ from mcp.client.stdio import StdioServerParameters  # noqa: E402
 from planner.assistant.documents import SKILL  # noqa: E402
 from planner.assistant.tools import TOOLS, parameters_of  # noqa: E402
 from planner.report.answer_schemas import SCHEMAS  # noqa: E402
+
+Result = TypeVar("Result")
 
 DEPLOYMENT = {"model": "llama-3.1-8b", "gpu": "h100-sxm"}
 SLO = "ttft:500 tpot:50"
@@ -117,6 +120,12 @@ def http_server(folder: Path, *options: str) -> Iterator[str]:
         process.wait(20)
 
 
+def finished(work: Coroutine[Any, Any, Result]) -> Result:
+    """Return the result of a coroutine, run in a thread: a browser's test may have left a running loop in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
+
+
 def call(folder: Path, name: str, arguments: dict[str, Any], *options: str) -> Any:
     """Return the result of one call over stdio."""
 
@@ -124,7 +133,7 @@ def call(folder: Path, name: str, arguments: dict[str, Any], *options: str) -> A
         async with served("stdio", folder, *options) as client:
             return await client.call_tool(name, arguments)
 
-    return asyncio.run(ask())
+    return finished(ask())
 
 
 def text_of(result: Any) -> str:
@@ -147,7 +156,7 @@ def test_twelve_calls_lead_from_a_log_to_a_deployment_file(transport: str, folde
             assert {tool.name for tool in (await client.list_tools()).tools} == {name for name, _ in CALLS}
             return {name: await client.call_tool(name, arguments, progress_callback=tell) for name, arguments in CALLS}
 
-    results = asyncio.run(ask())
+    results = finished(ask())
     assert {name: text_of(result) for name, result in results.items() if result.is_error} == {}
     assert any("log.csv" in line for line in told)
     manifest = (folder / "llm.yaml").read_text()
@@ -180,7 +189,7 @@ def test_documents_are_there(folder: Path) -> None:
             return {part.name: (await client.read_resource(part.uri)).contents[0].text
                     for part in listed}
 
-    texts = asyncio.run(ask())
+    texts = finished(ask())
     assert "`p99_ttft_ms`" in texts["glossary"]
     assert "`max_num_seqs`" in texts["options"]
     assert "TPOT median error" in texts["accuracy"]
@@ -238,7 +247,7 @@ def test_no_call_leaves_the_named_folders(folder: Path, tmp_path: Path) -> None:
             return [await client.call_tool(name, arguments) for name, arguments in calls]
 
     answers = [(arguments, result.is_error, text_of(result)) for (_, arguments), result in
-               zip(calls, asyncio.run(ask()), strict=True)]
+               zip(calls, finished(ask()), strict=True)]
     judged = [(arguments, text) for arguments, is_error, text in answers
               if not is_error or not ("outside" in text or "databases cannot" in text) or "this ran" in text]
     assert judged == []
@@ -268,7 +277,7 @@ def test_ten_calls_at_once_take_turns(folder: Path) -> None:
                 await asyncio.sleep(0.05)
             return [task.result() for task in calls]
 
-    results = asyncio.run(ask())
+    results = finished(ask())
     assert {text_of(result) for result in results} == {text_of(results[0])}
     assert not any(result.is_error for result in results)
     assert most == 2
@@ -312,7 +321,7 @@ def test_a_cancelled_call_tells_its_stages_until_its_work_ends(transport: str, f
             assert not commands_of_servers()
             return await client.call_tool("catalog", {})
 
-    assert not asyncio.run(ask()).is_error
+    assert not finished(ask()).is_error
 
 
 @pytest.mark.parametrize(("transport", "end"), [("stdio", "close"), ("stdio", "terminate"), ("http", "terminate")])
@@ -333,7 +342,7 @@ def test_a_server_that_ends_takes_its_calls_along(transport: str, end: str, fold
                 asked.cancel()
         return started
 
-    started = asyncio.run(ask())
+    started = finished(ask())
     assert started
     assert psutil.wait_procs(started, timeout=20)[1] == []
 
@@ -348,7 +357,7 @@ def test_refused_calls_leave_no_memory(folder: Path) -> None:
                 sizes.append(sum(process.memory_info().rss for process in psutil.Process().children()))
             return sizes[0], sizes[1]
 
-    first, second = asyncio.run(ask())
+    first, second = finished(ask())
     assert second - first < 4 * 2**20
 
 
@@ -369,7 +378,7 @@ def test_wrong_arguments_are_named(folder: Path) -> None:
         async with served("stdio", folder) as client:
             return [await client.call_tool(name, arguments) for name, arguments, _ in calls]
 
-    for (_, _, said), result in zip(calls, asyncio.run(ask()), strict=True):
+    for (_, _, said), result in zip(calls, finished(ask()), strict=True):
         assert result.is_error
         assert said in text_of(result), text_of(result)
 
