@@ -2,13 +2,15 @@
 
 import psutil
 
+GONE = (psutil.Error, OSError)  # of a process that ends while it is looked at
+
 
 def family_of(pid: int) -> list[psutil.Process]:
     """Return a process and the processes that it has started; none if it has ended."""
     try:
         first = psutil.Process(pid)
         return [first, *first.children(recursive=True)]
-    except psutil.NoSuchProcess:
+    except GONE:
         return []
 
 
@@ -23,7 +25,7 @@ def end_family(pid: int) -> None:
     for process in family:
         try:
             process.terminate()  # cleaners of shared memory ignore it, and end when the others have
-        except psutil.NoSuchProcess:
+        except GONE:
             continue
     for process in psutil.wait_procs(family[:1], timeout=2)[1]:
         process.kill()
@@ -32,5 +34,5 @@ def end_family(pid: int) -> None:
 def _resident(process: psutil.Process) -> int:
     try:
         return int(process.memory_info().rss)
-    except psutil.NoSuchProcess:
+    except GONE:
         return 0
