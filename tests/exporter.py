@@ -54,7 +54,7 @@ def open_metrics(requests: pl.DataFrame, metrics: Metrics, *, start_s: float, ev
 
 
 def _series(requests: pl.DataFrame, metrics: Metrics) -> Iterator[tuple[str, str, str, str, Floats]]:
-    """Yield family, kind, name and label of each counter, and what each request adds to it."""
+    """Yield the family, kind, name and label of each counter, and the increment of each request."""
     columns = {"input": ("input_tokens", TOKENS), "output": ("output_tokens", TOKENS), "ttft": ("ttft_s", SECONDS),
                "tpot": ("tpot_s", SECONDS), "e2el": ("e2e_s", SECONDS)}
     for what, names in metrics.histograms.items():

@@ -200,7 +200,7 @@ def test_an_encoders_prompt_has_a_closed_form() -> None:
 
 
 def test_attention_to_both_sides_takes_as_long_as_all_pairs() -> None:
-    """The terms give n² pairs, and with a window those of tokens that are at most 64 apart, to a microsecond."""
+    """The terms count n² pairs, or with a window pairs at most 64 tokens apart. Times agree to a microsecond."""
     deployment = resolve(Scenario(model="gte-modernbert-base", gpu="h100-sxm"), trace_of([(0.0, 10, 1)]))
     stack = deployment.stack
     assert stack is not None

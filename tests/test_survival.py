@@ -103,7 +103,7 @@ def test_the_worst_moment_is_as_bad_as_any_of_a_grid(name: str, options: dict[st
 
 
 def test_the_replay_line_gives_the_failure_to_the_digit() -> None:
-    """The command's options are those of the failed replay, on the load that the answer rests on."""
+    """The command has the options of the failed replay and the load of the answer."""
     from test_replay_lines import replayed
 
     found = size(read_trace("chat"), replace(H100, request_rate=40.0, limit=400),

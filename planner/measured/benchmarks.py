@@ -138,8 +138,8 @@ def _failed(where: str, run: Mapping[str, Any]) -> tuple[str, ...]:
     sent = int(_optional(where, run, "num_prompts", MOST_PROMPTS) or 0)
     lost = sent - int(run["completed"])
     return () if lost <= 0 else (
-        f"{lost:,} of {count_text(sent, 'request')} failed in the benchmark: its latencies are of the others alone, "
-        f"and the server had less work than the replay",)
+        f"{lost:,} of {count_text(sent, 'request')} failed in the benchmark. Its latencies leave them out, and the "
+        f"server had less work than the replay",)
 
 
 def _drawn(where: str, run: Mapping[str, Any], scenario: Scenario, client: str) -> Trace:

@@ -73,7 +73,7 @@ def _with_lengths(traffic: Traffic, path: Path) -> Traffic:
 
     cached = None if scraped.cached is None else np.broadcast_to(scraped.cached.sum(axis=0), (num, 2))
     return replace(traffic, lengths={side: everywhere(part) for side, part in scraped.lengths.items()}, cached=cached,
-                   notes=(*traffic.notes, f"lengths are those of {path}, the same in all windows"))
+                   notes=(*traffic.notes, f"all windows have the lengths of {path}"))
 
 
 def rates_csv(traffic: Traffic) -> str:

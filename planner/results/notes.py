@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from planner.catalog.catalog_files import other_checkpoint
 from planner.catalog.families import COMPRESSED
 from planner.catalog.gpu_power import clock_share
@@ -26,7 +24,7 @@ from planner.steptime.first_use import first_use_of
 from planner.steptime.prefill_workers import has_runs
 from planner.steptime.roofline import priors
 from planner.traces import Trace
-from planner.traces.shaping.burstiness import tick_of
+from planner.traces.shaping.burstiness import share_together, tick_of
 
 COARSE_S = 0.5  # resolution of a clock that piles requests up
 SWITCHES = {  # options that do nothing while this one is off
@@ -140,7 +138,7 @@ def _pooling(deployment: Deployment) -> list[str]:
     return [] if arch is None or arch.pooling is None else [
         f"{arch.name} generates no tokens: a request's result is one {RESULTS[arch.pooling]}. Output lengths of the "
         f"trace have no effect, and TTFT is the end-to-end latency. No run of such a model is among the measurements: "
-        f"the times of the API server and of the host are those of text generation"]
+        f"the API server and the host have the times of text generation"]
 
 
 def _checkpoint(deployment: Deployment) -> list[str]:
@@ -335,7 +333,7 @@ def _clock(trace: Trace) -> list[str]:
     arrival_s = trace.requests["arrival_s"].to_numpy()
     tick_s = tick_of(arrival_s)
     return [] if tick_s < COARSE_S else [
-        f"arrivals have a clock resolution of {tick_s:g} s: {share_text(float(np.mean(np.diff(arrival_s) == 0)))} of "
+        f"arrivals have a clock resolution of {tick_s:g} s: {share_text(share_together(arrival_s))} of "
         f"the requests arrive with the one before, so queues and TTFT are longer than with a finer clock. Take "
         f"a log with finer times if there is one"]
 

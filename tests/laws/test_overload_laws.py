@@ -216,7 +216,7 @@ HARMLESS: dict[str, dict[str, Any]] = {
 @given(case=cases(), policy=some.sampled_from(list(POLICIES)), options=fleets(), recording=recordings)
 def test_what_does_not_bite_changes_nothing(name: str, case: Case, policy: str, options: dict[str, Any],
                                             recording: Recording) -> None:
-    """Alone or behind any router: bit for bit what it is without the option.
+    """The replay equals the replay without the option bit for bit, alone or behind any router.
 
     In a closed loop all have to complete. If a request is refused or cancelled at the instant at which a step is
     composed, its client sends the next at the same instant. An engine alone and one behind a gateway take the two

@@ -14,7 +14,7 @@ END = ("end",)  # the end of a sequence, and the placeholder of a token that is 
 
 @dataclass(eq=False)
 class Request:
-    """A request as the scheduler sees it, and what it will say."""
+    """A request in the scheduler's view, with its output."""
 
     name: str
     arrival_s: float

@@ -10,7 +10,7 @@ FIRST_RATIO, LOWEST = 0.7, 0.14
 
 @dataclass(eq=False)
 class Request:
-    """A request as the scheduler sees it, and what it will say. `asked` is None where no limit was given."""
+    """A request in the scheduler's view, with its output. `asked` is None where no limit was given."""
 
     name: str
     arrival_s: float

@@ -11,7 +11,7 @@ NO_LIMIT = 2**60
 
 @dataclass(eq=False)
 class Request:
-    """A request as the scheduler sees it, and what it will say. It is a context, then a generation."""
+    """A request in the scheduler's view, with its output. It is a context, then a generation."""
 
     name: str
     arrival_s: float

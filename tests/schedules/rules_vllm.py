@@ -15,7 +15,7 @@ NO_LIMIT = 2**60
 
 @dataclass(eq=False)
 class Request:
-    """A request as the scheduler sees it, and what it will say."""
+    """A request in the scheduler's view, with its output."""
 
     name: str
     arrival_s: float

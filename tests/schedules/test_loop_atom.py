@@ -49,7 +49,7 @@ def cases(draw: Any) -> dict[str, Any]:
 @settings(max_examples=300)
 @given(case=cases())
 def test_the_loop_does_what_the_rules_say(case: dict[str, Any]) -> None:
-    """Steps, preemptions, instants and prefix hits are those of the rules written out plainly."""
+    """The loop and the plain rules give the same steps, preemptions, instants and prefix hits."""
     case = dict(case)
     arrivals, lengths, limits, ids, accepted, drafts = (
         case.pop(k) for k in ("arrivals", "lengths", "limits", "ids", "accepted", "drafts"))

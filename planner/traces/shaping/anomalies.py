@@ -7,7 +7,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from planner.traces import Trace
-from planner.traces.shaping.burstiness import gap_cv, tick_of
+from planner.traces.shaping.burstiness import gap_cv, share_together, tick_of
 
 Floats = NDArray[np.float64]
 
@@ -39,7 +39,7 @@ def _clock(arrival_s: Floats) -> list[dict[str, Any]]:
     tick_s = tick_of(arrival_s)
     if not tick_s:
         return []
-    share = float(np.mean(np.diff(arrival_s) == 0))
+    share = share_together(arrival_s)
     return [_odd("quantised clock", f"arrivals have a clock resolution of {tick_s:g} s: {share:.0%} have the same "
                  f"time as the arrival before. The variation of gaps is meaningless; use windows longer than the "
                  f"resolution", tick_s=tick_s, share=share)]

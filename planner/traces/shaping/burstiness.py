@@ -86,6 +86,15 @@ def tick_of(arrival_s: Floats) -> float:
     return float(f"{(instants[-1] - instants[0]) / multiples.sum():.4g}")
 
 
+def share_together(arrival_s: Floats) -> float:
+    """Return the share of the gaps between arrivals that are 0 [1].
+
+    >>> share_together(np.array([0.0, 0.0, 1.0]))
+    0.5
+    """
+    return float(np.mean(np.diff(arrival_s) == 0))
+
+
 def spread_ticks(arrival_s: Floats, tick_s: float, end_s: float, rng: np.random.Generator) -> Floats:
     """Spread arrivals at the same instant evenly at random over the clock's step, or up to the next instant.
 
