@@ -62,8 +62,10 @@ class Exporter(http.server.BaseHTTPRequestHandler):
     """A server of vLLM's metrics that finishes 20 requests a second, each of 100 and 10 tokens."""
 
     began = time.monotonic()
+    num_scrapes = 0
 
     def do_GET(self) -> None:
+        Exporter.num_scrapes += 1
         count = int(20 * (time.monotonic() - self.began))
         lines = [f'vllm:request_{side}_tokens_{part}{{model_name="live"{label}}} {value * count}'
                  for side, tokens in (("prompt", 100), ("generation", 10))
@@ -160,10 +162,17 @@ def test_a_range_of_more_points_than_an_answer_may_have(prometheus: str, request
     assert json.loads(run.stdout)["num_requests"] == pytest.approx(requests.height, abs=2)
 
 
+def wait_for_scrapes(number: int) -> None:
+    """Wait until the server has scraped the exporter so often: it begins some seconds after its start."""
+    deadline = time.monotonic() + 60
+    while Exporter.num_scrapes < number:
+        assert time.monotonic() < deadline, "the server does not scrape"
+        time.sleep(0.1)
+
+
 def test_a_live_server_is_read_while_it_is_scraped(prometheus: str) -> None:
     """20 requests a second, scraped every second, over the last six seconds."""
-    wait_s = 9 - (time.monotonic() - Exporter.began)
-    time.sleep(max(wait_s, 0))
+    wait_for_scrapes(9)
     run = planner("trace", "from-prometheus", prometheus, "--start", "-6s", "--step", "1s", "--json", "-")
     assert run.returncode == 0, run.stderr
     traffic = json.loads(run.stdout)
@@ -174,6 +183,7 @@ def test_a_live_server_is_read_while_it_is_scraped(prometheus: str) -> None:
 
 
 def test_errors_of_a_server_name_the_remedy(prometheus: str) -> None:
+    wait_for_scrapes(2)
     place = ("trace", "from-prometheus", prometheus)
     fails(planner(*place), 2, "--start", "as in --start -24h")
     fails(planner(*place, "--start", "-1h", "--match", 'job="other"'), 3, "has none of the counters",
