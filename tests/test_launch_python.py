@@ -105,7 +105,10 @@ START = "import os, subprocess, sys, torch, vllm\n"
     ("self.cmd = ['vllm', 'serve', 'm/m']", "puts a command together"),
     ("subprocess.run(['vllm', 'serve', 'm/m'] + extra)", "puts a command together"),
     ("os.system('vllm serve {}'.format('m/m'))", "puts a command together"),
-    ("cmd = 'vllm serve m/m '\ncmd += '-tp 2'\nos.system(cmd)", "line 4 puts a command together"),
+    ("cmd = 'vllm serve m/m '\ncmd += '-tp 2'\nos.system(cmd)", "line 2 puts a command together"),
+    ("TP = 2\nN = [TP]\nvllm.LLM('m/m', max_num_seqs=N)", "computes N, an argument"),
+    ("NAME = 'm/m'\ncmd = f'vllm serve {NAME}'\nos.system(cmd)", "line 3 puts a command together"),
+    ("N, M = 8, 9\nvllm.LLM('m/m', max_num_seqs=N)", "computes N, an argument"),
     ("os.system(f'vllm serve m/m -tp {tp}')", "computes tp, a part of a command"),
 ])
 def test_a_launch_that_python_computes_is_refused(text: str, said: str) -> None:
