@@ -144,7 +144,7 @@ def test_the_page_holds_every_figure_and_escapes_names(tmp_path: Path) -> None:
     assert "<script>  " not in page
     with pytest.raises(UsageError, match=r"the ending must be \.html"):
         write_description(trace, found, tmp_path / "w.pdf")
-    assert "hit_rate" not in workload_figures(users(), describe(users()), theme="dark")
+    assert "hit_rate" not in workload_figures(users(), describe(users()))
 
 
 def delayed(**columns: Any) -> Trace:

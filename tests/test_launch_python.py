@@ -15,7 +15,9 @@ MODAL = '''
 import modal
 image = (modal.Image.from_registry("nvidia/cuda:12.8.0-devel-ubuntu22.04").entrypoint([])
          .uv_pip_install("vllm==0.11.2", "huggingface-hub").env({"VLLM_FLOAT32_MATMUL_PRECISION": "high"}))
-app, MODEL, N_GPU = modal.App("llm"), "m/m", 2
+app = modal.App("llm")
+MODEL = "m/m"
+N_GPU = 2
 @app.function(image=image, gpu=f"H100:{N_GPU}")
 def serve():
     import subprocess
@@ -69,7 +71,7 @@ app = build_openai_app({"llm_configs": [config]})
      {"engine": "vllm", "usage_context": "engine_context", "max_model_len": 4096, "data_parallel_size": 2}),
     (MODAL, {"engine": "vllm", "engine_version": "0.11.2", "tensor_parallel_size": 2, "fp32_matmul": "tf32",
              "gpu": "h100-sxm"}),
-    ("import os\nTP, MODEL = 2, 'm/m'\nos.system(f'''vllm serve {MODEL} \\\\\n  --tensor-parallel-size {TP}''')",
+    ("import os\nTP = 2\nMODEL = 'm/m'\nos.system(f'''vllm serve {MODEL} \\\\\n  --tensor-parallel-size {TP}''')",
      {"engine": "vllm", "tensor_parallel_size": 2}),
     ("import asyncio\nfrom vllm import AsyncEngineArgs\nfrom vllm.v1.engine.async_llm import AsyncLLM\n"
      "async def main():\n    engine = AsyncLLM.from_engine_args(AsyncEngineArgs(model='m/m', max_num_seqs=9))\n"
@@ -103,7 +105,10 @@ START = "import os, subprocess, sys, torch, vllm\n"
     ("self.cmd = ['vllm', 'serve', 'm/m']", "puts a command together"),
     ("subprocess.run(['vllm', 'serve', 'm/m'] + extra)", "puts a command together"),
     ("os.system('vllm serve {}'.format('m/m'))", "puts a command together"),
-    ("cmd = 'vllm serve m/m '\ncmd += '-tp 2'\nos.system(cmd)", "line 4 puts a command together"),
+    ("cmd = 'vllm serve m/m '\ncmd += '-tp 2'\nos.system(cmd)", "line 2 puts a command together"),
+    ("TP = 2\nN = [TP]\nvllm.LLM('m/m', max_num_seqs=N)", "computes N, an argument"),
+    ("NAME = 'm/m'\ncmd = f'vllm serve {NAME}'\nos.system(cmd)", "line 3 puts a command together"),
+    ("N, M = 8, 9\nvllm.LLM('m/m', max_num_seqs=N)", "computes N, an argument"),
     ("os.system(f'vllm serve m/m -tp {tp}')", "computes tp, a part of a command"),
 ])
 def test_a_launch_that_python_computes_is_refused(text: str, said: str) -> None:
@@ -124,7 +129,7 @@ def test_what_launches_no_engine_of_these_is_refused(text: str, said: str) -> No
 
 def test_the_gpus_that_a_platform_is_asked_for_are_noted() -> None:
     notes = read_launch(MODAL.replace("{N_GPU}", "4"), gpu="h100-sxm").notes
-    assert notes == ("line 9 requests 4 GPUs, and its command uses 2; 2 are predicted",)
+    assert notes == ("line 11 requests 4 GPUs, and its command uses 2; 2 are predicted",)
 
 
 @pytest.mark.parametrize(("source", "engine"), [

@@ -14,7 +14,7 @@ from planner.traces import Trace
 from planner.ui.accuracy_tasks import Measured, measured
 from planner.ui.calibration_form import calibration_form
 from planner.ui.downloads import harmless
-from planner.ui.kept_replays import kept, show, theme
+from planner.ui.kept_replays import kept, show
 from planner.ui.table_words import rounded, worded
 from planner.ui.words import plain, without_paths
 
@@ -54,7 +54,7 @@ def _first_sentence(sections: Mapping[str, list[Published]]) -> str:
 def _measured(study: Study, name: str, content: bytes) -> None:
     """Draw how far predictions are from uploaded measurements."""
     key = f"{scenario_sha256(study.scenario)} {name} {hashlib.sha256(content).hexdigest()}"
-    found: Measured = kept(measured, name, content, study.scenario, theme(), key=key, said="Replaying each run …")
+    found: Measured = kept(measured, name, content, study.scenario, key=key, said="Replaying each run …")
     for note in found.notes:
         st.caption(plain(without_paths(note)))
     if found.num_runs > 1:
@@ -78,7 +78,7 @@ def _measured(study: Study, name: str, content: bytes) -> None:
 
 def _published(rows: list[Published]) -> None:
     """Draw the published figures of a section against their targets."""
-    show(published_errors(rows, theme=theme()), key="published-errors")
+    show(published_errors(rows), key="published-errors")
     with st.expander("In numbers"):
         st.dataframe([{"quantity": row.words, "value": row.value and 100 * row.value,
                        "target": row.limit and 100 * row.limit, "met": row.is_met, "other tools": row.peers}

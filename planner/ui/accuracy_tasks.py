@@ -38,7 +38,7 @@ class Measured:
     figures: dict[str, Any]
 
 
-def measured(name: str, content: bytes, scenario: Scenario, theme: Any) -> Measured:
+def measured(name: str, content: bytes, scenario: Scenario) -> Measured:
     """Predict the runs that were measured.
 
     Raises
@@ -55,9 +55,9 @@ def measured(name: str, content: bytes, scenario: Scenario, theme: Any) -> Measu
             check_errors(path, predicted.predictions)
         notes = tuple(note.replace(str(path), name) for note in predicted.notes)
     runs, metrics = predictions_table(predicted.predictions), metrics_of(predicted.predictions)
-    figures = {metric: predicted_over_measured(runs, metric, theme=theme) for metric in metrics}
+    figures = {metric: predicted_over_measured(runs, metric) for metric in metrics}
     if runs.height == 1:
-        figures = {PERCENTILES: measured_percentiles(runs.row(0, named=True), metrics, theme=theme)}
+        figures = {PERCENTILES: measured_percentiles(runs.row(0, named=True), metrics)}
     return Measured(notes=notes, num_runs=runs.height, overall=errors(predicted.predictions).by_metric,
                     table=_signed(runs, metrics), figures=figures)
 

@@ -23,7 +23,7 @@ from planner.settings.rate_scaling import MEANINGS, RECOMMENDED
 from planner.traces import Trace
 from planner.ui.downloads import answer_downloads
 from planner.ui.kept_answers import Answer, answer, is_asked, question_of, search
-from planner.ui.kept_replays import show, theme
+from planner.ui.kept_replays import show
 from planner.ui.kept_settings import Setting, bound, last
 from planner.ui.link import in_link, number, one_of
 from planner.ui.other_targets_form import other_targets
@@ -133,7 +133,7 @@ def _draw(answer: Answer, trace: Trace, study: Study, *, is_current: bool) -> No
     for note in (*filter(None, [capacity.lowered]), *capacity.notes):
         st.caption(plain(without_paths(note)))
     if capacity.probes:
-        show(capacity_figure(capacity, theme=theme()), key="capacity-attainment")
+        show(capacity_figure(capacity), key="capacity-attainment")
         other_targets(capacity)
         with st.expander("Details and loads that were tried"):
             for line in words if capacity.feasible else ():
@@ -143,7 +143,7 @@ def _draw(answer: Answer, trace: Trace, study: Study, *, is_current: bool) -> No
                          column_config=worded(rows.columns))
     if is_current and capacity.is_rate and capacity.feasible:
         with st.expander("Today's traffic beside the capacity"):
-            show(arrivals(shape_load(study.scenario, trace), capacity_rps=capacity.capacity, theme=theme()),
+            show(arrivals(shape_load(study.scenario, trace), capacity_rps=capacity.capacity),
                  key="capacity-load")
             st.caption("The capacity is a mean rate of this traffic, with its bursts.")
     answer_downloads("capacity", capacity, answer.about)

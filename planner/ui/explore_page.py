@@ -24,7 +24,7 @@ from planner.ui.applied import set_options
 from planner.ui.axis_choice import AXES, axes_form, axis_words
 from planner.ui.downloads import answer_downloads
 from planner.ui.kept_answers import Answer, answer, is_asked, question_of, search
-from planner.ui.kept_replays import show, theme
+from planner.ui.kept_replays import show
 from planner.ui.kept_settings import Setting, bound
 from planner.ui.link import one_of
 from planner.ui.named import PROFILES, named
@@ -100,12 +100,12 @@ def _draw(found: Answer) -> None:
         st.warning(f"{found.cut} The front is of the {table.height:,} configurations that were replayed.")
     _cheapest(table, axes, study)
     st.caption("Choose a point or a row to copy its values into the sidebar.")
-    show(front_scatter(table, axes, plan.front, limits=_limits(study), theme=theme()), key="front",
+    show(front_scatter(table, axes, plan.front, limits=_limits(study)), key="front",
          on_select=lambda: _load(table, axes, [point["customdata"][0] for point in _selected("front")["points"]]))
     st.dataframe(**_rows(table, plan), key="chosen", selection_mode="single-row",
                  on_select=lambda: _load(table, axes, _selected("chosen")["rows"]))
     with st.expander("All configurations as lines"):
-        show(parallel_axes(table, axes, plan.front, theme=theme()), key="parallel")
+        show(parallel_axes(table, axes, plan.front), key="parallel")
     answer_downloads("sweep", describe(plan, Path("sweep.parquet"), whole), command, whole)
 
 
@@ -114,7 +114,7 @@ def _draw_so_far(whole: pl.DataFrame, about: tuple[Sweep, str, Study]) -> None:
     plan, _, study = about
     axes, table = list(plan.axes), _by_choice(whole, study)
     _cheapest(table, axes, study, "so far ")
-    show(front_scatter(table, axes, plan.front, limits=_limits(study), theme=theme()), key="front_so_far")
+    show(front_scatter(table, axes, plan.front, limits=_limits(study)), key="front_so_far")
     st.dataframe(**_rows(table, plan), key="chosen_so_far")
 
 

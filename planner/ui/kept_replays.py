@@ -1,4 +1,4 @@
-"""Results for pages: kept by all that they depend on, within a bound of bytes, with figures in the page's theme."""
+"""Results for pages: kept by all that they depend on, within a bound of bytes and figures shown in the page's theme."""
 
 import pickle
 from collections.abc import Callable, Sequence
@@ -9,6 +9,7 @@ import streamlit as st
 from planner.planning.fingerprint import scenario_sha256
 from planner.planning.study import Study
 from planner.report.figures.bins import Span
+from planner.report.figures.style import themed
 from planner.traces import Trace
 from planner.ui.replay_tasks import Asked, Numbers, Picture, numbers, picture
 from planner.ui.waiting import content_of
@@ -44,7 +45,7 @@ def pictured(asked: Sequence[Asked], figure: str, span: Span | None = None) -> P
     """
     keys = [f"{each.study.name} {study_key(each.trace, each.study)}" for each in asked]
     known = tuple(replayed(each) for each in asked)
-    found: Picture = kept(picture, tuple(asked), figure, theme(), span, known,
+    found: Picture = kept(picture, tuple(asked), figure, span, known,
                           key=f"{figure} {span} {keys}", said="Drawing …")
     return found
 
@@ -54,7 +55,7 @@ def kept(task: Task, *args: Any, key: str, said: str) -> Any:
 
     Parameters
     ----------
-    key : of all that the result depends on, except the task and the theme.
+    key : of all that the result depends on, except the task.
     said : while it is done.
 
     Raises
@@ -62,7 +63,7 @@ def kept(task: Task, *args: Any, key: str, said: str) -> Any:
     PlannerError : the job's own.
     """
     results: dict[str, bytes] = st.session_state.setdefault(KEPT, {})
-    name = f"{task.__name__} {theme()} {key}"
+    name = f"{task.__name__} {key}"
     if name not in results:
         content = content_of(task, *args, said=said)
         while results and sum(map(len, results.values())) + len(content) > KEPT_BYTES:
@@ -76,14 +77,9 @@ def study_key(trace: Trace, study: Study) -> str:
     return scenario_sha256(study.scenario, trace.sha256, trace.source, repr(study.objectives))
 
 
-def theme() -> Any:
-    """Return the theme that the page is seen in."""
-    return "dark" if st.context.theme.type == "dark" else "light"
-
-
 def show(figure: Any, key: str, on_select: Callable[[], None] | None = None,
          selection: Literal["points", "box"] = "points") -> None:
-    """Draw a figure as the report has it: with its own template, its title above it, no way to send it anywhere.
+    """Draw a figure as the report has it: in the page's theme, its title above it, no way to send it anywhere.
 
     Parameters
     ----------
@@ -91,6 +87,7 @@ def show(figure: Any, key: str, on_select: Callable[[], None] | None = None,
     on_select : is called when a part of it was selected; its state then has the selection.
     selection : a click on a point, or a drag over a part.
     """
+    figure = themed(figure, "dark" if st.context.theme.type == "dark" else "light")
     title = figure.layout.title
     st.markdown(f"**{plain(title.text)}**")
     st.caption(plain(title.subtitle.text))

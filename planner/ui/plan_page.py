@@ -24,7 +24,7 @@ from planner.ui.fleet_answer import (
 )
 from planner.ui.fleet_form import given_prices, gpus_form, prices_form, prices_text
 from planner.ui.kept_answers import Answer, answer, is_asked, question_of_fleets, search
-from planner.ui.kept_replays import kept, show, study_key, theme
+from planner.ui.kept_replays import kept, show, study_key
 from planner.ui.link import in_link, number
 from planner.ui.own_profiles import portable, profile_of
 from planner.ui.sidebar import LOG_SETTINGS
@@ -127,13 +127,13 @@ def _figures(found: SizeAnswer, best: Fleet, options: list[Fleet], answer: Answe
     left, right = st.columns(2)
     capacity = None if best.headroom is None or found.request_rate is None else found.request_rate * (1 + best.headroom)
     with left:
-        show(kept(load_against_capacity, trace, study.scenario, capacity, theme(), said="Drawing the load …",
+        show(kept(load_against_capacity, trace, study.scenario, capacity, said="Drawing the load …",
                   key=f"{study_key(trace, study)} {capacity}"), key="plan-load")
     fleets = [(f"{fleet.num_gpus:,} × {gpu_label(fleet.kind.gpu)}", fleet.cost_usd_per_month, factor)
               for fleet in options if (factor := most_traffic(fleet, headroom)) is not None]
     if fleets:
         with right:
-            show(money_against_headroom(fleets, 1 + headroom, theme=theme()), key="plan-money")
+            show(money_against_headroom(fleets, 1 + headroom), key="plan-money")
 
 
 def _command(study: Study, form: dict[str, Any], headroom: float) -> str:

@@ -83,7 +83,7 @@ def numbers(asked: Asked) -> Numbers:
     return Numbers(caption=describe(result), summary=outcome.summary, unserved=_unserved(outcome))
 
 
-def picture(asked: Sequence[Asked], figure: str, theme: Any, span: Span | None = None,
+def picture(asked: Sequence[Asked], figure: str, span: Span | None = None,
             known: Sequence[Numbers] = ()) -> Picture:
     """Replay with a record of steps, explain, and draw one figure.
 
@@ -103,8 +103,8 @@ def picture(asked: Sequence[Asked], figure: str, theme: Any, span: Span | None =
     whys = [explain(result.requests, result.steps, _replicas(result), policy_named(result.summary))
             for result in results]
     changes = [None, *(difference(why, whys[0]) for why in whys[1:])]
-    drawn = (FIGURES[figure](results, theme=theme, span=span) if figure in OVER_TIME else
-             FIGURES[figure]([within(result, span) for result in results], theme=theme))
+    drawn = (FIGURES[figure](results, span=span) if figure in OVER_TIME else
+             FIGURES[figure]([within(result, span) for result in results]))
     return Picture(reasons=tuple(why["sentence"] for why in whys),
                    differences=tuple(None if change is None else change["sentence"] for change in changes),
                    parts=tuple(each.part for each in recorded), figure=drawn)

@@ -9,7 +9,7 @@ from planner.planning.study import Study
 from planner.results.story import tell
 from planner.traces import Trace
 from planner.ui.downloads import harmless
-from planner.ui.kept_replays import kept, replayed, show, study_key, theme
+from planner.ui.kept_replays import kept, replayed, show, study_key
 from planner.ui.link import in_link, number, one_of
 from planner.ui.replay_tasks import Asked
 from planner.ui.schedule_tasks import MOST_TIMELINE_STEPS, SLOWEST, Window, timeline, window
@@ -26,7 +26,7 @@ def page(trace: Trace, study: Study) -> None:
     """Draw the page."""
     own = Asked(trace=trace, study=study)
     first, count = _asked(trace)
-    shown: Window = kept(window, own, first, count, theme(), key=f"{study_key(trace, study)} {first} {count}",
+    shown: Window = kept(window, own, first, count, key=f"{study_key(trace, study)} {first} {count}",
                          said="Replaying …")
     _strip(shown)
     st.caption(f"Requests {shown.first:,} to {shown.first + shown.requests.height - 1:,} of the trace, in order of "

@@ -45,7 +45,7 @@ class Window:
     strip: Any
 
 
-def window(asked: Asked, first: int | str, count: int, theme: Any) -> Window:
+def window(asked: Asked, first: int | str, count: int) -> Window:
     """Replay with the schedule, up to the end of some requests: later arrivals cannot change them.
 
     Parameters
@@ -73,8 +73,8 @@ def window(asked: Asked, first: int | str, count: int, theme: Any) -> Window:
     first_at_s = None if zero_at_s is None else zero_at_s + since_s
     own = steps.join(schedule.select(of_step), on=of_step, how="semi")
     return Window(first=place, subject=subject, requests=chosen, steps=own, schedule=schedule,
-                  figure=schedule_timeline(chosen, steps, schedule, theme=theme, zero_at_s=first_at_s),
-                  strip=whole_strip(whole.requests, chosen, theme=theme, zero_at_s=zero_at_s))
+                  figure=schedule_timeline(chosen, steps, schedule, zero_at_s=first_at_s),
+                  strip=whole_strip(whole.requests, chosen, zero_at_s=zero_at_s))
 
 
 def _around(requests: pl.DataFrame, column: str, count: int) -> tuple[int, str | None]:

@@ -28,7 +28,7 @@ from planner.ui.downloads import answer_downloads
 from planner.ui.fleet_answer import best_of_each_gpu, card, options_table, published_error
 from planner.ui.fleet_form import given_prices, gpus_form, prices_form, prices_text
 from planner.ui.kept_answers import Answer, answer, is_asked, question_of_fleets, search
-from planner.ui.kept_replays import show, theme
+from planner.ui.kept_replays import show
 from planner.ui.link import ANY, SWITCH, in_link, number, one_of
 from planner.ui.own_profiles import portable, profile_of
 from planner.ui.pools_form import FILE, Pools, draw_pools, pools_form, words_of
@@ -147,11 +147,11 @@ def _draw(answer: Answer) -> None:
     draw_pools(found, answer.about["pools"])
     words = _said_of(("missed", "on a schedule", "peak", "no schedule"), words)
     if best is not None and best.schedule is not None:
-        show(fleet_load(found, theme=theme()), key="fleet-load")
+        show(fleet_load(found), key="fleet-load")
     _alternatives(found)
     words = _said_of(("sensitivity",), words)
     if found.sensitivity is not None:
-        show(tornado(found.sensitivity, theme=theme()), key="fleet-sensitivity")
+        show(tornado(found.sensitivity), key="fleet-sensitivity")
     words = _said_of(("growth",), words)
     if found.growth is not None:
         months = [asdict(month) for month in found.growth.months]
@@ -193,7 +193,7 @@ def _alternatives(found: SizeAnswer) -> None:
         fleets = list(found.alternatives)
     options_table(fleets, 0.0)
     if found.cheapest is not None:
-        show(fleet_costs(replace(found, alternatives=tuple(fleets)), theme=theme()), key="fleets")
+        show(fleet_costs(replace(found, alternatives=tuple(fleets))), key="fleets")
 
 
 def _series(name: str, content: bytes) -> RateSeries:

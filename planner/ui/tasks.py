@@ -53,12 +53,12 @@ class Traffic:
     head: pl.DataFrame
 
 
-def traffic(trace: Trace, scenario: Scenario, theme: Any) -> Traffic:
+def traffic(trace: Trace, scenario: Scenario) -> Traffic:
     """Describe a trace as it is replayed, and draw it."""
     shaped = shape_load(scenario, trace)
     description = describe_traffic(shaped)
     return Traffic(num_requests=shaped.num_requests, description=description,
-                   figures=workload_figures(shaped, description, theme=theme), head=shaped.requests.head(200))
+                   figures=workload_figures(shaped, description), head=shaped.requests.head(200))
 
 
 def sweep(plan: Sweep, trace: Trace, part: int) -> Generator[tuple[int, int, pl.DataFrame | None], None, pl.DataFrame]:

@@ -12,7 +12,6 @@ from planner.results.short_times import time_text
 from planner.traces import Trace
 from planner.ui.downloads import harmless
 from planner.ui.kept_replays import kept, show, study_key
-from planner.ui.kept_replays import theme as page_theme
 from planner.ui.table_words import worded
 from planner.ui.tasks import Traffic, traffic
 from planner.ui.words import plain
@@ -24,7 +23,7 @@ FIGURES = {"arrivals": "Arrivals", "lengths": "Lengths", "shape": "Hour of the d
 
 def page(trace: Trace, study: Study) -> None:
     """Draw the page."""
-    found: Traffic = kept(traffic, trace, study.scenario, page_theme(), key=study_key(trace, study),
+    found: Traffic = kept(traffic, trace, study.scenario, key=study_key(trace, study),
                           said="Describing the traffic …")
     account = trace.account
     st.caption(plain(f"{account.source} ({account.format}): {account.rows_kept:,} of {account.rows_read:,} rows read, "

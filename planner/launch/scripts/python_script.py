@@ -1,15 +1,14 @@
 """Engines that a Python text starts with values that it states: by a class of their package, or by a command.
 
-Literals are read, names that are bound once to one, and classes of an engine's package; the rest is refused with its
-line.
+Literals are read, and names that are bound once to one; the rest is refused with its line.
 """
 
 import ast
 import shlex
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from typing import Any
 
 import yaml
@@ -33,8 +32,8 @@ RUN = ("run", "Popen", "call", "check_call", "check_output", "system", "popen", 
        "create_subprocess_exec", "create_subprocess_shell", "launch_server_cmd", "execute_shell_command", "entrypoint",
        "cmd")
 LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)
-PARTS = (ast.BinOp, ast.Starred, ast.AugAssign, ast.IfExp)  # of a command that the text puts together
-MOST_WORDS, MOST_STEPS = 1_000, 1_000_000  # of a command, and of values: lists of lists may double again and again
+PARTS = (ast.BinOp, ast.Starred, ast.AugAssign, ast.IfExp, ast.Attribute)  # of a command that the text puts together
+MOST_WORDS = 1_000  # of a command
 REMEDY = "give the server's log, or the command"
 
 
@@ -46,19 +45,17 @@ class _Text:
     ----------
     where : it is called so in messages.
     nodes : of its tree; parents : of each node.
-    bound : all values that the text binds to each name.
-    constants : the value of each name that the text binds once and does not change.
+    once : the value of each name that the text binds once and does not change.
+    literals : the names in `once` whose value has no other such name in it.
     imported : names with their package, by the name in the text.
-    steps : that are left for values.
     """
 
     where: str
     nodes: Sequence[ast.AST]
     parents: Mapping[ast.AST, ast.AST]
-    bound: Mapping[str, list[ast.expr]]
-    constants: Mapping[str, ast.expr]
+    once: Mapping[str, ast.expr]
+    literals: Set[str]
     imported: Mapping[str, str]
-    steps: Iterator[int] = field(default_factory=lambda: iter(range(MOST_STEPS)))
 
     def named(self, node: ast.expr) -> str:
         """Return the dotted name of an expression with the package that it is imported from."""
@@ -76,21 +73,14 @@ class _Text:
             yield node
 
     def value(self, node: ast.expr, unread: list[str]) -> Any:
-        """Return the value of an expression; parts that the text does not state are `${…}`, and join `unread`.
-
-        Raises
-        ------
-        RecursionError : values have too many parts.
-        """
-        if next(self.steps, None) is None:
-            raise RecursionError
+        """Return the value of an expression; parts that the text does not state are `${…}`, and join `unread`."""
         match node:
             case ast.Constant(value=value):
                 return value
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
                 return -value
-            case ast.Name(id=name) if name in self.constants:
-                return self.value(self.constants[name], unread)
+            case ast.Name(id=name) if name in self.literals:
+                return self.value(self.once[name], unread)
             case ast.List(elts=parts) | ast.Tuple(elts=parts) | ast.Set(elts=parts):
                 return [self.value(part, unread) for part in parts]
             case ast.Dict(keys=keys, values=values):
@@ -159,39 +149,27 @@ def python_launches(text: str, where: str = "the text") -> list[Described]:
 def _read(tree: ast.Module, where: str) -> _Text:
     """Return a text with the values that it binds to names."""
     nodes, changes = list(ast.walk(tree)), Counter[str]()
-    bound, imported = dict[str, list[ast.expr]](), dict[str, str]()
+    bound, imported = dict[str, ast.expr](), dict[str, str]()
     for node in nodes:
         match node:
-            case ast.Name(id=name, ctx=ast.Store() | ast.Del()) | ast.arg(arg=name):
-                changes[name] += 1
-            case ast.Attribute(value=ast.Name(id=name), ctx=ast.Store()) | ast.Subscript(
+            case ast.Name(id=name, ctx=ast.Store() | ast.Del()) | ast.arg(arg=name) | ast.Attribute(
+                    value=ast.Name(id=name), ctx=ast.Store()) | ast.Subscript(
                     value=ast.Name(id=name), ctx=ast.Store()):
                 changes[name] += 1
             case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=method)) if method in CHANGES:
                 changes[name] += 1
             case ast.ImportFrom(module=module, names=names):
-                imported |= {each.asname or each.name: f"{module}.{each.name}" for each in names}
+                imported |= {alias.asname or alias.name: f"{module}.{alias.name}" for alias in names}
             case ast.Import(names=names):
-                imported |= {each.asname: each.name for each in names if each.asname}
-            case ast.Assign(targets=targets, value=value):
-                for name, part in (pair for target in targets for pair in _bound(target, value)):
-                    bound.setdefault(name, []).append(part)
-            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value) | ast.AugAssign(
-                    target=ast.Name(id=name), value=value):
-                bound.setdefault(name, []).append(value)
+                imported |= {alias.asname: alias.name for alias in names if alias.asname}
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) | ast.AnnAssign(
+                    target=ast.Name(id=name), value=ast.expr() as value):
+                bound[name] = value
     parents = {child: parent for parent in nodes for child in ast.iter_child_nodes(parent)}
-    constants = {name: values[0] for name, values in bound.items() if changes[name] == 1 and not any(
-        isinstance(part, ast.Name) and part.id == name for part in ast.walk(values[0]))}
-    return _Text(where, nodes, parents, bound, constants, imported)
-
-
-def _bound(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
-    """Yield the names that an assignment binds, each with its value."""
-    if isinstance(target, ast.Name):
-        yield target.id, value
-    elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-        for part, each in zip(target.elts, value.elts, strict=True):
-            yield from _bound(part, each)
+    once = {name: value for name, value in bound.items() if changes[name] == 1}
+    literals = {name for name, value in once.items() if not any(
+        isinstance(part, ast.Name) and part.id in bound for part in ast.walk(value))}
+    return _Text(where, nodes, parents, once, literals, imported)
 
 
 def _variables(text: _Text, node: ast.AST) -> Iterator[tuple[str, str]]:
@@ -292,43 +270,32 @@ def _words(text: _Text, node: ast.AST, unread: list[str]) -> list[str]:
     ------
     UsageError : the text puts the command together.
     """
-    if isinstance(node, ast.List | ast.Tuple):
-        words = [str(text.value(part, unread)) for part in node.elts] if len(node.elts) <= MOST_WORDS else []
-        if not _launches(words):
+    match node:
+        case ast.List(elts=parts) | ast.Tuple(elts=parts) if len(parts) <= MOST_WORDS:
+            words = [str(text.value(part, unread)) for part in parts]
+        case ast.Constant(value=str() as value) if " " in value and not _is_whole(text, node):
+            words = [value]
+        case ast.Call(func=func, args=arguments, keywords=keywords) if ast.unparse(func).rpartition(".")[2] in RUN:
+            arguments = [*arguments, *(keyword.value for keyword in keywords if keyword.arg == "args")]
+            return [value for argument in arguments if isinstance(value := text.value(argument, unread), str)]
+        case _:
             return []
-        if not _is_whole(text, node):
-            raise _refusal(text, node, "puts a command together")
-        return words
-    if not isinstance(node, ast.Call) or ast.unparse(node.func).rpartition(".")[2] not in RUN:
-        return []
-    arguments = [*node.args, *(each.value for each in node.keywords if each.arg == "args")]
-    if any(_launches([part]) for argument in arguments for part in _parts(text, argument)):
+    if _launches(words) and not _is_whole(text, node):
         raise _refusal(text, node, "puts a command together")
-    return [value for each in arguments if isinstance(value := text.value(each, unread), str)]
+    return words if _launches(words) else []
 
 
-def _is_whole(text: _Text, node: ast.List | ast.Tuple) -> bool:
-    """Tell whether a list is a whole command, which the text does not change later."""
+def _is_whole(text: _Text, node: ast.AST) -> bool:
+    """Tell whether a list or a text is a whole command, which the text does not change later."""
     match text.parents[node]:
         case ast.Assign() | ast.AnnAssign():
-            return any(value is node for value in text.constants.values())
+            return any(value is node for value in text.once.values())
         case ast.Call(func=ast.Attribute(attr=method)):
             return method not in CHANGES
+        case ast.JoinedStr() as parent:
+            return not isinstance(text.parents[parent], ast.Assign)
         case parent:
             return not isinstance(parent, PARTS)
-
-
-def _parts(text: _Text, node: ast.expr) -> Iterator[str]:
-    """Yield the texts from which an expression computes another one; a literal has none."""
-    unread: list[str] = []
-    text.value(node, unread)
-    if not unread or isinstance(node, ast.JoinedStr):
-        return
-    parts = list(ast.walk(node))
-    for name in [part.id for part in parts if isinstance(part, ast.Name)]:
-        parts += [part for value in text.bound.get(name, ()) for part in ast.walk(value)]
-    yield from (part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)
-                and " " in part.value)
 
 
 def _launches(words: list[str]) -> bool:
@@ -343,13 +310,8 @@ def _offers(text: _Text, node: ast.AST) -> Iterator[Offer]:
     """Yield the GPUs that decorators around a node ask for: Modal's `gpu="H100:2"` or list, BentoML's `resources`."""
     for keyword in [keyword for above in text.above(node) for decorator in getattr(above, "decorator_list", ())
                     for keyword in getattr(decorator, "keywords", ())]:
-        inner = text.constants.get(getattr(keyword.value, "id", ""), keyword.value)
-        value = text.value(inner, [])
-        if keyword.arg == "gpu" and isinstance(inner, ast.Call) and ".gpu." in (name := ast.unparse(inner.func)):
-            arguments = text.arguments(inner, [])  # of modal.gpu.A100(size="80GB")
-            size = f"-{arguments['size']}" if "size" in arguments else ""
-            yield offer_of(f"{name.rpartition('.')[2]}{size}:{arguments.get('count', 1)}", SMALLEST)
-        elif keyword.arg == "gpu":
+        value = text.value(keyword.value, [])
+        if keyword.arg == "gpu":
             yield from (offer_of(each, SMALLEST) for each in (value if isinstance(value, list) else [value])
                         if isinstance(each, str) and not each.startswith("$"))
         elif keyword.arg == "resources" and isinstance(value, dict) and "gpu" in value:

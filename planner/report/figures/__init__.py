@@ -6,10 +6,10 @@ from typing import Any
 
 from planner.report.figures.latency_figures import latency_cdf, time_by_phase
 from planner.report.figures.scaling_figures import is_autoscaled, replicas
-from planner.report.figures.style import Results, Theme, as_list, labels, template
+from planner.report.figures.style import Results, as_list, labels, template
 from planner.report.figures.timeline_figures import kv_use, queue, step_composition, step_terms, throughput
 
-__all__ = ["FIGURES", "FIGURE_WORDS", "OVER_TIME", "Theme", "all_figures", "kv_use", "labels", "latency_cdf", "queue",
+__all__ = ["FIGURES", "FIGURE_WORDS", "OVER_TIME", "all_figures", "kv_use", "labels", "latency_cdf", "queue",
            "replicas", "step_composition", "step_terms", "template", "throughput", "time_by_phase"]
 
 FIGURES: dict[str, Callable[..., Any]] = {  # by name, in the order in which a report shows them
@@ -26,14 +26,13 @@ FIGURE_WORDS = {  # short names
 }
 
 
-def all_figures(results: Results, *, theme: Theme = "light") -> dict[str, Any]:
+def all_figures(results: Results) -> dict[str, Any]:
     """Return every figure by name, in the order in which a report shows them.
 
     Parameters
     ----------
     results : one saved result, or several to draw on the same axes.
-    theme : "light" or "dark".
     """
     found = as_list(results)
-    return {name: draw(found, theme=theme) for name, draw in FIGURES.items()
+    return {name: draw(found) for name, draw in FIGURES.items()
             if name != "replicas" or any(map(is_autoscaled, found))}

@@ -12,7 +12,6 @@ from planner.report.figures.style import (
     GREY,
     LINE_COLORS,
     VERMILLION,
-    Theme,
     figure_of_rows,
     finish,
     log_axis,
@@ -24,14 +23,13 @@ from planner.settings.statistic import LABELS, parse_statistic
 LABEL_CHARS = 26  # of a line of a bar's name: a phone has room for it
 
 
-def predicted_over_measured(table: pl.DataFrame, metric: str, *, theme: Theme = "light") -> Any:
+def predicted_over_measured(table: pl.DataFrame, metric: str) -> Any:
     """Draw each prediction over its measurement, with the line on which they are equal.
 
     Parameters
     ----------
     table : as `validate.predictions_table`.
     metric : of its columns, "ttft" of `measured_ttft` and `predicted_ttft`.
-    theme : "light" or "dark".
     """
     rows = table.select("id", measured=f"measured_{metric}", predicted=f"predicted_{metric}").drop_nulls()
     words, unit = metric_name(metric)
@@ -48,7 +46,7 @@ def predicted_over_measured(table: pl.DataFrame, metric: str, *, theme: Theme = 
         figure.update_xaxes(**log_axis(both))
         figure.update_yaxes(**log_axis(both))
     note = f"{rows.height:,} runs; on the line, predicted equals measured" if rows.height else "no run has both values"
-    return finish(figure, f"{words}: predicted over measured", note, theme, hovermode="closest")
+    return finish(figure, f"{words}: predicted over measured", note, hovermode="closest")
 
 
 def metric_name(metric: str) -> tuple[str, str]:
@@ -63,14 +61,13 @@ def metric_name(metric: str) -> tuple[str, str]:
     return words, " [ms]" if metric.endswith("_ms") else ""
 
 
-def measured_percentiles(row: Mapping[str, Any], metrics: Sequence[str], *, theme: Theme = "light") -> Any:
+def measured_percentiles(row: Mapping[str, Any], metrics: Sequence[str]) -> Any:
     """Draw the percentiles of one run, measured and predicted: the two distributions on the same axes.
 
     Parameters
     ----------
     row : of `validate.predictions_table`.
     metrics : names of measured values; only percentiles are drawn, as "median_ttft_ms" and "p99_tpot_ms".
-    theme : "light" or "dark".
     """
     figure = figure_of_rows(["requests"], "latency [ms]", row_px=320)
     levels: dict[str, list[tuple[float, str]]] = {}
@@ -88,16 +85,15 @@ def measured_percentiles(row: Mapping[str, Any], metrics: Sequence[str], *, them
     figure.update_xaxes(**log_axis([value for trace in figure.data for value in trace.x]))
     figure.update_yaxes(range=[0, 101], ticksuffix=" %")
     note = "share of requests that are at least as fast" if figure.data else "the file has no percentiles"
-    return finish(figure, "Measured and predicted", note, theme, hovermode="closest")
+    return finish(figure, "Measured and predicted", note, hovermode="closest")
 
 
-def published_errors(rows: Sequence[Published], *, theme: Theme = "light") -> Any:
+def published_errors(rows: Sequence[Published]) -> Any:
     """Draw each published figure as a bar, with a mark at its target.
 
     Parameters
     ----------
     rows : of one section; those without a value are left out.
-    theme : "light" or "dark".
     """
     known = [row for row in rows if row.value is not None]
     names = [wrapped(row.words, LABEL_CHARS) for row in known]
@@ -118,4 +114,4 @@ def published_errors(rows: Sequence[Published], *, theme: Theme = "light") -> An
     figure.update_xaxes(ticksuffix=" %", rangemode="tozero", nticks=6, tickangle=0)
     figure.update_yaxes(autorange="reversed", type="category", categoryorder="array", categoryarray=names)
     return finish(figure, rows[0].section if rows else "Accuracy", "lines: targets" if known else "no figure",
-                  theme, hovermode="closest")
+                  hovermode="closest")

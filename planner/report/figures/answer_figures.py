@@ -9,16 +9,15 @@ from planner.catalog.gpu_label import gpu_label
 from planner.planning.capacity_answer import CapacityAnswer
 from planner.planning.check_answer import TargetVerdict
 from planner.planning.size_answer import Fleet, SizeAnswer
-from planner.report.figures.style import BLUE, GREEN, GREY, ORANGE, VERMILLION, Theme, figure_of_rows, finish, plot_text
+from planner.report.figures.style import BLUE, GREEN, GREY, ORANGE, VERMILLION, figure_of_rows, finish, plot_text
 
 
-def attainment_over_load(found: CapacityAnswer, *, theme: Theme = "light") -> Any:
+def attainment_over_load(found: CapacityAnswer) -> Any:
     """Draw the share of requests within their objectives at each load that was tried, and the capacity.
 
     Parameters
     ----------
     found : as `capacity.capacity`.
-    theme : "light" or "dark".
     """
     probes, (capacity, axis, unit) = found.probes, load_axis(found)
     figure = figure_of_rows(["requests within objectives"], axis, row_px=300)
@@ -41,7 +40,7 @@ def attainment_over_load(found: CapacityAnswer, *, theme: Theme = "light") -> An
     figure.update_yaxes(range=[0, 103], ticksuffix=" %")
     shade = "; shaded: 90 to 10 % confidence" if found.confidence is not None else ""
     name = axis.partition(" [")[0]
-    return finish(figure, f"Attainment over the {name}", f"every {name} that was tried{shade}", theme,
+    return finish(figure, f"Attainment over the {name}", f"every {name} that was tried{shade}",
                   hovermode="closest")
 
 
@@ -56,13 +55,12 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
-def fleet_costs(found: SizeAnswer, *, theme: Theme = "light") -> Any:
+def fleet_costs(found: SizeAnswer) -> Any:
     """Draw the hourly cost of each kind of fleet, with its replicas; fleets that cannot serve are left out.
 
     Parameters
     ----------
     found : as `sizing.size`.
-    theme : "light" or "dark".
     """
     able = [fleet for fleet in found.alternatives if isinstance(fleet, Fleet)]
     kinds = [fleet.kind for fleet in able]
@@ -79,16 +77,15 @@ def fleet_costs(found: SizeAnswer, *, theme: Theme = "light") -> Any:
     figure.update_xaxes(title_text="USD per hour", rangemode="tozero")
     figure.update_yaxes(autorange="reversed")
     return finish(figure, "Fleets that serve the traffic", "GPU × tensor-parallel size, weights; the cheapest first",
-                  theme, hovermode="closest")
+                  hovermode="closest")
 
 
-def target_margins(checks: Sequence[TargetVerdict], *, theme: Theme = "light") -> Any:
+def target_margins(checks: Sequence[TargetVerdict]) -> Any:
     """Draw how much room each target leaves, as a share of its limit; below zero it is missed.
 
     Parameters
     ----------
     checks : as of `gate.check`; those without a margin are left out.
-    theme : "light" or "dark".
     """
     judged = [(row, row.margin / (1.0 if row.kind == "max_regression" else abs(row.limit))) for row in checks
               if row.margin is not None and (row.limit or row.kind == "max_regression")]
@@ -107,4 +104,4 @@ def target_margins(checks: Sequence[TargetVerdict], *, theme: Theme = "light") -
                         range=[min([0.0, *room]) - edge, max([0.0, *room]) + edge])
     figure.update_yaxes(autorange="reversed", type="category", categoryorder="array", categoryarray=names)
     note = "of a regression, the share that is still allowed" if judged else "no target has a margin"
-    return finish(figure, "Margins of the targets", note, theme, hovermode="closest")
+    return finish(figure, "Margins of the targets", note, hovermode="closest")

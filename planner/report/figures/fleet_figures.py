@@ -4,23 +4,22 @@ from collections.abc import Sequence
 from typing import Any
 
 from planner.planning.size_answer import SizeAnswer
-from planner.report.figures.style import BLUE, GREEN, GREY, ORANGE, Theme, figure_of_rows, finish
+from planner.report.figures.style import BLUE, GREEN, GREY, ORANGE, figure_of_rows, finish
 
 HOUR_S = 3600.0
 
 
-def fleet_load(found: SizeAnswer, *, theme: Theme = "light") -> Any:
+def fleet_load(found: SizeAnswer) -> Any:
     """Draw the rate of a load over time with the fleet's capacity, and the replicas on a schedule and without.
 
     Parameters
     ----------
     found : as `sizing.size`, with a schedule.
-    theme : "light" or "dark".
     """
     figure = figure_of_rows(["requests/s", "replicas"], "time", row_px=230)
     fleet = found.cheapest
     if fleet is None or fleet.schedule is None:
-        return finish(figure, "Load against the fleet", "no schedule was asked for", theme)
+        return finish(figure, "Load against the fleet", "no schedule was asked for")
     schedule, parts = fleet.schedule, fleet.schedule.parts
     end_s = parts[-1].start_s + parts[-1].duration_s
     unit, unit_s = ("h", HOUR_S) if end_s > 2 * HOUR_S else ("s", 1.0)
@@ -38,7 +37,7 @@ def fleet_load(found: SizeAnswer, *, theme: Theme = "light") -> Any:
     figure.update_xaxes(title_text=f"time [{unit}]", row=2, col=1)
     mean = "; capacity is a mean rate with the load's own bursts" if schedule.peak_rps is None else ""
     note = f"{len(parts):,} parts; means of each{mean}"
-    return finish(figure, "Load against the fleet", note, theme)
+    return finish(figure, "Load against the fleet", note)
 
 
 def _steps(figure: Any, times: Sequence[float], values: Sequence[float], name: str, color: str, *, row: int,

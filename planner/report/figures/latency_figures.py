@@ -17,7 +17,6 @@ from planner.report.figures.style import (
     ORANGE,
     PURPLE,
     Results,
-    Theme,
     as_list,
     figure_of_rows,
     finish,
@@ -40,7 +39,7 @@ SLO_COLORS = (GREY, ORANGE, PURPLE)
 GROUPS = (("all", 1.0), ("slowest 10 %", 0.1), ("slowest 1 %", 0.01))
 
 
-def latency_cdf(results: Results, metric: str, *, theme: Theme = "light") -> Any:
+def latency_cdf(results: Results, metric: str) -> Any:
     """Draw which share of the completed requests is at least as fast as a latency, with a line at each objective.
 
     Percentiles are linear between order statistics, as in the summary.
@@ -49,7 +48,6 @@ def latency_cdf(results: Results, metric: str, *, theme: Theme = "light") -> Any
     ----------
     results : one saved result, or several to draw on the same axes.
     metric : "ttft", "tpot" or "e2el".
-    theme : "light" or "dark".
 
     Raises
     ------
@@ -72,7 +70,7 @@ def latency_cdf(results: Results, metric: str, *, theme: Theme = "light") -> Any
     figure.update_yaxes(range=[0, 101], ticksuffix=" %")
     shown = ", ".join(f"{count:,}" for count in counts[:4]) + (" …" if len(counts) > 4 else "")
     note = f"requests with a value: {shown}; markers at p50, p90, p99" if figure.data else "no request has a value"
-    return finish(figure, title + _percentiles_text(found, column), note, theme, hovermode="closest")
+    return finish(figure, title + _percentiles_text(found, column), note, hovermode="closest")
 
 
 def percentile_levels(num_results: int) -> NDArray[np.float64]:
@@ -81,13 +79,12 @@ def percentile_levels(num_results: int) -> NDArray[np.float64]:
     return np.concatenate([np.linspace(0, 99, 99 * per_percent + 1), np.linspace(99, 100, 51)[1:]])
 
 
-def time_by_phase(results: Results, *, theme: Theme = "light") -> Any:
+def time_by_phase(results: Results) -> Any:
     """Draw the mean time that completed requests spend in each phase; together they are the end-to-end latency.
 
     Parameters
     ----------
     results : one saved result, or several to draw below each other.
-    theme : "light" or "dark".
     """
     found = as_list(results)
     names, means_ms, counts = _phase_means(found)
@@ -101,7 +98,7 @@ def time_by_phase(results: Results, *, theme: Theme = "light") -> Any:
     figure.update_xaxes(title_text="mean time per request [ms]", rangemode="tozero")
     figure.update_yaxes(autorange="reversed")
     note = "means of completed requests; slowest by end-to-end latency" if names else "no request was completed"
-    return finish(figure, "Time per request by phase", note, theme, hovermode="closest")
+    return finish(figure, "Time per request by phase", note, hovermode="closest")
 
 
 def _completed(result: SavedResult) -> pl.DataFrame:

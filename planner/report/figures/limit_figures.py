@@ -6,7 +6,7 @@ from planner.planning.capacity_answer import CapacityAnswer
 from planner.planning.other_targets import tried_loads
 from planner.report.capacity_sentence import limit_words
 from planner.report.figures.answer_figures import attainment_over_load, load_axis
-from planner.report.figures.style import GREY, LINE_COLORS, Theme, figure_of_rows, finish
+from planner.report.figures.style import GREY, LINE_COLORS, figure_of_rows, finish
 from planner.settings.statistic import parse_statistic
 
 MOST_USED = 2.5  # times a limit, of the axis
@@ -14,10 +14,9 @@ SHOWN = (0.4, 1.5)  # times the capacity, of the axis
 SHARE = "requests outside their limits"
 
 
-def capacity_figure(found: CapacityAnswer, *, theme: Theme = "light") -> Any:
+def capacity_figure(found: CapacityAnswer) -> Any:
     """Draw a capacity: limits over the load if statistics are limited, else the share of requests within theirs."""
-    return limits_over_load(found, theme=theme) if limited_statistics(found) else attainment_over_load(
-        found, theme=theme)
+    return limits_over_load(found) if limited_statistics(found) else attainment_over_load(found)
 
 
 def limited_statistics(found: CapacityAnswer) -> dict[str, float]:
@@ -26,13 +25,12 @@ def limited_statistics(found: CapacityAnswer) -> dict[str, float]:
     return limits_ms if tried_loads(found) else {}
 
 
-def limits_over_load(found: CapacityAnswer, *, theme: Theme = "light") -> Any:
+def limits_over_load(found: CapacityAnswer) -> Any:
     """Draw each objective's value over its limit at each load that was tried; at 1 it stops being kept.
 
     Parameters
     ----------
     found : as `capacity.capacity`.
-    theme : "light" or "dark".
     """
     tried, (capacity, axis, unit) = tried_loads(found), load_axis(found)
     figure = figure_of_rows(["value ÷ limit"], axis, row_px=330)
@@ -53,7 +51,7 @@ def limits_over_load(found: CapacityAnswer, *, theme: Theme = "light") -> Any:
     figure.update_yaxes(range=[0, MOST_USED])
     if capacity:
         figure.update_xaxes(range=[factor * capacity for factor in SHOWN])
-    return finish(figure, "Use of each limit", "loads that were tried, near the capacity; double-click for all", theme,
+    return finish(figure, "Use of each limit", "loads that were tried, near the capacity; double-click for all",
                   hovermode="closest")
 
 

@@ -12,7 +12,6 @@ from planner.report.figures.style import (
     BLUE,
     GREEN,
     GREY,
-    Theme,
     figure_of_rows,
     finish,
     line_style,
@@ -27,14 +26,13 @@ TIMES = ((7200.0, 3600.0, "h"), (300.0, 60.0, "min"), (0.0, 1.0, "s"))  # least 
 WIDE = 20.0  # dearest over cheapest, from which the axis of money is logarithmic
 
 
-def load_against_capacity(trace: Trace, scenario: Scenario, capacity_rps: float | None, theme: Theme = "light") -> Any:
+def load_against_capacity(trace: Trace, scenario: Scenario, capacity_rps: float | None) -> Any:
     """Draw the rate of requests over time with the highest mean rate that a fleet serves.
 
     Parameters
     ----------
     trace, scenario : the load, as it is replayed.
     capacity_rps : None for no limit [1/s].
-    theme : "light" or "dark".
     """
     shaped = shape_load(scenario, trace)
     middles, rates, width_s = binned_rate(shaped)
@@ -50,17 +48,16 @@ def load_against_capacity(trace: Trace, scenario: Scenario, capacity_rps: float 
         figure.update_yaxes(range=[0, 1.15 * max(capacity_rps, float(rates.max()))])
     figure.update_layout(height=420, showlegend=False)
     show_clock(figure, first_at_s(shaped), 0.0, float(middles[-1]) + width_s / 2, unit_s=unit_s)
-    return finish(figure, "Your traffic against the fleet", f"means over {time_text(1e3 * width_s)}", theme)
+    return finish(figure, "Your traffic against the fleet", f"means over {time_text(1e3 * width_s)}")
 
 
-def money_against_headroom(fleets: Sequence[tuple[str, float, float]], asked: float, *, theme: Theme = "light") -> Any:
+def money_against_headroom(fleets: Sequence[tuple[str, float, float]], asked: float) -> Any:
     """Draw fleets by their cost and the traffic that they serve; the first is the chosen fleet.
 
     Parameters
     ----------
     fleets : name, cost a month [USD] and the most traffic that the fleet serves over the traffic of the log [1].
     asked : traffic that was asked for, with its headroom [1].
-    theme : "light" or "dark".
     """
     figure, costs = go.Figure(), [cost for _, cost, _ in fleets]
     most = max(costs)
@@ -81,5 +78,5 @@ def money_against_headroom(fleets: Sequence[tuple[str, float, float]], asked: fl
     figure.update_yaxes(title_text="traffic it serves [× the log's]",
                         range=[0, 1.25 * max(asked, *(factor for *_, factor in fleets))])
     figure.update_layout(height=420, showlegend=False)
-    return finish(figure, "What more money buys", "the best layout of each GPU; the star is the cheapest", theme,
+    return finish(figure, "What more money buys", "the best layout of each GPU; the star is the cheapest",
                   hovermode="closest")

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from planner.files.counts import count_text
 from planner.report.figures.clock_axis import first_at_s, show_clock
 from planner.report.figures.phase_colors import PHASE_COLORS
-from planner.report.figures.style import BLUE, GREEN, Theme, figure_of_rows, finish, log_axis
+from planner.report.figures.style import BLUE, GREEN, figure_of_rows, finish, log_axis
 from planner.traces import Trace
 
 MOST_BINS = 240
@@ -16,13 +16,12 @@ PROMPT, OUTPUT = PHASE_COLORS["prefill"], PHASE_COLORS["decode"]
 LEVELS = np.concatenate([np.linspace(0, 99, 199), np.linspace(99, 100, 51)[1:]])
 
 
-def arrivals(trace: Trace, *, capacity_rps: float | None = None, theme: Theme = "light") -> Any:
+def arrivals(trace: Trace, *, capacity_rps: float | None = None) -> Any:
     """Draw the rate of arrivals over time, and of the tokens that they bring.
 
     Parameters
     ----------
     capacity_rps : mean rate of this traffic that a deployment bears, drawn as a line; None for none [1/s].
-    theme : "light" or "dark".
     """
     times, edges = trace.requests["arrival_s"].to_numpy(), _edges(trace)
     middles, rates, width_s = binned_rate(trace)
@@ -40,7 +39,7 @@ def arrivals(trace: Trace, *, capacity_rps: float | None = None, theme: Theme = 
     burst = float(counts.var() / counts.mean()) if counts.mean() > 0 else 0.0
     note = f"means over {width_s:,.3g} s; variance ÷ mean of the counts: {burst:,.3g} (a Poisson process has 1)"
     show_clock(figure, first_at_s(trace), 0.0, float(times[-1] - times[0]))
-    return finish(figure, "Arrivals over time", note, theme)
+    return finish(figure, "Arrivals over time", note)
 
 
 def binned_rate(trace: Trace) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
@@ -58,13 +57,8 @@ def _edges(trace: Trace) -> NDArray[np.float64]:
     return np.linspace(times[0], times[0] + max(float(times[-1] - times[0]), 1e-9), bins + 1)
 
 
-def lengths(trace: Trace, *, theme: Theme = "light") -> Any:
-    """Draw which share of the requests has prompts and outputs of at most a length.
-
-    Parameters
-    ----------
-    theme : "light" or "dark".
-    """
+def lengths(trace: Trace) -> Any:
+    """Draw which share of the requests has prompts and outputs of at most a length."""
     figure = figure_of_rows(["requests"], "tokens", row_px=280)
     for column, name, color in (("input_tokens", "prompt", PROMPT), ("output_tokens", "output", OUTPUT)):
         values = trace.requests[column].to_numpy()
@@ -74,5 +68,5 @@ def lengths(trace: Trace, *, theme: Theme = "light") -> Any:
                            hovertemplate="p%{y:.4g}: %{x:,.0f} tokens<extra></extra>")
     figure.update_xaxes(**log_axis([value for trace in figure.data for value in trace.x]))
     figure.update_yaxes(range=[0, 101], ticksuffix=" %")
-    return finish(figure, "Lengths of prompts and outputs", f"of {count_text(trace.num_requests, 'request')}", theme,
+    return finish(figure, "Lengths of prompts and outputs", f"of {count_text(trace.num_requests, 'request')}",
                   hovermode="closest")

@@ -10,7 +10,7 @@ import polars as pl
 from planner.replays.scaling_record import counts_over_time
 from planner.report.figures.bins import Span, TimeBins, Values, numbers, origin_s, time_bins, within
 from planner.report.figures.clock_axis import show_clock, zero_of
-from planner.report.figures.style import Results, Theme, as_list, figure_of_rows, finish, labels, line_style, plot_text
+from planner.report.figures.style import Results, as_list, figure_of_rows, finish, labels, line_style, plot_text
 from planner.results.saved import SavedResult
 from planner.settings.slo import Slo, meets
 
@@ -23,7 +23,7 @@ def is_autoscaled(result: SavedResult) -> bool:
     return bool((result.summary.get("autoscale") or {}).get("replicas"))
 
 
-def replicas(results: Results, *, span: Span | None = None, theme: Theme = "light") -> Any:
+def replicas(results: Results, *, span: Span | None = None) -> Any:
     """Draw replicas, load, missed objectives and TTFT over time, autoscaled fleets beside fixed ones.
 
     Requests count in the bin in which they were sent. Without objectives there are no misses.
@@ -32,7 +32,6 @@ def replicas(results: Results, *, span: Span | None = None, theme: Theme = "ligh
     ----------
     results : one saved result, or several to draw on the same axes.
     span : the time that is drawn, since the first arrival [s]; None for all of it.
-    theme : "light" or "dark".
     """
     found = as_list(results)
     bins = time_bins(found, span)
@@ -40,7 +39,7 @@ def replicas(results: Results, *, span: Span | None = None, theme: Theme = "ligh
     rows = ["replicas", "requests/s", "SLO misses [%]", "TTFT, p95 [ms]"]
     figure = figure_of_rows(rows, f"time since the first arrival [{unit}]", row_px=180)
     if not any(map(is_autoscaled, found)) or bins.count == 0:
-        return finish(figure, "Replicas over time", NO_SCALING, theme)
+        return finish(figure, "Replicas over time", NO_SCALING)
     for place, (label, result) in enumerate(zip(labels(found), found, strict=True)):
         style, name = line_style(place), plot_text(label)
         common = {"legendgroup": name, "col": 1, "hovertemplate": "%{y:,.4g}"}
@@ -58,7 +57,7 @@ def replicas(results: Results, *, span: Span | None = None, theme: Theme = "ligh
         figure.update_xaxes(range=[bins.start_s / unit_s, bins.end_s / unit_s])
     show_clock(figure, zero_of(found), bins.start_s, bins.end_s, unit_s=unit_s)
     note = f"paid for (line) and serving (dotted); requests by send time, in {bins}"
-    return finish(figure, "Replicas over time", note, theme)
+    return finish(figure, "Replicas over time", note)
 
 
 def _counts(result: SavedResult, bins: TimeBins) -> list[tuple[str, Values, Values]]:

@@ -13,7 +13,7 @@ from planner.files.counts import count_text
 from planner.report.figures.bins import numbers
 from planner.report.figures.clock_axis import show_clock
 from planner.report.figures.phase_colors import PHASE_COLORS, SPAN_COLORS
-from planner.report.figures.style import BLUE, GREY, VERMILLION, Theme, figure_of_rows, finish, plot_text
+from planner.report.figures.style import BLUE, GREY, VERMILLION, figure_of_rows, finish, plot_text
 from planner.results.spans import spans
 
 ROW_PX = 18
@@ -28,13 +28,12 @@ MOST_STEPS = 5_000  # that are drawn
 
 
 def schedule_timeline(requests: pl.DataFrame, steps: pl.DataFrame, schedule: pl.DataFrame, *,
-                      theme: Theme = "light", zero_at_s: float | None = None) -> Any:
+                      zero_at_s: float | None = None) -> Any:
     """Draw the steps of each replica, then the spans of requests, one row each, in order of arrival.
 
     Parameters
     ----------
     requests, steps, schedule : as of `spans`; steps of other requests are drawn too, in the time of these.
-    theme : "light" or "dark".
     zero_at_s : instant of the first of these arrivals, from 1970 [s]; None without dates.
     """
     found = spans(requests, steps, schedule)
@@ -63,11 +62,10 @@ def schedule_timeline(requests: pl.DataFrame, steps: pl.DataFrame, schedule: pl.
     left_out = f"; the {within.height:,} steps are too many to draw" if within.height > MOST_STEPS else ""
     in_order = f"{count_text(requests.height, 'request')} in order of arrival{left_out}"
     note = in_order if figure.data else "no request ran"
-    return finish(figure, "Schedule", note, theme, hovermode="closest")
+    return finish(figure, "Schedule", note, hovermode="closest")
 
 
-def whole_strip(requests: pl.DataFrame, shown: pl.DataFrame, *, theme: Theme = "light",
-                zero_at_s: float | None = None) -> Any:
+def whole_strip(requests: pl.DataFrame, shown: pl.DataFrame, *, zero_at_s: float | None = None) -> Any:
     """Draw the rate and the slowest first token of all requests over time, with the requests that are shown shaded.
 
     The custom data of a point are the requests that arrive before its bin, and before the bin's end.
@@ -76,7 +74,6 @@ def whole_strip(requests: pl.DataFrame, shown: pl.DataFrame, *, theme: Theme = "
     ----------
     requests : of the whole replay, in order of arrival.
     shown : the requests that are shown.
-    theme : "light" or "dark".
     zero_at_s : instant of the first arrival, from 1970 [s]; None without dates.
     """
     figure = figure_of_rows(["requests/s", "TTFT [s]"], "time since the first arrival [s]", row_px=STRIP_PX)
@@ -98,7 +95,7 @@ def whole_strip(requests: pl.DataFrame, shown: pl.DataFrame, *, theme: Theme = "
     show_clock(figure, zero_at_s, 0.0, count * width_s)
     note = (f"{count_text(requests.height, 'request')} in {count} bins of {width_s:,.3g} s, and the slowest first "
             f"token of each; shaded: the requests below")
-    figure = finish(figure, "Whole trace", note, theme)
+    figure = finish(figure, "Whole trace", note)
     if shown.height:
         begin_s, end_s = (float(shown["arrival_s"][k]) - float(requests["arrival_s"][0]) for k in (0, -1))
         figure.add_shape(type="rect", xref=figure.data[0].xaxis, yref="paper", x0=begin_s, y0=0, y1=1, opacity=0.5,

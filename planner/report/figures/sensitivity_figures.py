@@ -5,18 +5,17 @@ from typing import Any
 import plotly.graph_objects as go
 
 from planner.planning.sensitivity_answer import Changed, Sensitivity
-from planner.report.figures.style import BLUE, GREY, ORANGE, VERMILLION, Theme, finish, plot_text
+from planner.report.figures.style import BLUE, GREY, ORANGE, VERMILLION, finish, plot_text
 
 ENDS = (("low", "lighter or cheaper", BLUE), ("high", "heavier or dearer", ORANGE))
 
 
-def tornado(found: Sensitivity, *, theme: Theme = "light") -> Any:
+def tornado(found: Sensitivity) -> Any:
     """Draw the chosen fleet's price after each change, the widest on top; crosses mark changes that flip the choice.
 
     Parameters
     ----------
     found : as `sensitivity.sensitivity`.
-    theme : "light" or "dark".
     """
     figure, base = go.Figure(), found.cost_usd_per_hour
     names = [plot_text(swing.assumption) for swing in found.swings]
@@ -40,7 +39,7 @@ def tornado(found: Sensitivity, *, theme: Theme = "light") -> Any:
     figure.update_xaxes(title_text="USD per hour")
     figure.update_yaxes(autorange="reversed", type="category", categoryorder="array", categoryarray=names)
     return finish(figure, "Sensitivity of the cheapest fleet", f"price of {plot_text(found.chosen)} if one assumption "
-                  "changes", theme, hovermode="closest")
+                  "changes", hovermode="closest")
 
 
 def _about(changed: Changed) -> str:

@@ -130,12 +130,12 @@ def log_axis(values: Sequence[float | None]) -> dict[str, Any]:
     return {"type": "log", "tickvals": shown, "ticktext": [f"{tick:,.10g}" for tick in shown]}
 
 
-def finish(figure: Any, title: str, note: str, theme: Theme, *, hovermode: str = "x unified") -> Any:
-    """Return the figure with its title, note, theme, and the legend below."""
+def finish(figure: Any, title: str, note: str, *, hovermode: str = "x unified") -> Any:
+    """Return the figure with its title, its note, and the legend below, for a light page; see `themed`."""
     named = sum(getattr(trace, "showlegend", False) is not False for trace in figure.data)
     height = figure.layout.height + 12 * max(0, named - 2)
     figure.update_layout(
-        template=template(theme),
+        template=template("light"),
         height=height,
         hovermode=hovermode,
         title={"text": title, "subtitle": {"text": note}, "x": 0, "xanchor": "left", "xref": "container",
@@ -145,8 +145,6 @@ def finish(figure: Any, title: str, note: str, theme: Theme, *, hovermode: str =
     )
     if hovermode == "x unified":
         _share_cursor(figure)
-    if theme == "dark":
-        figure = go.Figure(_on_dark(figure.to_dict()))
     if not figure.data:
         figure.update_xaxes(visible=False)
         figure.update_yaxes(visible=False)
@@ -154,6 +152,11 @@ def finish(figure: Any, title: str, note: str, theme: Theme, *, hovermode: str =
         figure.add_annotation(text=note, x=0.5, y=0.5, xref="paper", yref="paper",
                               showarrow=False)
     return figure
+
+
+def themed(figure: Any, theme: Theme) -> Any:
+    """Return a finished figure in the colours of a page's theme."""
+    return figure if theme == "light" else go.Figure(_on_dark(figure.update_layout(template=template(theme)).to_dict()))
 
 
 def _share_cursor(figure: Any) -> None:

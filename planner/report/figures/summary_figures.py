@@ -6,20 +6,19 @@ from typing import Any
 import plotly.graph_objects as go
 
 from planner.report.figures.phase_colors import PHASE_COLORS
-from planner.report.figures.style import Theme, figure_of_rows, finish, line_style, plot_text
+from planner.report.figures.style import figure_of_rows, finish, line_style, plot_text
 from planner.results.phases import PHASES
 
 LEVELS = ("mean", "median", "p90", "p95", "p99")
 METRICS = {"ttft": "TTFT [ms]", "tpot": "TPOT [ms]", "e2el": "end to end [ms]"}
 
 
-def latency_levels(summaries: Sequence[Mapping[str, Any]], names: Sequence[str], *, theme: Theme = "light") -> Any:
+def latency_levels(summaries: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Any:
     """Draw mean, median and percentiles of TTFT, TPOT and end-to-end latency.
 
     Parameters
     ----------
     summaries, names : of the compared replays, in the same order; names are not escaped.
-    theme : "light" or "dark".
     """
     figure = figure_of_rows(list(METRICS.values()), "", row_px=190)
     for place, (summary, name) in enumerate(zip(summaries, names, strict=True)):
@@ -30,16 +29,15 @@ def latency_levels(summaries: Sequence[Mapping[str, Any]], names: Sequence[str],
                                    legendgroup=str(place), showlegend=row == 1 and len(names) > 1,
                                    line=line_style(place), hovertemplate="%{y:,.4g} ms")
     note = "of completed requests" if figure.data else "no request has a value"
-    return finish(figure, "Latency", note, theme)
+    return finish(figure, "Latency", note)
 
 
-def mean_phases(explanations: Sequence[Mapping[str, Any]], names: Sequence[str], *, theme: Theme = "light") -> Any:
+def mean_phases(explanations: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Any:
     """Draw the mean time that completed requests spend in each phase, a bar for each explanation.
 
     Parameters
     ----------
     explanations, names : as `explanation.explain`, and the name of each; names are not escaped.
-    theme : "light" or "dark".
     """
     figure = go.Figure()
     means = [found["phases"]["all"]["mean_ms"] for found in explanations]
@@ -52,4 +50,4 @@ def mean_phases(explanations: Sequence[Mapping[str, Any]], names: Sequence[str],
     figure.update_xaxes(title_text="mean time per request [ms]", rangemode="tozero")
     figure.update_yaxes(autorange="reversed")
     return finish(figure, "Time per request by phase", "means of completed requests" if figure.data else
-                  "no request was completed", theme, hovermode="closest")
+                  "no request was completed", hovermode="closest")

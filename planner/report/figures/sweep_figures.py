@@ -12,7 +12,7 @@ import polars as pl
 from planner.planning.cheapest_kept import CHEAPEST
 from planner.report.column_words import column_words
 from planner.report.difference_words import setting_label, setting_words
-from planner.report.figures.style import BLUE, GREEN, GREY, VERMILLION, Theme, finish, log_axis, plot_text, wrapped
+from planner.report.figures.style import BLUE, GREEN, GREY, VERMILLION, finish, log_axis, plot_text, wrapped
 from planner.results.summary import HEADLINES
 
 LABEL_CHARS = 13  # of a line of an axis's name: a phone has room for four side by side
@@ -36,7 +36,7 @@ def metric_words(metric: str) -> str:
 
 
 def front_scatter(table: pl.DataFrame, axes: Sequence[str], metrics: Sequence[str], *,
-                  limits: Mapping[str, float] = NO_LIMITS, theme: Theme = "light") -> Any:
+                  limits: Mapping[str, float] = NO_LIMITS) -> Any:
     """Draw all configurations over two metrics, the front joined; a point's custom data is its row in the table.
 
     Latencies have a logarithmic axis. A region beyond a limit is shaded.
@@ -47,7 +47,6 @@ def front_scatter(table: pl.DataFrame, axes: Sequence[str], metrics: Sequence[st
     axes : options that vary.
     metrics : two or more; the first two are drawn.
     limits : by metric, in its unit.
-    theme : "light" or "dark".
     """
     figure = go.Figure()
     done = table.with_row_index("place").filter(pl.col("status") == "done")
@@ -76,7 +75,7 @@ def front_scatter(table: pl.DataFrame, axes: Sequence[str], metrics: Sequence[st
     figure.update_layout(height=460)
     note = (f"{done.height:,} configurations; labels: {plot_text('; '.join(map(setting_label, axes)))}" if figure.data
             else "no configuration could be replayed")
-    return finish(figure, "Pareto front", note, theme, hovermode="closest")
+    return finish(figure, "Pareto front", note, hovermode="closest")
 
 
 def _apart(rows: pl.DataFrame, metrics: Sequence[str], labels: list[str]) -> list[str]:
@@ -117,13 +116,12 @@ def _shade(figure: Any, metric: str, limit: float, done: pl.DataFrame, shade: An
         shade(**ends, fillcolor=VERMILLION, opacity=0.08, line_width=0)
 
 
-def parallel_axes(table: pl.DataFrame, axes: Sequence[str], metrics: Sequence[str], *, theme: Theme = "light") -> Any:
+def parallel_axes(table: pl.DataFrame, axes: Sequence[str], metrics: Sequence[str]) -> Any:
     """Draw a line for each configuration through its values and its metrics; the front is darker.
 
     Parameters
     ----------
     table, axes, metrics : as of `front_scatter`.
-    theme : "light" or "dark".
     """
     done = table.filter(pl.col("status") == "done").drop_nulls(list(metrics))
     figure = go.Figure()
@@ -137,7 +135,7 @@ def parallel_axes(table: pl.DataFrame, axes: Sequence[str], metrics: Sequence[st
                           for name in metrics)]))
     figure.update_layout(height=420)
     return finish(figure, "Configurations",
-                  "a line per configuration; drag along an axis to filter" if done.height else "nothing to draw", theme,
+                  "a line per configuration; drag along an axis to filter" if done.height else "nothing to draw",
                   hovermode="closest")
 
 

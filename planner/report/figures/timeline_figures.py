@@ -13,7 +13,6 @@ from planner.report.figures.phase_colors import TERM_COLORS
 from planner.report.figures.style import (
     GREY,
     Results,
-    Theme,
     as_list,
     figure_of_rows,
     finish,
@@ -34,7 +33,7 @@ class Series(NamedTuple):
     peak: Values | None
 
 
-def throughput(results: Results, *, span: Span | None = None, theme: Theme = "light") -> Any:
+def throughput(results: Results, *, span: Span | None = None) -> Any:
     """Draw output tokens and computed prompt tokens per second over time.
 
     Cached prompt tokens are not computed and not in it; recomputed ones are. All replicas count together.
@@ -43,44 +42,41 @@ def throughput(results: Results, *, span: Span | None = None, theme: Theme = "li
     ----------
     results : one saved result, or several to draw on the same axes.
     span : the time that is drawn, since the first arrival [s]; None for all of it.
-    theme : "light" or "dark".
     """
     rows = ["output tokens/s", "prompt tokens/s"]
     return _timeline(results, rows, lambda steps, _: [Series(steps.rate("num_sampled"), None),
                                                       Series(steps.rate("num_prompt_tokens"), None)],
-                     "Throughput over time", "computed tokens, without cached tokens; means of", theme, span)
+                     "Throughput over time", "computed tokens, without cached tokens; means of", span)
 
 
-def queue(results: Results, *, span: Span | None = None, theme: Theme = "light") -> Any:
+def queue(results: Results, *, span: Span | None = None) -> Any:
     """Draw how many requests run and how many wait over time, per replica: mean and peak of each bin.
 
     Parameters
     ----------
     results : one saved result, or several to draw on the same axes.
     span : the time that is drawn, since the first arrival [s]; None for all of it.
-    theme : "light" or "dark".
     """
     columns = ("num_running", "num_waiting")
     return _timeline(results, ["running requests", "waiting requests"],
                      lambda steps, _: [Series(steps.mean(column), steps.peak(column)) for column in columns],
-                     "Running and waiting requests over time", "mean (line) and peak (dotted) of", theme, span)
+                     "Running and waiting requests over time", "mean (line) and peak (dotted) of", span)
 
 
-def kv_use(results: Results, *, span: Span | None = None, theme: Theme = "light") -> Any:
+def kv_use(results: Results, *, span: Span | None = None) -> Any:
     """Draw the KV cache in use over time, in tokens' worth of blocks, per replica, with its capacity.
 
     Parameters
     ----------
     results : one saved result, or several to draw on the same axes.
     span : the time that is drawn, since the first arrival [s]; None for all of it.
-    theme : "light" or "dark".
     """
     def series(steps: BinnedSteps, result: SavedResult) -> list[Series]:
         return [Series(steps.mean("num_used_blocks"), steps.peak("num_used_blocks"))]
 
     in_tokens = [_in_tokens(result) for result in as_list(results)]
     figure = _timeline(in_tokens, ["KV cache in use [tokens]"], series, "KV cache in use over time",
-                       "mean (line) and peak (dotted) of", theme, span, row_px=300)
+                       "mean (line) and peak (dotted) of", span, row_px=300)
     capacities = {capacity for result in as_list(results) for capacity in _capacities(result)}
     for capacity in sorted(capacities - {0}) if figure.data else ():
         figure.add_hline(y=capacity, line={"color": GREY, "dash": "dash"}, annotation_text=f"capacity {capacity:,}",
@@ -90,14 +86,13 @@ def kv_use(results: Results, *, span: Span | None = None, theme: Theme = "light"
     return figure
 
 
-def step_composition(results: Results, *, span: Span | None = None, theme: Theme = "light") -> Any:
+def step_composition(results: Results, *, span: Span | None = None) -> Any:
     """Draw the prompt tokens and the decodes of a step, and how long it takes: mean over the steps of a bin, and peak.
 
     Parameters
     ----------
     results : one saved result, or several to draw on the same axes.
     span : the time that is drawn, since the first arrival [s]; None for all of it.
-    theme : "light" or "dark".
     """
     def series(steps: BinnedSteps, _: SavedResult) -> list[Series]:
         scales = {"num_prompt_tokens": 1.0, "num_decodes": 1.0, "duration_s": 1e3}
@@ -105,18 +100,17 @@ def step_composition(results: Results, *, span: Span | None = None, theme: Theme
                 for column, scale in scales.items()]
 
     return _timeline(results, ["prompt tokens", "decodes", "step time [ms]"], series,
-                     "Tokens and duration of steps", "mean of steps (line) and largest step (dotted) of",
-                     theme, span, row_px=180)
+                     "Tokens and duration of steps", "mean of steps (line) and largest step (dotted) of", span,
+                     row_px=180)
 
 
-def step_terms(results: Results, *, span: Span | None = None, theme: Theme = "light") -> Any:
+def step_terms(results: Results, *, span: Span | None = None) -> Any:
     """Draw the shares of the GPUs' time, by term of the step time: stacked, with idle time missing to 100 %.
 
     Parameters
     ----------
     results : one saved result, or several to draw below each other.
     span : the time that is drawn, since the first arrival [s]; None for all of it.
-    theme : "light" or "dark".
     """
     found = as_list(results)
     bins = time_bins(found, span)
@@ -129,10 +123,10 @@ def step_terms(results: Results, *, span: Span | None = None, theme: Theme = "li
     show_clock(figure, zero_of(found), bins.start_s, bins.end_s)
     figure.update_yaxes(ticksuffix=" %")
     note = f"step time by term; the rest to 100 % is idle; means of {bins}" if bins.count else NO_STEPS
-    return finish(figure, "Time by step term", note, theme)
+    return finish(figure, "Time by step term", note)
 
 
-def _timeline(results: Results, rows: Sequence[str], series: Any, title: str, note: str, theme: Theme,
+def _timeline(results: Results, rows: Sequence[str], series: Any, title: str, note: str,
               span: Span | None, row_px: int = 210) -> Any:
     """Draw a row of axes per quantity, and in each a line per result."""
     found = as_list(results)
@@ -148,7 +142,7 @@ def _timeline(results: Results, rows: Sequence[str], series: Any, title: str, no
         for row, drawn in enumerate(series(bin_steps(result, bins), result), 1):
             _add_series(figure, row, drawn, bins, place, plot_text(label), len(found) > 1)
             figure.update_traces(hovertemplate=f"%{{y:,.4g}} {rows[row - 1]}", row=row, col=1)
-    return finish(figure, title, f"{note} {bins}" if bins.count else NO_STEPS, theme)
+    return finish(figure, title, f"{note} {bins}" if bins.count else NO_STEPS)
 
 
 def _add_series(figure: Any, row: int, drawn: Series, bins: TimeBins, place: int, label: str, is_named: bool) -> None:

@@ -6,28 +6,27 @@ from typing import Any
 from planner.files.counts import share_text
 from planner.report.figures.clock_axis import first_at_s, show_clock
 from planner.report.figures.rate_figures import arrivals, lengths
-from planner.report.figures.style import BLUE, GREY, ORANGE, Theme, figure_of_rows, finish, log_axis
+from planner.report.figures.style import BLUE, GREY, ORANGE, figure_of_rows, finish, log_axis
 from planner.traces import Trace
 from planner.traces.shaping.earliest_sends import at_earliest_sends
 
 
-def workload_figures(trace: Trace, description: Mapping[str, Any], *, theme: Theme = "light") -> dict[str, Any]:
+def workload_figures(trace: Trace, description: Mapping[str, Any]) -> dict[str, Any]:
     """Return every figure of a trace by name; the hit rate only if sharing is known.
 
     Parameters
     ----------
     description : of the trace, from `description.describe`.
-    theme : "light" or "dark".
     """
-    found = {"arrivals": arrivals(at_earliest_sends(trace)[0], theme=theme), "lengths": lengths(trace, theme=theme),
-             "burstiness": burstiness(description["burstiness"], theme=theme),
-             "shape": shape(description["shape"], theme=theme, zero_at_s=first_at_s(trace))}
+    found = {"arrivals": arrivals(at_earliest_sends(trace)[0]), "lengths": lengths(trace),
+             "burstiness": burstiness(description["burstiness"]),
+             "shape": shape(description["shape"], zero_at_s=first_at_s(trace))}
     if description["sharing"] is not None:
-        found["hit_rate"] = hit_rate(description["sharing"], theme=theme)
+        found["hit_rate"] = hit_rate(description["sharing"])
     return found
 
 
-def burstiness(found: Mapping[str, Any], *, theme: Theme = "light") -> Any:
+def burstiness(found: Mapping[str, Any]) -> Any:
     """Draw the variance over the mean of the arrivals, and the peak over the mean, by window."""
     figure = figure_of_rows(["times"], "window [s]", row_px=280)
     for name, label, color in (("dispersion", "variance over mean", BLUE),
@@ -40,15 +39,14 @@ def burstiness(found: Mapping[str, Any], *, theme: Theme = "light") -> Any:
     figure.update_yaxes(**log_axis([1.0, *(value for trace in figure.data for value in trace.y)]))
     cv = "none" if found["gap_cv"] is None else f"{found['gap_cv']:.3g}"
     note = f"a Poisson process has a variance over mean of 1; variation of gaps {cv}"
-    return finish(figure, "Burstiness by window", note, theme, hovermode="closest")
+    return finish(figure, "Burstiness by window", note, hovermode="closest")
 
 
-def shape(found: Mapping[str, Any], *, theme: Theme = "light", zero_at_s: float | None = None) -> Any:
+def shape(found: Mapping[str, Any], *, zero_at_s: float | None = None) -> Any:
     """Draw the rate by hour of the trace's day, or over a record shorter than a day.
 
     Parameters
     ----------
-    theme : "light" or "dark".
     zero_at_s : instant of the first arrival, from 1970, if the log has dates [s].
     """
     is_day = found["period"] == "day"
@@ -63,11 +61,11 @@ def shape(found: Mapping[str, Any], *, theme: Theme = "light", zero_at_s: float 
                    unit_s=unit, has_dates=not is_day)
     peak = found["peak_over_mean"]
     note = "all requests arrive at once" if peak is None else f"peak {peak:.3g} times the mean"
-    return finish(figure, "Rate by hour of the day" if is_day else "Rate over the record", note, theme,
+    return finish(figure, "Rate by hour of the day" if is_day else "Rate over the record", note,
                   hovermode="closest")
 
 
-def hit_rate(found: Mapping[str, Any], *, theme: Theme = "light") -> Any:
+def hit_rate(found: Mapping[str, Any]) -> Any:
     """Draw the share of prompt tokens that a cache serves, over its size."""
     figure = figure_of_rows(["prompt tokens"], "cache [tokens]", row_px=280)
     figure.add_scatter(x=[row["cache_tokens"] for row in found["curve"]],
@@ -78,4 +76,4 @@ def hit_rate(found: Mapping[str, Any], *, theme: Theme = "light") -> Any:
     figure.update_yaxes(ticksuffix=" %")
     note = (f"an unlimited cache serves {share_text(found['infinite_hit_rate'])}; LRU eviction, requests run one after "
             f"the other")
-    return finish(figure, "Prefix hits by cache size", note, theme, hovermode="closest")
+    return finish(figure, "Prefix hits by cache size", note, hovermode="closest")

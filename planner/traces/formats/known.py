@@ -8,24 +8,16 @@ from planner.schema import REQUIRED_TRACE_COLUMNS
 from planner.settings.format_spec import parse_format
 from planner.traces.bound_reader import bind, unknown_json
 from planner.traces.column_map import COLUMNS, with_columns
+from planner.traces.formats import column_formats as of_columns
 from planner.traces.formats.aiperf import AIPERF
 from planner.traces.formats.aiperf_trace import AIPERF_TRACE
-from planner.traces.formats.apex import APEX
-from planner.traces.formats.azure import AZURE
-from planner.traces.formats.bailian import BAILIAN
-from planner.traces.formats.burstgpt import BURSTGPT
 from planner.traces.formats.dynamo import DYNAMO
-from planner.traces.formats.envoy import ENVOY
 from planner.traces.formats.genai_perf import GENAI_PERF
 from planner.traces.formats.guidellm import GUIDELLM
-from planner.traces.formats.helicone import HELICONE
 from planner.traces.formats.inference_perf import INFERENCE_PERF
-from planner.traces.formats.kv_cache_tester import KV_CACHE_TESTER
 from planner.traces.formats.langfuse import LANGFUSE
 from planner.traces.formats.litellm import LITELLM
-from planner.traces.formats.llmperf import LLMPERF
 from planner.traces.formats.llmservingsim import LLMSERVINGSIM
-from planner.traces.formats.lmbenchmark import LMBENCHMARK
 from planner.traces.formats.mooncake import MOONCAKE
 from planner.traces.formats.native_csv import NATIVE_CSV
 from planner.traces.formats.native_jsonl import NATIVE_JSONL
@@ -33,7 +25,6 @@ from planner.traces.formats.otel import OTEL
 from planner.traces.formats.ragpulse import RAGPULSE
 from planner.traces.formats.sagemaker import SAGEMAKER
 from planner.traces.formats.sglang_bench import SGLANG_BENCH
-from planner.traces.formats.splitwise import SPLITWISE
 from planner.traces.formats.timed import TIMED
 from planner.traces.formats.vidur import LENGTHS, VIDUR
 from planner.traces.formats.vllm_bench import VLLM_BENCH
@@ -45,10 +36,11 @@ from planner.traces.summary_files import what_it_is
 # In the order in which they are tried on a file's head.
 FORMATS: Mapping[str, Reader] = {
     reader.name: reader for reader in (
-        NATIVE_CSV, NATIVE_JSONL, VLLM_BENCH, SGLANG_BENCH, AIPERF_TRACE, MOONCAKE, TIMED, GUIDELLM, AIPERF, OTEL,
-        LITELLM, LANGFUSE, AZURE, BURSTGPT, INFERENCE_PERF, DYNAMO, BAILIAN, RAGPULSE, WEKA, KV_CACHE_TESTER,
-        GENAI_PERF, LLMPERF, LMBENCHMARK, LLMSERVINGSIM, SPLITWISE, APEX, VIDUR, HELICONE, ENVOY, SAGEMAKER, LENGTHS,
-        COLUMNS,
+        NATIVE_CSV, NATIVE_JSONL, VLLM_BENCH, SGLANG_BENCH, AIPERF_TRACE, MOONCAKE, TIMED, GUIDELLM, AIPERF,
+        OTEL, LITELLM, LANGFUSE, of_columns.AZURE, of_columns.BURSTGPT, INFERENCE_PERF, DYNAMO, of_columns.BAILIAN,
+        RAGPULSE, WEKA, of_columns.KV_CACHE_TESTER, GENAI_PERF, of_columns.LLMPERF, of_columns.LMBENCHMARK,
+        LLMSERVINGSIM, of_columns.SPLITWISE, of_columns.APEX, VIDUR, of_columns.HELICONE, of_columns.ENVOY, SAGEMAKER,
+        LENGTHS, COLUMNS,
     )
 }
 OUTPUT = "output_tokens"
