@@ -280,7 +280,8 @@ def test_names_of_other_benchmarks_are_read_as_ours(tmp_path: Path) -> None:
     """Another accelerator's table: chips of two devices, a version that names a platform, a mean length."""
     path = write(tmp_path / "r.csv", NINE | {
         "id": "a", "part": "x", "gpu": "tpu-v7", "engine_version": "tpu", "osl": "32 (mean)", "tp": 2,
-        "attention_dp": 1, "n_chips": 1, "num_requests": 24, "measured_output_tokens_per_s": 600, "measured_total_tokens_per_s": 5400})
+        "attention_dp": 1, "n_chips": 1, "num_requests": 24, "measured_output_tokens_per_s": 600,
+        "measured_total_tokens_per_s": 5400})
     [run] = read_measured(path)
     assert run.status == "ok"
     assert (run.measured["output_tput_per_gpu"], run.measured["tput_per_gpu"]) == (300, 2700)
