@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wheel_flags import Flags, sglang_flags, vllm_flags, vllm_kv_types, wheel
+from wheel_flags import Flags, sglang_flags, sglang_kv_types, vllm_flags, vllm_kv_types, wheel
 
 from planner import Scenario
 from planner.deployment.deploy import deploy
 from planner.engines import ENGINES
-from planner.engines.dialect import VLLM_KV_DTYPES
+from planner.engines.dialect import SGLANG_KV_DTYPES, VLLM_KV_DTYPES
 from planner.errors import CapacityError, UsageError
 from planner.launch import launch_command, launch_options, read_launch
 from planner.launch.flag_names import names_of
@@ -36,13 +36,16 @@ def test_every_flag_of_the_newest_wheel_is_in_the_table(engine: str, flags_of: A
 
 
 @pytest.mark.slow
-def test_every_kv_cache_type_of_the_newest_wheel_is_known(tmp_path_factory: pytest.TempPathFactory) -> None:
-    source = wheel("vllm", tmp_path_factory.getbasetemp())
+@pytest.mark.parametrize(("engine", "types_of", "least", "ours"), [
+    ("vllm", vllm_kv_types, 15, VLLM_KV_DTYPES), ("sglang", sglang_kv_types, 7, SGLANG_KV_DTYPES)])
+def test_every_kv_cache_type_of_the_newest_wheel_is_known(engine: str, types_of: Any, least: int, ours: dict[str, str],
+                                                          tmp_path_factory: pytest.TempPathFactory) -> None:
+    source = wheel(engine, tmp_path_factory.getbasetemp())
     if source is None:
         pytest.skip("the package index is not reachable")
-    theirs = vllm_kv_types(source)
-    assert len(theirs) > 15
-    assert [name for name in theirs if name not in VLLM_KV_DTYPES] == []
+    theirs = types_of(source)
+    assert len(theirs) > least
+    assert [name for name in theirs if name not in ours] == []
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -44,6 +44,15 @@ def vllm_kv_types(source: zipfile.ZipFile) -> list[str]:
     return list(ast.literal_eval(literal.slice))
 
 
+def sglang_kv_types(source: zipfile.ZipFile) -> list[str]:
+    """Return the values of `--kv-cache-dtype`: the choices of the field."""
+    tree = ast.parse(source.read("sglang/srt/arg_groups/fields/model.py"))
+    field = next(node for node in ast.walk(tree) if isinstance(node, ast.AnnAssign)
+                 and ast.unparse(node.target) == "kv_cache_dtype")
+    return next(list(ast.literal_eval(keyword.value)) for keyword in ast.walk(field.annotation)
+                if isinstance(keyword, ast.keyword) and keyword.arg == "choices")
+
+
 def sglang_flags(source: zipfile.ZipFile) -> Flags:
     """Return the flags of `sglang.launch_server`: annotated fields, and those that are added one by one."""
     found = dict(_added(ast.parse(source.read("sglang/srt/server_args.py"))))

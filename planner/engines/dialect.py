@@ -218,10 +218,14 @@ QUANTIZATIONS = {"fp8": "fp8", "awq": "awq", "awq-marlin": "awq", "awq_marlin": 
                  **{name: name for name in CONTAINERS}}
 KV_DTYPES = {"auto": "auto", "fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "fp8_ds_mla": "fp8", "bf16": "bf16",
              "bfloat16": "bf16"}
-VLLM_KV_DTYPES = KV_DTYPES | {"float16": "fp16", "fp8_inc": "fp8"} | {name: name for name in (
-    "nvfp4", "nvfp4_4over6", "nvfp4_ds_mla", "int4_per_token_head", "int8_per_token_head", "fp8_per_token_head",
-    "turboquant_k8v4", "turboquant_4bit_nc", "turboquant_k3v4_nc", "turboquant_3bit_nc", "octave_k3v4", "octave_k3v3",
-    "octave_k3v3_compact", "ultraquant_4bit")}
+# KV types with more than an element and its scale -> the number format that a GPU must multiply in, None for any.
+VLLM_PACKED_KV: dict[str, str | None] = {"nvfp4_4over6": "fp4"} | dict.fromkeys((
+    "nvfp4", "nvfp4_ds_mla", "int4_per_token_head", "int8_per_token_head", "fp8_per_token_head", "turboquant_k8v4",
+    "turboquant_4bit_nc", "turboquant_k3v4_nc", "turboquant_3bit_nc", "octave_k3v4", "octave_k3v3",
+    "octave_k3v3_compact", "ultraquant_4bit"))
+VLLM_KV_DTYPES = KV_DTYPES | {"float16": "fp16", "fp8_inc": "fp8"} | {name: name for name in VLLM_PACKED_KV}
+SGLANG_PACKED_KV = {"nvfp4": "fp4", "mxfp8": "fp4", "fp4_mx_block16": None}  # arg_groups/kv_cache_hook.py
+SGLANG_KV_DTYPES = KV_DTYPES | {name: name for name in SGLANG_PACKED_KV}
 MOE_BACKENDS = {name: name for name in ("auto", "marlin", "triton", "deep_gemm", "cutlass", "flashinfer_trtllm")}
 OPTIMIZATION_LEVEL = "--optimization-level"  # vLLM's -O2
 ON = ("1", "true")

@@ -19,6 +19,7 @@ from planner.engines.dialect import (
     OPTIMIZATION_LEVEL,
     QUANTIZATIONS,
     VLLM_KV_DTYPES,
+    VLLM_PACKED_KV,
     Dialect,
     Flag,
     RankFlags,
@@ -349,7 +350,8 @@ VLLM = Engine(
         compressed_pages=compressed_pages, compressed_groups=compressed_groups, converts_to=converts_to,
         pads_experts_on=("AMD",),  # VLLM_ROCM_MOE_PADDING and AITER's kernels
         reads_kv_type_since="0.13",  # vllm-project/vllm#29980
-        packs_kv=True, needs_whole_context=True, fits_context_since="0.14", reserved_blocks=reserved_blocks),
+        packed_kv=VLLM_PACKED_KV, needs_whole_context=True, fits_context_since="0.14",
+        reserved_blocks=reserved_blocks),
     kernels=Kernels(
         index_share=0.1, block_sparse_frac={"hopper": 0.122, "blackwell": 0.2},
         block_sparse_unpadded=("blackwell",),  # a kernel of its own
