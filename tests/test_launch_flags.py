@@ -6,7 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wheel_flags import Flags, sglang_flags, sglang_kv_types, vllm_flags, vllm_kv_types, wheel
+from wheel_flags import (
+    Flags,
+    sglang_flags,
+    sglang_kv_types,
+    sglang_methods,
+    vllm_flags,
+    vllm_kv_types,
+    vllm_methods,
+    wheel,
+)
 
 from planner import Scenario
 from planner.deployment.deploy import deploy
@@ -46,6 +55,39 @@ def test_every_kv_cache_type_of_the_newest_wheel_is_known(engine: str, types_of:
     theirs = types_of(source)
     assert len(theirs) > least
     assert [name for name in theirs if name not in ours] == []
+
+
+REFUSED = {  # values of --quantization without a format here
+    "vllm": ["experts_int8", "fp_quant", "nvfp4_per_token", "online"],
+    "sglang": ["auto-round-int8", "gguf", "mlx_q4", "mlx_q8", "modelslim", "mxfp_w4a8", "nvfp4_online", "petit_nvfp4",
+               "quark_int4fp8_moe", "w4afp8"]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("engine", "methods_of"), [("vllm", vllm_methods), ("sglang", sglang_methods)])
+def test_every_quantization_of_the_newest_wheel_is_read_or_known_as_refused(
+        engine: str, methods_of: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
+    source = wheel(engine, tmp_path_factory.getbasetemp())
+    if source is None:
+        pytest.skip("the package index is not reachable")
+    assert sorted(set(methods_of(source)) - {*quantizations(engine)}) == REFUSED[engine]
+
+
+def quantizations(engine: str) -> list[str]:
+    """Return the values of `--quantization` that a launch command of an engine may have."""
+    with pytest.raises(UsageError) as error:
+        read_launch({"vllm": "vllm serve m/m", "sglang": "sglang serve m/m"}[engine] + " --quantization none-of-these")
+    return str(error.value).partition("must be one of ")[2].split(", ")
+
+
+@pytest.mark.parametrize(("engine", "name", "format_"), [
+    ("vllm", "auto_awq", "awq"), ("vllm", "fp8_per_block", "fp8_block"), ("vllm", "deepseek_v4_fp8", None),
+    ("vllm", "int8_per_channel_weight_only", "w8a16"), ("sglang", "quark_mxfp4", "mxfp4"),
+    ("sglang", "unquant", "bf16"),
+])
+def test_a_quantization_method_gives_its_format(engine: str, name: str, format_: str | None) -> None:
+    command = {"vllm": "vllm serve Qwen/Qwen3-32B", "sglang": "sglang serve Qwen/Qwen3-32B"}[engine]
+    assert read_launch(f"{command} --quantization {name}").options.get("quantization") == format_
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -209,13 +209,17 @@ def listed(value: int) -> str:
 # for a checkpoint that is not known; None if there is none. vLLM: `override_quantization_method` of each in
 # vllm/model_executor/layers/quantization.
 CONTAINERS = {"modelopt": "fp8", "modelopt_mixed": None, "compressed-tensors": None, "auto-round": "gptq",
-              "auto_round": "gptq", "inc": None, "quark": None, "torchao": None}
+              "auto_round": "gptq", "inc": None, "quark": None, "torchao": None, "humming": None,
+              "deepseek_v4_fp8": None}
 QUANTIZATIONS = {"fp8": "fp8", "awq": "awq", "awq-marlin": "awq", "awq_marlin": "awq", "gptq": "gptq",
                  "gptq-marlin": "gptq", "gptq_marlin": "gptq", "modelopt_fp4": "nvfp4", "nvfp4": "nvfp4",
                  "mxfp4": "mxfp4", "w8a8_int8": "int8", "w8a8_fp8": "fp8", "modelopt_fp8": "fp8",
                  "gptq_bitblas": "gptq", "moe_wna16": "gptq", "fbgemm_fp8": "fp8", "ptpc_fp8": "fp8",
                  "bitsandbytes": "bnb-4bit", "mxfp8": "mxfp8", "modelopt_mxfp8": "mxfp8",
-                 **{name: name for name in CONTAINERS}}
+                 **{name: name for name in CONTAINERS}, "auto_awq": "awq", "auto_gptq": "gptq",
+                 "gpt_oss_mxfp4": "mxfp4", "quark_mxfp4": "mxfp4", "unquant": "bf16"}
+VLLM_QUANTIZATIONS = QUANTIZATIONS | {"fp8_per_tensor": "fp8", "fp8_per_channel": "fp8", "fp8_per_block": "fp8_block",
+                                      "int8_per_channel_weight_only": "w8a16"}
 KV_DTYPES = {"auto": "auto", "fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "fp8_ds_mla": "fp8", "bf16": "bf16",
              "bfloat16": "bf16"}
 # KV types with more than an element and its scale -> the number format that a GPU must multiply in, None for any.
