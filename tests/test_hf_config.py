@@ -270,6 +270,15 @@ PUBLISHED: dict[str, tuple[float, float, dict[str, Any]]] = {
     "EleutherAI/gpt-neox-20b": (20.6, 20.6, {
         "model_type": "gpt_neox", "hidden_size": 6144, "intermediate_size": 24576, "num_hidden_layers": 44,
         "num_attention_heads": 64, "vocab_size": 50432, "tie_word_embeddings": False}),
+    "jinaai/jina-embeddings-v3": (0.559, 0.559, {  # without the adapters of its tasks
+        "model_type": "jina_embeddings_v3", "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24,
+        "num_attention_heads": 16, "vocab_size": 250002}),
+    "Alibaba-NLP/gte-multilingual-base": (0.305, 0.305, {
+        "model_type": "gte", "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12,
+        "num_attention_heads": 12, "vocab_size": 250048}),
+    "PaddlePaddle/PaddleOCR-VL": (0.36, 0.36, {  # ERNIE-4.5-0.3B, without the vision encoder
+        "model_type": "paddleocr_vl_text", "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 18,
+        "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 128, "vocab_size": 103424}),
 }
 
 
@@ -340,6 +349,41 @@ def test_sliding_layers_may_have_other_heads() -> None:
     assert [(count, kv_heads) for count, _, kv_heads, _ in gqa_kinds(both)] == [(1, 2), (3, 2)]  # the last is full
     full, one = (attention_of(arch, Gqa) for arch in (both, keys_alone))
     assert (full.head_dim, full.key_is_value, one.num_kv_heads, one.key_is_value) == (16, False, 1, True)
+
+
+def test_names_that_transformers_5_saves_are_read() -> None:
+    """It writes the number of experts under one key for many families, and kinds of blocks with longer names."""
+    experts = {"num_experts_per_tok": 2, "moe_intermediate_size": 32}
+    for model_type in ("qwen3_moe", "mellum", "sarvam_moe"):
+        for key in ("num_local_experts", "num_experts", "n_routed_experts"):
+            assert experts_of(read(model_type=model_type, **{key: 8}, **experts)).num_experts == 8
+    mamba = {"n_groups": 2, "ssm_state_size": 8, "mamba_num_heads": 4, "mamba_head_dim": 8, "conv_kernel": 4}
+    blocks = read(model_type="nemotron_h", num_hidden_layers=None, n_routed_experts=8, **experts, **mamba,
+                  layers_block_type=["linear_attention", "moe", "full_attention", "mlp"])
+    assert (blocks.num_linear_layers, blocks.num_layers, blocks.num_moe_layers) == (1, 2, 1)
+
+
+def test_mixtures_of_this_autumn() -> None:
+    kinds = ["sliding_attention", "full_attention"] * 2
+    local = {"layer_types": kinds, "sliding_window": 16, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+    spark = read(model_type="muse_spark_text", num_local_experts=8, moe_hidden_size=24, **local)
+    assert (experts_of(spark).latent_width, attention_of(spark, Gqa).has_output_gate) == (24, True)
+    kolibri = read(model_type="kolibri1", num_local_experts=8, shared_expert_intermediate_size=32, **local)
+    assert (experts_of(kolibri).shared_width, num_sliding(kolibri), attention_of(kolibri, Gqa).has_output_gate) == (
+        32, 2, False)
+    flint = read(model_type="flint", num_experts=8, shared_expert_intermediate_size=64, mlp_only_layers=[0, 1], **local)
+    assert (flint.num_moe_layers, experts_of(flint).shared_width, attention_of(flint, Gqa).has_sinks) == (2, 64, True)
+    beam = read(model_type="beam", num_experts=8, mlp_layer_types=["dense"] + 3 * ["sparse"], **local)
+    assert (beam.num_moe_layers, experts_of(beam).shared_width, attention_of(beam, Gqa).has_output_gate) == (3, 0, True)
+    aria = read(model_type="aria_text", moe_num_experts=8, moe_topk=2, moe_num_shared_experts=2, intermediate_size=32)
+    assert (experts_of(aria).width, experts_of(aria).shared_width, aria.num_moe_layers) == (32, 64, 4)
+    assert num_sliding(read(model_type="spark2_5", sliding_window=16)) == 3
+
+
+def test_encoders_of_other_makers_are_read_as_their_base() -> None:
+    for model_type, base in (("gte", "new"), ("ernie", "bert"), ("jina_embeddings_v3", "xlm-roberta")):
+        arch = read(model_type=model_type)
+        assert (arch.model_type, arch.pooling, arch.is_bidirectional) == (base, "embed", True)
 
 
 def test_blocks_of_nemotron_h_are_attention_mamba_or_mlps() -> None:
@@ -479,7 +523,8 @@ def test_sglang_chooses_the_cache_of_sparse_attention_by_the_gpu(engine: str, gp
 
 @pytest.mark.parametrize(("changes", "message"), [
     ({"model_type": "llama5"}, r"config.json: model_type = 'llama5' is not supported \(nearest: 'llama'"),
-    ({"model_type": "mamba"}, "supported: .*qwen3_moe"),
+    ({"model_type": "arctic"}, "supported: .*qwen3_moe"),
+    ({"model_type": "mamba"}, "architectures = None: its layers have recurrent states alone, .* does not model"),
     ({"model_type": None}, "config.json: model_type is missing"),
     ({"hidden_size": None}, "config.json: hidden_size is missing"),
     ({"vocab_size": "many"}, "vocab_size = 'many'; must be a positive integer"),

@@ -6,12 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wheel_flags import Flags, sglang_flags, vllm_flags, vllm_kv_types, wheel
+from wheel_flags import (
+    Flags,
+    sglang_flags,
+    sglang_kv_types,
+    sglang_methods,
+    vllm_flags,
+    vllm_kv_types,
+    vllm_methods,
+    wheel,
+)
 
 from planner import Scenario
 from planner.deployment.deploy import deploy
 from planner.engines import ENGINES
-from planner.engines.dialect import VLLM_KV_DTYPES
+from planner.engines.dialect import SGLANG_KV_DTYPES, VLLM_KV_DTYPES
 from planner.errors import CapacityError, UsageError
 from planner.launch import launch_command, launch_options, read_launch
 from planner.launch.flag_names import names_of
@@ -36,13 +45,49 @@ def test_every_flag_of_the_newest_wheel_is_in_the_table(engine: str, flags_of: A
 
 
 @pytest.mark.slow
-def test_every_kv_cache_type_of_the_newest_wheel_is_known(tmp_path_factory: pytest.TempPathFactory) -> None:
-    source = wheel("vllm", tmp_path_factory.getbasetemp())
+@pytest.mark.parametrize(("engine", "types_of", "least", "ours"), [
+    ("vllm", vllm_kv_types, 15, VLLM_KV_DTYPES), ("sglang", sglang_kv_types, 7, SGLANG_KV_DTYPES)])
+def test_every_kv_cache_type_of_the_newest_wheel_is_known(engine: str, types_of: Any, least: int, ours: dict[str, str],
+                                                          tmp_path_factory: pytest.TempPathFactory) -> None:
+    source = wheel(engine, tmp_path_factory.getbasetemp())
     if source is None:
         pytest.skip("the package index is not reachable")
-    theirs = vllm_kv_types(source)
-    assert len(theirs) > 15
-    assert [name for name in theirs if name not in VLLM_KV_DTYPES] == []
+    theirs = types_of(source)
+    assert len(theirs) > least
+    assert [name for name in theirs if name not in ours] == []
+
+
+REFUSED = {  # values of --quantization without a format here
+    "vllm": ["experts_int8", "fp_quant", "nvfp4_per_token", "online"],
+    "sglang": ["auto-round-int8", "gguf", "mlx_q4", "mlx_q8", "modelslim", "mxfp_w4a8", "nvfp4_online", "petit_nvfp4",
+               "quark_int4fp8_moe", "w4afp8"]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("engine", "methods_of"), [("vllm", vllm_methods), ("sglang", sglang_methods)])
+def test_every_quantization_of_the_newest_wheel_is_read_or_known_as_refused(
+        engine: str, methods_of: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
+    source = wheel(engine, tmp_path_factory.getbasetemp())
+    if source is None:
+        pytest.skip("the package index is not reachable")
+    assert sorted(set(methods_of(source)) - {*quantizations(engine)}) == REFUSED[engine]
+
+
+def quantizations(engine: str) -> list[str]:
+    """Return the values of `--quantization` that a launch command of an engine may have."""
+    with pytest.raises(UsageError) as error:
+        read_launch({"vllm": "vllm serve m/m", "sglang": "sglang serve m/m"}[engine] + " --quantization none-of-these")
+    return str(error.value).partition("must be one of ")[2].split(", ")
+
+
+@pytest.mark.parametrize(("engine", "name", "format_"), [
+    ("vllm", "auto_awq", "awq"), ("vllm", "fp8_per_block", "fp8_block"), ("vllm", "deepseek_v4_fp8", None),
+    ("vllm", "int8_per_channel_weight_only", "w8a16"), ("sglang", "quark_mxfp4", "mxfp4"),
+    ("sglang", "unquant", "bf16"),
+])
+def test_a_quantization_method_gives_its_format(engine: str, name: str, format_: str | None) -> None:
+    command = {"vllm": "vllm serve Qwen/Qwen3-32B", "sglang": "sglang serve Qwen/Qwen3-32B"}[engine]
+    assert read_launch(f"{command} --quantization {name}").options.get("quantization") == format_
 
 
 @pytest.mark.parametrize("engine", ENGINES)

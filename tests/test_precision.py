@@ -11,7 +11,8 @@ from planner import Scenario
 from planner.catalog.catalog_files import gpu_names, load_gpu, load_model
 from planner.catalog.layers.gqa import Gqa
 from planner.deployment.deploy import deploy
-from planner.engines.dialect import VLLM_KV_DTYPES
+from planner.engines import ENGINES
+from planner.engines.dialect import SGLANG_KV_DTYPES, VLLM_KV_DTYPES
 from planner.errors import CatalogError, UnknownNameError, UsageError
 from planner.loop.state.count_table import node_counts
 from planner.model.precision import (
@@ -72,7 +73,8 @@ def test_the_format_is_the_checkpoints_own_unless_another_is_asked_for() -> None
 def test_kv_cache_types() -> None:
     assert (kv_bytes_per_element("auto", None, "vllm"), kv_bytes_per_element("FP8", None, "vllm")) == (2.0, 1.0)
     assert set(KV_BYTES_PER_ELEMENT.values()) == {1.0, 2.0}
-    assert set(VLLM_KV_DTYPES.values()) <= set(KV_TYPES) <= {*VLLM_KV_DTYPES, *VLLM_KV_DTYPES.values()}
+    names = VLLM_KV_DTYPES | SGLANG_KV_DTYPES
+    assert set(names.values()) <= set(KV_TYPES) <= {*names, *names.values()}
     with pytest.raises(UnknownNameError, match="unknown KV cache type 'fp5'"):
         kv_bytes_per_element("fp5", None, "vllm")
 
@@ -95,6 +97,33 @@ def test_a_packed_kv_cache_has_its_scales(name: str, model: str, slot: int) -> N
     assert 2 * head_dim * kv_bytes_per_element(name, arch, "vllm") == slot
 
 
+@pytest.mark.parametrize(("name", "gpu", "slot"), [  # of a key and a value of 128 elements in each of 32 layers
+    ("mxfp8", "b200-sxm", 2 * (128 + 128 // 32)),
+    ("fp4_mx_block16", "h100-sxm", 2 * (128 // 2 + 128 // 16)),
+    ("nvfp4", "b200-sxm", 2 * (128 // 2 + 128 // 16)),
+    ("nvfp4", "rtx-pro-6000", 2 * (128 // 2 + 128 // 16) + 2 * 128 / 32),  # one layer in 8 bit for all prompts
+])
+def test_sglangs_packed_kv_cache_has_its_scales_and_its_workspace(name: str, gpu: str, slot: float) -> None:
+    arch = load_model("llama-3.1-8b")
+    assert 2 * 128 * kv_bytes_per_element(name, arch, "sglang", load_gpu(gpu)) == slot
+
+
+@pytest.mark.parametrize(("engine", "name"), [(engine.name, name) for engine in ENGINES.values()
+                                              for name in engine.memory.packed_kv])
+def test_every_packed_type_of_an_engine_has_its_own_size_or_a_reason(engine: str, name: str) -> None:
+    """None takes the size of the default: a server on each GPU below either has the packed cache or is refused."""
+    for gpu, model in (("h100-sxm", "llama-3.1-8b"), ("b200-sxm", "deepseek-v3.2"), ("mi355x", "llama-3.1-8b")):
+        size = size_or_reason(name, model, engine, gpu)
+        assert 0 < size < 1.1 and size != 1 if isinstance(size, float) else f"kv_cache_dtype = {name}: " in size
+
+
+def size_or_reason(name: str, model: str, engine: str, gpu: str) -> float | str:
+    try:
+        return kv_bytes_per_element(name, load_model(model), engine, load_gpu(gpu))
+    except UsageError as error:
+        return str(error)
+
+
 def test_the_first_and_last_layers_of_a_dense_model_may_stay_in_sixteen_bit() -> None:
     slot = (4 * 512 + 28 * (64 + 2 + 64 + 4)) / 32
     assert 256 * kv_bytes_per_element("turboquant_4bit_nc", load_model("llama-3.1-8b"), "vllm") == slot
@@ -105,7 +134,10 @@ def test_a_sparse_latent_can_be_in_four_bit() -> None:
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"engine": "sglang", "kv_cache_dtype": "nvfp4"}, "is vLLM's alone, and the engine is SGLang; give fp8 or bf16"),
+    ({"engine": "sglang", "kv_cache_dtype": "octave_k3v4"}, "is vLLM's alone, and the engine is SGLang; give fp8 or b"),
+    ({"engine": "sglang", "kv_cache_dtype": "nvfp4"}, "SGLang has a kernel for it on GPUs that multiply in fp4 alone"),
+    ({"engine": "atom", "kv_cache_dtype": "mxfp8"}, "is SGLang's alone, and the engine is ATOM"),
+    ({"kv_cache_dtype": "nvfp4_4over6"}, "vLLM has a kernel for it on GPUs that multiply in fp4 alone, and h100-sxm"),
     ({"kv_cache_dtype": "octave_k3v4"}, "on GPUs of AMD alone, and h100-sxm is NVIDIA's; give fp8 or bf16"),
     ({"kv_cache_dtype": "int8_per_token_head", "model": "deepseek-v3"}, "no kernel for it with the latent attention"),
     ({"kv_cache_dtype": "nvfp4_ds_mla"}, "only DeepSeek's sparse latent attention"),

@@ -11,7 +11,7 @@ from measured_runs import error_in
 
 from planner.errors import TraceError
 from planner.measured.accuracy import accuracy, predict_file
-from planner.measured.run_columns import KNOWN, REFUSED
+from planner.measured.run_columns import KNOWN, OF_SIDES, REFUSED
 from planner.measured.run_table import Measurement, read_measured
 from planner.measured.validate import deploy_measured, predict
 from planner.settings.scenario import Scenario
@@ -107,6 +107,8 @@ def test_layouts_have_the_scenarios_names_too(tmp_path: Path) -> None:
     ({"client": "inferenceX"}, "row 0: unknown client 'inferenceX'; did you mean 'inferencex'"),
     ({"system": "a100-sxm"}, "row 0: system = a100-sxm beside gpu = h100-sxm"),
     ({"n_gpus": 2}, "row 0: n_gpus = 2 beside tp · pp · dp = 1"),
+    ({"n_chips": 2}, "row 0: n_chips = 2 beside tp · pp · dp = 1"),
+    ({"attention_dp": 2, "dp": 1}, "row 0: attention_dp = 2 beside dp = 1"),
     ({"concurrency": ""}, "row 0: concurrency is empty"),
     ({"data_parallel_attention": "true"}, "row 0: data_parallel_attention with data_parallel_size = 1"),
 ])
@@ -120,6 +122,7 @@ def test_a_column_or_cell_that_would_be_ignored_is_an_error(columns: dict[str, A
 @pytest.mark.parametrize(("columns", "words"), [
     ({"request_rate": 2.0, "concurrency": ""}, "request_rate = 2.0 without num_prompts"),
     ({"client": "inferencex", "num_prompts": 20}, "num_prompts = 20: client = inferencex sets its own load"),
+    ({"engine_version": "0.19.x"}, "engine_version = '0.19.x': must be a release's"),
     ({"engine": "tgi"}, "engine = 'tgi': must be vllm, sglang, trtllm"),
     ({"spec_decoding": "mtp"}, "spec_decoding: nothing says how many tokens are drafted"),
 ])
@@ -271,3 +274,26 @@ def test_a_table_must_say_what_was_measured(tmp_path: Path) -> None:
         read_measured(write(tmp_path / "s.csv", NINE | {"measured_p99_ttft_ms": "fast"}))
     with pytest.raises(TraceError, match="column measured_p99_speed_ms: is neither a column"):
         read_measured(write(tmp_path / "t.csv", NINE | {"measured_p99_speed_ms": 3}))
+
+
+def test_names_of_other_benchmarks_are_read_as_ours(tmp_path: Path) -> None:
+    """Another accelerator's table: chips of two devices, a version that names a platform, a mean length."""
+    path = write(tmp_path / "r.csv", NINE | {
+        "id": "a", "part": "x", "gpu": "tpu-v7", "engine_version": "tpu", "osl": "32 (mean)", "tp": 2,
+        "attention_dp": 1, "n_chips": 1, "num_requests": 24, "measured_output_tokens_per_s": 600,
+        "measured_total_tokens_per_s": 5400})
+    [run] = read_measured(path)
+    assert run.status == "ok"
+    assert (run.measured["output_tput_per_gpu"], run.measured["tput_per_gpu"]) == (300, 2700)
+    assert run.scenario is not None
+    assert run.load is not None
+    assert (run.scenario.engine_version, run.scenario.gpu) == (None, "tpu-v7-core")
+    assert run.load.requests["output_tokens"].to_list() == [32] * 24
+    assert run.notes == ("osl = 32 is a mean over requests: all requests have this length",
+                         "engine_version = tpu names no release; the newest is assumed")
+
+
+def test_throughput_of_all_gpus_is_refused_beside_pools(tmp_path: Path) -> None:
+    pools = dict.fromkeys(OF_SIDES, 1)
+    with pytest.raises(TraceError, match=r"measured_output_tokens_per_s: is of all GPUs.*output_tput_per_gpu"):
+        read_measured(write(tmp_path / "r.csv", NINE | pools | {"measured_output_tokens_per_s": 5}))

@@ -37,11 +37,33 @@ def vllm_flags(source: zipfile.ZipFile) -> Flags:
 
 def vllm_kv_types(source: zipfile.ZipFile) -> list[str]:
     """Return the values of `--kv-cache-dtype`: the literal type `CacheDType`."""
-    tree = ast.parse(source.read("vllm/config/cache.py"))
-    literal = next(node.value for node in tree.body if isinstance(node, ast.Assign)
-                   and ast.unparse(node.targets[0]) == "CacheDType")
-    assert isinstance(literal, ast.Subscript)
-    return list(ast.literal_eval(literal.slice))
+    return _values(source, "vllm/config/cache.py", "CacheDType")
+
+
+def vllm_methods(source: zipfile.ZipFile) -> list[str]:
+    """Return the values of `--quantization`."""
+    return _values(source, "vllm/model_executor/layers/quantization/__init__.py", "QuantizationMethods")
+
+
+def sglang_methods(source: zipfile.ZipFile) -> list[str]:
+    """Return the values of `--quantization`."""
+    return _values(source, "sglang/srt/arg_groups/choices.py", "QUANTIZATION_CHOICES")
+
+
+def _values(source: zipfile.ZipFile, name: str, variable: str) -> list[str]:
+    """Return the values of a list, or of a literal type."""
+    value = next(node.value for node in ast.parse(source.read(name)).body if isinstance(node, ast.Assign)
+                 and ast.unparse(node.targets[0]) == variable)
+    return list(ast.literal_eval(value.slice if isinstance(value, ast.Subscript) else value))
+
+
+def sglang_kv_types(source: zipfile.ZipFile) -> list[str]:
+    """Return the values of `--kv-cache-dtype`: the choices of the field."""
+    tree = ast.parse(source.read("sglang/srt/arg_groups/fields/model.py"))
+    field = next(node for node in ast.walk(tree) if isinstance(node, ast.AnnAssign)
+                 and ast.unparse(node.target) == "kv_cache_dtype")
+    return next(list(ast.literal_eval(keyword.value)) for keyword in ast.walk(field.annotation)
+                if isinstance(keyword, ast.keyword) and keyword.arg == "choices")
 
 
 def sglang_flags(source: zipfile.ZipFile) -> Flags:

@@ -5,18 +5,21 @@ from planner.catalog.pooling import ENCODERS
 _EXPERTS = {  # keys of the number of experts and of one expert's width -> model types
     ("num_local_experts", "intermediate_size"): (
         "mixtral", "minimax_m2", "minimax_m3", "gpt_oss", "llama4_text", "phimoe", "granitemoe", "granitemoeshared",
-        "granitemoehybrid", "dbrx"),
-    ("num_experts", "intermediate_size"): ("olmoe", "flex_olmo", "cohere2_moe", "hunyuan_v1_moe", "jamba"),
+        "granitemoehybrid", "granitemoe_swa", "dbrx"),
+    ("num_local_experts", "moe_intermediate_size"): ("kolibri1", "muse_spark_text"),
+    ("num_experts", "intermediate_size"): (
+        "olmoe", "flex_olmo", "cohere2_moe", "hunyuan_v1_moe", "jamba", "aria_text"),
     ("num_experts", "moe_intermediate_size"): (
         "qwen2_moe", "qwen3_moe", "qwen3_next", "qwen3_5_moe_text", "ernie4_5_moe", "bailing_moe", "bailing_moe_v2",
         "hy_v3", "exaone_moe", "afmoe", "gemma4_text", "k2_horizon", "laguna", "kimi_linear", "lfm2_moe", "mellum",
-        "sarvam_moe", "sarvam_mla"),
+        "sarvam_moe", "sarvam_mla", "flint", "beam", "param2moe"),
     ("n_routed_experts", "moe_intermediate_size"): (
         "deepseek", "deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa",
         "dots1", "solar_open", "mistral4", "axk1", "mimo_v2_flash", "step3p5", "nemotron_h", "deepseek_v4",
         "longcat_flash", "hy_v4", "glm5_next_text"),
 }
 MOE_KEYS = {model_type: keys for keys, model_types in _EXPERTS.items() for model_type in model_types}
+EXPERT_COUNTS = tuple(dict.fromkeys(count for count, _ in _EXPERTS))  # one for another, as Transformers 5 saves them
 _QWEN = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
 DELTA_NET = (*_QWEN, "olmo_hybrid")  # gated delta net in most layers
 KDA = ("kimi_linear", "glm5_next_text")  # Kimi delta attention in most layers
@@ -39,6 +42,7 @@ SUPPORTED = tuple(dict.fromkeys((  # each once
     "granite", "smollm3", "seed_oss", "cohere", "cohere2", "olmo", "olmo2", "olmo3", "exaone", "exaone4", "glm", "glm4",
     "ernie4_5", "hunyuan_v1_dense", "internlm3", "stablelm", "mimo", "nemotron-nas", "internlm2", "minicpm", "minicpm3",
     "youtu", "cwm", "helium", "iquestcoder", "hyperclovax", "granite_swa", "baichuan", "chatglm", "gemma3n_text",
+    "muse_glimmer_text", "spark2_5",
     *MAMBA, *DELTA_NET, *SHORT_CONV, *UNGATED, *ENCODERS, *MOE_KEYS)))
 
 INNER = ("thinker_config", "text_config", "llm_config", "language_config", "language_model_config")  # of a wrapper
@@ -53,13 +57,18 @@ WRAPPERS = {"gemma3": "gemma3_text", "gemma4": "gemma4_text", "gemma4_unified": 
             "glm4v_moe_text": "glm4_moe", "gemma3n": "gemma3n_text", "minimax_m3_vl_text": "minimax_m3",
             "minicpmv": "qwen2", "minicpmo": "qwen2", "phi4mm": "phi3", "phi4_multimodal": "phi3",
             "hunyuan_vl_text": "hunyuan_v1_dense", "internlm": "llama", "xverse": "llama", "aquila": "llama",
-            "orion": "llama", "telechat3": "llama", "solar": "llama", "phi3_v": "phi3"}
+            "orion": "llama", "telechat3": "llama", "solar": "llama", "phi3_v": "phi3", "glm_ocr_text": "glm4",
+            "granite4_vision_text": "granite", "paddleocr_vl_text": "ernie4_5", "molmo2_text": "qwen3",
+            "vaultgemma": "gemma2", "jais2": "arcee", "cosmos3_edge_text": "arcee", "persimmon": "arcee",
+            "cohere_compass_text": "cohere2", "gte": "new", "ernie": "bert", "jina_embeddings_v3": "xlm-roberta"}
 NESTED = {"dbrx": ("attn_config", "ffn_config")}  # tables of the language model's keys, which are named with a dot
 
 _MAMBA_2 = {"mamba_n_groups": "linear_num_key_heads", "mamba_d_state": "linear_key_head_dim",
             "mamba_n_heads": "linear_num_value_heads", "mamba_d_head": "linear_value_head_dim",
             "mamba_d_conv": "linear_conv_kernel_dim"}
 _LFM = {"tie_embedding": "tie_word_embeddings", "conv_L_cache": "linear_conv_kernel_dim"}
+_KDA_HEADS = {"linear_num_heads": "linear_num_key_heads", "linear_head_dim": "linear_key_head_dim"}
+_SHARED = {"shared_intermediate_size": "shared_expert_intermediate_size"}
 _ONE_SHARED = {"num_shared_experts": "n_shared_experts"}
 _BAILING = {**_ONE_SHARED, "moe_shared_expert_intermediate_size": "shared_expert_intermediate_size"}
 _GPT = {"n_embd": "hidden_size", "n_embed": "hidden_size", "n_layer": "num_hidden_layers",
@@ -72,7 +81,7 @@ RENAMED = {  # model_type -> its names of keys that others name otherwise
     "jamba": {"mamba_d_conv": "linear_conv_kernel_dim"},
     "longcat_flash": {"num_layers": "num_hidden_layers", "ffn_hidden_size": "intermediate_size",
                       "expert_ffn_hidden_size": "moe_intermediate_size", "moe_topk": "num_experts_per_tok"},
-    "glm5_next_text": {"linear_num_heads": "linear_num_key_heads", "linear_head_dim": "linear_key_head_dim"},
+    "glm5_next_text": {**_KDA_HEADS, "head_dim": "rotary_head_dim"},
     "opt": {"ffn_dim": "intermediate_size"}, "baichuan": {"model_max_length": "max_position_embeddings"},
     "chatglm": {"num_layers": "num_hidden_layers", "padded_vocab_size": "vocab_size",
                 "ffn_hidden_size": "intermediate_size", "multi_query_group_num": "num_key_value_heads",
@@ -88,22 +97,24 @@ RENAMED = {  # model_type -> its names of keys that others name otherwise
     "mimo_v2_flash": {"sliding_window_size": "sliding_window"},
     "step3p5": {"num_attention_groups": "num_key_value_heads", "moe_num_experts": "n_routed_experts",
                 "moe_top_k": "num_experts_per_tok", "share_expert_dim": "shared_expert_intermediate_size"},
-    "kimi_linear": {**_ONE_SHARED, "num_experts_per_token": "num_experts_per_tok",
+    "kimi_linear": {**_ONE_SHARED, **_KDA_HEADS, "num_experts_per_token": "num_experts_per_tok",
                     "routed_expert_hidden_size": "moe_latent_size", "mla_use_output_gate": "attn_output_gate",
                     "model_max_length": "max_position_embeddings"},
     "nemotron_h": {"n_groups": "linear_num_key_heads", "ssm_state_size": "linear_key_head_dim",
                    "mamba_num_heads": "linear_num_value_heads", "mamba_head_dim": "linear_value_head_dim",
                    "conv_kernel": "linear_conv_kernel_dim", "mamba_ssm_cache_dtype": "mamba_ssm_dtype",
                    "moe_shared_expert_intermediate_size": "shared_expert_intermediate_size"},
-    "granitemoehybrid": {**_MAMBA_2, "shared_intermediate_size": "shared_expert_intermediate_size"},
-    "granitemoeshared": {"shared_intermediate_size": "shared_expert_intermediate_size"},
+    "granitemoehybrid": {**_MAMBA_2, **_SHARED}, "granitemoeshared": _SHARED, "granitemoe_swa": _SHARED,
+    "aria_text": {"moe_num_experts": "num_experts", "moe_topk": "num_experts_per_tok",
+                  "moe_num_shared_experts": "n_shared_experts"},
+    "muse_spark_text": {"moe_hidden_size": "moe_latent_size"},
     "afmoe": {**_ONE_SHARED, "num_dense_layers": "first_k_dense_replace",
               "global_attn_every_n_layers": "sliding_window_pattern"},
     "dbrx": {"d_model": "hidden_size", "n_heads": "num_attention_heads", "n_layers": "num_hidden_layers",
              "max_seq_len": "max_position_embeddings", "attn_config.kv_n_heads": "num_key_value_heads",
              "ffn_config.ffn_hidden_size": "intermediate_size", "ffn_config.moe_num_experts": "num_local_experts",
              "ffn_config.moe_top_k": "num_experts_per_tok"},
-    **dict.fromkeys(("bailing_moe", "bailing_moe_v2", "sarvam_moe", "sarvam_mla"), _BAILING),
+    **dict.fromkeys(("bailing_moe", "bailing_moe_v2", "sarvam_moe", "sarvam_mla", "param2moe"), _BAILING),
     **dict.fromkeys(("hy_v3", "exaone_moe", "cohere2_moe", "k2_horizon"), _ONE_SHARED),
 }
 SHARED_CACHES = ("gemma3n_text", "gemma4_text")  # whose last layers may read an earlier layer's cache
@@ -112,7 +123,7 @@ DENSE_WIDTH = {"llama4_text": "intermediate_size_mlp", "granitemoehybrid": "shar
                "cohere2_moe": "prefix_dense_intermediate_size", "minimax_m3": "dense_intermediate_size"}
 # The last of this number of layers sees all tokens, if the config does not list its layers.
 SLIDING_PATTERN = {"gemma3_text": 6, "gemma3n_text": 5, "gemma4_text": 6, "llama4_text": 4, "cohere2": 4,
-                   "cohere2_moe": 4, "exaone_moe": 4, "afmoe": 4}
+                   "cohere2_moe": 4, "exaone_moe": 4, "afmoe": 4, "spark2_5": 4}
 
 _FILLED: tuple[tuple[dict[str, object], tuple[str, ...]], ...] = (  # defaults of Hugging Face's config classes
     ({"tie_word_embeddings": True}, ("gemma", "gemma2", "gemma3_text", "gemma4_text", "cohere", "cohere2",
@@ -134,7 +145,8 @@ _FILLED: tuple[tuple[dict[str, object], tuple[str, ...]], ...] = (  # defaults o
     ({"enable_moe_block": False}, ("gemma4_text",)),
     ({"n_shared_experts": 1}, ("hunyuan_v1_moe",)),
     ({"n_shared_experts": 1, "first_k_dense_replace": 1}, ("sarvam_moe", "sarvam_mla")),
-    ({"attn_output_gate": True}, ("afmoe", "lfm3", *_QWEN)),
+    ({"attn_output_gate": True}, ("afmoe", "lfm3", "muse_glimmer_text", "muse_spark_text", "beam", *_QWEN)),
+    ({"add_full_attention_sink_bias": True, "add_swa_attention_sink_bias": True}, ("flint",)),
     ({"first_k_dense_replace": 2}, ("lfm2_moe",)),
 )
 CLASS_DEFAULTS = {model_type: {key: value for keys, model_types in _FILLED if model_type in model_types

@@ -10,7 +10,7 @@ from planner.catalog.hf_attention import layer_groups
 from planner.catalog.hf_keys import Keys, block_counts
 from planner.catalog.hf_mlps import mlps_of
 from planner.catalog.hf_quantization import formats, kv_cache_dtype
-from planner.catalog.other_kinds import MODELLED, stated_kind
+from planner.catalog.other_kinds import stated_refusal
 from planner.catalog.pooling import OFFSET_POSITIONS, WHOLE, pooling_of, sees_both_sides
 from planner.catalog.vision import left_out, vision_of
 from planner.errors import CatalogError
@@ -45,7 +45,7 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
     usual = families.RENAMED.get(model_type, {})
     filled = families.CLASS_DEFAULTS.get(model_type, {})
     named = {usual.get(key, key): value for key, value in merged.items() if value is not None or key not in filled}
-    keys = Keys({**filled, **named}, where, usual)
+    keys = Keys({**_expert_count(merged, model_type), **filled, **named}, where, usual)
     num_layers, num_mlp_layers = _layers(keys, model_type)
     max_model_len = _max_model_len(keys, model_type)
     vision = vision_of(merged, where)
@@ -63,9 +63,15 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
         attention_quantization=stored.attention_quantization, expert_quantization=stored.expert_quantization,
         linear_quantization=stored.linear_quantization,
         kv_cache_dtype=kv_cache_dtype(keys.config, model_type, where), vision=vision,
-        pooling=pooling_of(config, where), is_bidirectional=sees_both_sides(config, model_type),
+        pooling=pooling_of(config, where, model_type), is_bidirectional=sees_both_sides(config, model_type),
         pools_whole=config.get("pooling_type") in WHOLE,
         encoders_left_out=left_out(merged, vision))
+
+
+def _expert_count(config: Mapping[str, object], model_type: str) -> dict[str, object]:
+    """The number of experts under the family's key, if the config has it under another family's."""
+    counts = [config[key] for key in families.EXPERT_COUNTS if config.get(key) is not None]
+    return {families.MOE_KEYS[model_type][0]: counts[0]} if counts and model_type in families.MOE_KEYS else {}
 
 
 _MULTIPLE = 256  # of which a Nemotron-NAS's MLPs are as wide
@@ -82,9 +88,8 @@ def _model_type(config: Mapping[str, object], where: str) -> str:
     value = config.get("model_type")
     if value is None:
         raise CatalogError(f"{where}: model_type is missing; copy it from the model's config.json")
-    if (kind := stated_kind(config)) is not None:
-        raise CatalogError(f"{where}: model_type = {value!r}, architectures = {config.get('architectures')}: this is "
-                           f"{kind}, and {MODELLED}")
+    if (refusal := stated_refusal(config, str(value))) is not None:
+        raise CatalogError(f"{where}: model_type = {value!r}, architectures = {config.get('architectures')}: {refusal}")
     model_type = families.WRAPPERS.get(str(value), str(value))
     if model_type not in families.SUPPORTED:
         close = difflib.get_close_matches(model_type, families.SUPPORTED, n=1, cutoff=0.4)

@@ -8,6 +8,7 @@ from planner.catalog.layers.layer_group import Attention, LayerGroup
 from planner.errors import CatalogError
 
 _BLOCKS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
+_NAMES = {"linear_attention": "mamba", "full_attention": "attention"}  # as Transformers 5 saves them
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +60,9 @@ class Depth(NamedTuple):
 def block_counts(keys: Keys) -> dict[str, int]:
     """Return how many blocks of each kind a Nemotron-H has."""
     pattern = keys.config.get("hybrid_override_pattern")
+    listed = keys.config.get("layers_block_type")
     kinds = ([_BLOCKS.get(letter) for letter in pattern] if isinstance(pattern, str)
-             else keys.config.get("layers_block_type"))
+             else [_NAMES.get(str(kind), kind) for kind in listed] if isinstance(listed, list) else listed)
     if not isinstance(kinds, list) or not set(map(str, kinds)) <= set(_BLOCKS.values()):
         raise CatalogError(f"{keys.where}: layers_block_type = {kinds!r}; must be a list of "
                            f"{', '.join(sorted(_BLOCKS.values()))}, or hybrid_override_pattern a text of M, *, - and E")

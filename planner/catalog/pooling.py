@@ -23,14 +23,18 @@ _EMBEDS = re.compile(r"(^(Bert|Roberta|XLMRoberta|ModernBert|NomicBert|New|Gte|G
 MODULES, POOLING, LIMITS = "modules.json", Path("1_Pooling") / "config.json", Path("sentence_bert_config.json")
 
 
-def pooling_of(config: Mapping[str, object], where: str) -> Pooling | None:
+def pooling_of(config: Mapping[str, object], where: str, model_type: str) -> Pooling | None:
     """Return the kind of result of a model by its config.json; None if it generates text.
 
     The key `pooling` is the planner's: files beside the config.json, or the catalog, set it.
 
-    >>> pooling_of({"architectures": ["XLMRobertaForSequenceClassification"]}, "")
+    Parameters
+    ----------
+    model_type : the type that the config is read as.
+
+    >>> pooling_of({"architectures": ["XLMRobertaForSequenceClassification"]}, "", "xlm-roberta")
     'score'
-    >>> pooling_of({"architectures": ["LlamaForCausalLM"]}, "") is None
+    >>> pooling_of({"architectures": ["LlamaForCausalLM"]}, "", "llama") is None
     True
     """
     stated = config.get("pooling")
@@ -41,7 +45,7 @@ def pooling_of(config: Mapping[str, object], where: str) -> Pooling | None:
     if any(_SCORES.search(name) for name in listed):
         return "score"
     is_embedder = stated == "embed" or any(_EMBEDS.search(name) for name in listed)
-    return "score" if stated == "score" else "embed" if is_embedder or config.get("model_type") in ENCODERS else None
+    return "score" if stated == "score" else "embed" if is_embedder or model_type in ENCODERS else None
 
 
 def sees_both_sides(config: Mapping[str, object], model_type: str) -> bool:

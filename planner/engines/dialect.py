@@ -209,19 +209,27 @@ def listed(value: int) -> str:
 # for a checkpoint that is not known; None if there is none. vLLM: `override_quantization_method` of each in
 # vllm/model_executor/layers/quantization.
 CONTAINERS = {"modelopt": "fp8", "modelopt_mixed": None, "compressed-tensors": None, "auto-round": "gptq",
-              "auto_round": "gptq", "inc": None, "quark": None, "torchao": None}
+              "auto_round": "gptq", "inc": None, "quark": None, "torchao": None, "humming": None,
+              "deepseek_v4_fp8": None}
 QUANTIZATIONS = {"fp8": "fp8", "awq": "awq", "awq-marlin": "awq", "awq_marlin": "awq", "gptq": "gptq",
                  "gptq-marlin": "gptq", "gptq_marlin": "gptq", "modelopt_fp4": "nvfp4", "nvfp4": "nvfp4",
                  "mxfp4": "mxfp4", "w8a8_int8": "int8", "w8a8_fp8": "fp8", "modelopt_fp8": "fp8",
                  "gptq_bitblas": "gptq", "moe_wna16": "gptq", "fbgemm_fp8": "fp8", "ptpc_fp8": "fp8",
                  "bitsandbytes": "bnb-4bit", "mxfp8": "mxfp8", "modelopt_mxfp8": "mxfp8",
-                 **{name: name for name in CONTAINERS}}
+                 **{name: name for name in CONTAINERS}, "auto_awq": "awq", "auto_gptq": "gptq",
+                 "gpt_oss_mxfp4": "mxfp4", "quark_mxfp4": "mxfp4", "unquant": "bf16"}
+VLLM_QUANTIZATIONS = QUANTIZATIONS | {"fp8_per_tensor": "fp8", "fp8_per_channel": "fp8", "fp8_per_block": "fp8_block",
+                                      "int8_per_channel_weight_only": "w8a16"}
 KV_DTYPES = {"auto": "auto", "fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "fp8_ds_mla": "fp8", "bf16": "bf16",
              "bfloat16": "bf16"}
-VLLM_KV_DTYPES = KV_DTYPES | {"float16": "fp16", "fp8_inc": "fp8"} | {name: name for name in (
-    "nvfp4", "nvfp4_4over6", "nvfp4_ds_mla", "int4_per_token_head", "int8_per_token_head", "fp8_per_token_head",
-    "turboquant_k8v4", "turboquant_4bit_nc", "turboquant_k3v4_nc", "turboquant_3bit_nc", "octave_k3v4", "octave_k3v3",
-    "octave_k3v3_compact", "ultraquant_4bit")}
+# KV types with more than an element and its scale -> the number format that a GPU must multiply in, None for any.
+VLLM_PACKED_KV: dict[str, str | None] = {"nvfp4_4over6": "fp4"} | dict.fromkeys((
+    "nvfp4", "nvfp4_ds_mla", "int4_per_token_head", "int8_per_token_head", "fp8_per_token_head", "turboquant_k8v4",
+    "turboquant_4bit_nc", "turboquant_k3v4_nc", "turboquant_3bit_nc", "octave_k3v4", "octave_k3v3",
+    "octave_k3v3_compact", "ultraquant_4bit"))
+VLLM_KV_DTYPES = KV_DTYPES | {"float16": "fp16", "fp8_inc": "fp8"} | {name: name for name in VLLM_PACKED_KV}
+SGLANG_PACKED_KV = {"nvfp4": "fp4", "mxfp8": "fp4", "fp4_mx_block16": None}  # arg_groups/kv_cache_hook.py
+SGLANG_KV_DTYPES = KV_DTYPES | {name: name for name in SGLANG_PACKED_KV}
 MOE_BACKENDS = {name: name for name in ("auto", "marlin", "triton", "deep_gemm", "cutlass", "flashinfer_trtllm")}
 OPTIMIZATION_LEVEL = "--optimization-level"  # vLLM's -O2
 ON = ("1", "true")

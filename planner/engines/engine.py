@@ -197,7 +197,11 @@ class Memory:
     drops_scales_since: str | None = None
     # First release that takes the KV type of a checkpoint for "auto"; None for all.
     reads_kv_type_since: str | None = None
-    packs_kv: bool = False  # whether it has KV types with more than an element and its scale (`PACKED_KV`)
+    # KV types with more than an element and its scale (`PACKED_KV`) -> the number format that a GPU must multiply in,
+    # None for any.
+    packed_kv: Mapping[str, str | None] = field(default_factory=dict)
+    # Those that a GPU without NVLink widens to 8 bit for a prompt's attention, in a workspace of one layer.
+    widened_kv: tuple[str, ...] = ()
     # Whether the engine refuses to start if its KV cache holds less than one longest context.
     needs_whole_context: bool = False
     # First release that fits its context limit to the KV cache if it is told to; None if none does.

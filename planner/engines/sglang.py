@@ -13,11 +13,12 @@ from planner.catalog.architecture import Architecture
 from planner.catalog.kv_cache import kv_bytes_per_token_per_gpu
 from planner.catalog.layers.csa import compressor_widths
 from planner.engines.dialect import (
-    KV_DTYPES,
     MOE_BACKENDS,
     OFF,
     ON,
     QUANTIZATIONS,
+    SGLANG_KV_DTYPES,
+    SGLANG_PACKED_KV,
     Dialect,
     DraftFlags,
     Flag,
@@ -222,7 +223,7 @@ DIALECT = Dialect(  # sglang/srt/server_args.py
         Switch(names=("--enable-dp-attention",), option="data_parallel_attention"),
         Flag(names=("--attn-dp-size", "--attention-data-parallel-size"), option="attention_ranks", write=unwritten),
         choice(("--quantization",), "quantization", QUANTIZATIONS),
-        choice(("--kv-cache-dtype",), "kv_cache_dtype", KV_DTYPES),
+        choice(("--kv-cache-dtype",), "kv_cache_dtype", SGLANG_KV_DTYPES),
         choice(("--fp8-gemm-backend", "--fp8-gemm-runner-backend"), "fp8_gemm_backend", FP8_GEMMS),
         Flag(names=("--mem-fraction-static",), option="gpu_memory_utilization", read=number),
         Flag(names=("--context-length",), option="max_model_len"),
@@ -350,7 +351,7 @@ SGLANG = Engine(
         window_pool_ratio=lambda arch: WINDOW_POOL_RATIO if arch.model_type in WINDOW_POOL_MODELS else None,
         compressed_pages=lambda _, block_size: (max(block_size, BLOCK_SIZE), 0), compressed_pool=compressed_pool,
         converts_to=lambda _: ("fp8", "bnb-4bit"),  # layers/quantization: fp8.py, bitsandbytes.py
-        drops_scales_since="0.5.12"),
+        packed_kv=SGLANG_PACKED_KV, widened_kv=("nvfp4",), drops_scales_since="0.5.12"),
     kernels=Kernels(
         newest_since="0.5.11", older_layers=lambda arch: arch.num_layers,  # all, as runs of both lines show
         compressed="vllm",  # FlashMLA, as vLLM's

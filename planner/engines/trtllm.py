@@ -174,7 +174,7 @@ DIALECT = Dialect(  # tensorrt_llm/commands/serve.py and llmapi/llm_args.py
             "torch-cudagraph": None, "torch-opt": None, "torch-simple": "none", "torch-compile": "none"}),
         Flag(names=("--moe-tensor-parallel-size",), option="expert_tensor_parallel_size", write=unwritten),
         Switch(names=("--enable-attention-dp",), option="data_parallel_attention", otherwise=False),
-        choice(("--kv-cache-config.dtype", "--kv-cache-dtype"), "kv_cache_dtype", KV_DTYPES),
+        choice(("--kv-cache-config.dtype", "--kv-cache-dtype"), "kv_cache_dtype", KV_DTYPES | {"nvfp4": "nvfp4"}),
         Flag(names=("--kv-cache-config.tokens-per-block", "--kv-block-size"), option="block_size"),
         Switch(names=("--kv-cache-config.enable-block-reuse",), option="enable_prefix_caching", otherwise=False),
         Switch(names=("--enable-chunked-prefill",), option="enable_chunked_prefill", otherwise=False),
@@ -275,7 +275,7 @@ TRTLLM = Engine(
         sends_token_on=True),  # `_handle_first_token_response`, before `_forward_step`
     graphs=Graphs(capture_size=lambda _, max_num_seqs, __: min(GRAPH_SEQS, max_num_seqs or GRAPH_SEQS),
                   rule="TensorRT-LLM captures up to 128 sequences by default"),
-    memory=Memory(usable_bytes=usable_bytes, activation_bytes=activation_bytes),
+    memory=Memory(usable_bytes=usable_bytes, activation_bytes=activation_bytes, packed_kv={"nvfp4": "fp4"}),
     kernels=Kernels(
         newest_since="1.2", older_layers=older_layers,
         routes_with_experts=True,  # `create_moe` was measured as a module, from the router's logits on

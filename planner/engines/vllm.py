@@ -19,6 +19,8 @@ from planner.engines.dialect import (
     OPTIMIZATION_LEVEL,
     QUANTIZATIONS,
     VLLM_KV_DTYPES,
+    VLLM_PACKED_KV,
+    VLLM_QUANTIZATIONS,
     Dialect,
     Flag,
     RankFlags,
@@ -73,10 +75,10 @@ def converts_to(version: str | None) -> tuple[str, ...]:
     bitsandbytes left the package with 0.29.
 
     >>> converts_to(None), converts_to("0.21.0")
-    (('fp8', 'mxfp8', 'mxfp4'), ('fp8', 'bnb-4bit'))
+    (('fp8', 'mxfp8', 'mxfp4', 'fp8_block', 'w8a16'), ('fp8', 'bnb-4bit'))
     """
-    formats = [name for name, since in (("fp8", "0"), ("mxfp8", "0.26"), ("mxfp4", "0.29"))
-               if not is_before(version, since)]
+    releases = (("fp8", "0"), ("mxfp8", "0.26"), ("mxfp4", "0.29"), ("fp8_block", "0.33"), ("w8a16", "0.33"))
+    formats = [name for name, since in releases if not is_before(version, since)]
     return (*formats, *(("bnb-4bit",) if is_before(version, "0.29") else ()))
 
 
@@ -215,7 +217,7 @@ DIALECT = Dialect(  # vllm/engine/arg_utils.py
         Switch(names=("--enable-expert-parallel", "-ep"), option="expert_parallel", otherwise=False),
         Flag(names=("--limit-mm-per-prompt",), option="limits_per_prompt", read=limits, write=unwritten),
         Flag(names=("--eplb-config.num-redundant-experts", "--num-redundant-experts"), option="num_redundant_experts"),
-        choice(("--quantization", "-q"), "quantization", QUANTIZATIONS),
+        choice(("--quantization", "-q"), "quantization", VLLM_QUANTIZATIONS),
         choice(("--kv-cache-dtype",), "kv_cache_dtype", VLLM_KV_DTYPES),
         Flag(names=("--num-gpu-blocks-override",), option="num_gpu_blocks"),
         Switch(names=("--disable-hybrid-kv-cache-manager",), option="disable_hybrid_kv_cache_manager",
@@ -349,7 +351,8 @@ VLLM = Engine(
         compressed_pages=compressed_pages, compressed_groups=compressed_groups, converts_to=converts_to,
         pads_experts_on=("AMD",),  # VLLM_ROCM_MOE_PADDING and AITER's kernels
         reads_kv_type_since="0.13",  # vllm-project/vllm#29980
-        packs_kv=True, needs_whole_context=True, fits_context_since="0.14", reserved_blocks=reserved_blocks),
+        packed_kv=VLLM_PACKED_KV, needs_whole_context=True, fits_context_since="0.14",
+        reserved_blocks=reserved_blocks),
     kernels=Kernels(
         index_share=0.1, block_sparse_frac={"hopper": 0.122, "blackwell": 0.2},
         block_sparse_unpadded=("blackwell",),  # a kernel of its own

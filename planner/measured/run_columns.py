@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from planner.errors import TraceError, UsageError
-from planner.measured.statistics import is_statistic
+from planner.measured.statistics import OF_ALL, is_statistic
 from planner.schema import MAX_TOKENS
 from planner.settings.load_options import MEASURING, OF_SESSIONS, SEARCHED
 from planner.settings.scenario import KINDS, names_in, parse_scenario
@@ -23,8 +23,8 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "gpu": ("gpu", "system"), "engine": ("engine", "backend"), "model": ("model",),
     "isl": ("isl", "random_input_len"), "osl": ("osl", "random_output_len"),
     "concurrency": ("concurrency", "max_concurrency"), "tp": ("tp", "tensor_parallel_size"),
-    "pp": ("pp", "pipeline_parallel_size"), "dp": ("dp", "data_parallel_size"), "ep": ("moe_ep", "ep"),
-    "version": ("engine_version", "backend_version"),
+    "pp": ("pp", "pipeline_parallel_size"), "dp": ("dp", "data_parallel_size", "attention_dp"), "ep": ("moe_ep", "ep"),
+    "version": ("engine_version", "backend_version"), "num_prompts": ("num_prompts", "num_requests"),
 }
 REQUIRED = ("gpu", "engine", "model", "isl", "osl", "concurrency", "tp")
 # Columns of runs with prefill and decode apart, for each side. The labels tp and ep are the source's, and tp is not
@@ -33,9 +33,10 @@ OF_SIDES = tuple(f"{side}_{name}" for side in ("prefill", "decode")
                  for name in ("num_workers", "gpus", "dp_attention"))
 LABELS_OF_SIDES = tuple(f"{side}_{name}" for side in ("prefill", "decode") for name in ("tp", "ep"))
 DATES = ("measured_date", "date")
-ALSO_READ = ("id", "client", "precision", "gemm_quant_mode", *DATES, "n_gpus", "spec_decoding", "dp_attention")
+ALSO_READ = ("id", "client", "precision", "gemm_quant_mode", *DATES, "n_gpus", "n_chips", "spec_decoding",
+             "dp_attention")
 # Columns that no prediction depends on.
-RECORDED_ONLY = ("source", "moe_quant_mode", "moe_tp", "num_warmups", "image", "checkpoint", "framework")
+RECORDED_ONLY = ("source", "part", "moe_quant_mode", "moe_tp", "num_warmups", "image", "checkpoint", "framework")
 LOAD = ("num_prompts", "random_range_ratio", "request_rate", "seed")  # options on the requests that a client sent
 LAYOUT = ("data_parallel_attention", "expert_parallel")  # options that say how the row's GPUs are shared
 # Options that a run of one engine under a benchmark's load cannot have, as `planner validate` has none of them.
@@ -50,9 +51,10 @@ KNOWN = (*sum(NAMES.values(), ()), *ALSO_READ, *RECORDED_ONLY, *LOAD, *LAYOUT, *
 
 # The largest value of each number. All are above 0, except the counts of ranks, for which 0 is none.
 MOST = {MEASURED: 1e12, "isl": MAX_TOKENS, "osl": MAX_TOKENS, "concurrency": 1e6, "tp": 1e4,
-        "pp": 1e4, "dp": 1e4, "ep": 1e4, "moe_tp": 1e4, "n_gpus": 1e6}
+        "pp": 1e4, "dp": 1e4, "ep": 1e4, "moe_tp": 1e4, "n_gpus": 1e6, "n_chips": 1e6}
 RANKS = ("tp", "pp", "dp", "ep", "moe_tp")
 WHOLE = tuple(name for name in MOST if name != MEASURED)
+MEAN = " (mean)"  # behind a length that is the mean over requests
 
 
 def measured_columns(columns: Sequence[str]) -> list[str]:
@@ -91,6 +93,9 @@ def check_columns(path: Path, columns: Sequence[str]) -> None:
         if name in REFUSED:
             raise TraceError(f"{path}: column {name}: a row is a run of one engine under a benchmark's load, and this "
                              f"option has no effect there; leave the column out, or rename it to {NOTE}{name}")
+        if apart and name.removeprefix(MEASURED) in OF_ALL:
+            raise TraceError(f"{path}: column {name}: is of all GPUs, and this table has prefill and decode apart; "
+                             f"give {MEASURED}{OF_ALL[name.removeprefix(MEASURED)]}")
         if name not in known and not name.startswith(NOTE) and not is_measured(name):
             close = difflib.get_close_matches(name.lower(), KNOWN, n=1)
             hint = f"did you mean {close[0]}? To keep it as a note, " if close else "to keep it as a note, "
@@ -106,6 +111,8 @@ def check_numbers(path: Path, table: pl.DataFrame) -> None:
         if name not in MOST:
             continue
         text = table[column].cast(pl.String).str.strip_chars()
+        if name in ("isl", "osl"):
+            text = text.str.strip_suffix(MEAN)
         value = text.cast(pl.Float64, strict=False)
         above = (value >= 0) if name in RANKS else (value > 0)
         if name in WHOLE:
@@ -145,7 +152,7 @@ def options_of(row: Mapping[str, Any], names: Sequence[str], **sizes: int) -> di
     ------
     UsageError : a cell has another type than its option, is none of its choices, or does not fit another.
     """
-    cells = {name: _value(name, text) for name in names if (text := text_of(row, name))}
+    cells = {name: _value(name, text) for name in names if (text := text_of(row, *NAMES.get(name, (name,))))}
     scenario = parse_scenario(cells | sizes)
     return {name: getattr(scenario, name) for name in cells}
 

@@ -8,7 +8,7 @@ from typing import Any
 from planner.catalog.catalog_files import load_gpu, load_model
 from planner.engines import ENGINES
 from planner.errors import UnknownNameError, UsageError
-from planner.measured.run_columns import DATES, LAYOUT, LOAD, NAMES, OPTIONS, options_of, text_of
+from planner.measured.run_columns import DATES, LAYOUT, LOAD, MEAN, NAMES, OPTIONS, options_of, text_of
 from planner.model.layout import AUTO, Layout
 from planner.model.spread import with_exchange
 from planner.settings.scenario import parse_scenario
@@ -36,6 +36,7 @@ class Row:
     drafts : whether drafts are checked; None if the table does not say.
     has_attention : whether the table says if attention is data parallel, so that its layout needs no correction.
     options : of the scenario, by their names, if the row gives them.
+    notes : sentences on how the row was read.
     """
 
     gpu: str
@@ -55,6 +56,7 @@ class Row:
     drafts: bool | None = None
     has_attention: bool = False
     options: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -84,22 +86,40 @@ def read_row(cells: Mapping[str, Any], client: str | None) -> Row:
     num_gpus = text_of(cells, "n_gpus")
     if num_gpus and float(num_gpus) != tp * pp * dp:
         raise UsageError(f"n_gpus = {num_gpus} beside tp · pp · dp = {tp * pp * dp}; must be equal")
+    num_chips = text_of(cells, "n_chips")  # of one device or several: TPU v7 has two
+    if num_chips and tp * pp * dp % float(num_chips):
+        raise UsageError(f"n_chips = {num_chips} beside tp · pp · dp = {tp * pp * dp}; each chip must have as many "
+                         f"devices")
     options = options_of(cells, (*OPTIONS, *LOAD, *LAYOUT), data_parallel_size=dp, pipeline_parallel_size=pp)
     needed = ("isl", "osl") if "request_rate" in options else ("isl", "osl", "concurrency")
     for name in needed:
         if not text[name]:
             raise UsageError(f"{name} is empty; must be a number; fill it in, or leave the row out")
+    means = [name for name in ("isl", "osl") if text[name].endswith(MEAN)]
+    text |= {name: text[name].removesuffix(MEAN) for name in means}
+    notes = [f"{name} = {text[name]} is a mean over requests: all requests have this length" for name in means]
+    if text["version"] and not has_release(text["version"]):
+        notes.append(f"engine_version = {text['version']} names no release; the newest is assumed")
     return Row(gpu=text["gpu"], engine=text["engine"], model=text["model"], version=text["version"],
                date=text_of(cells, *DATES)[:10], client=named,
                precision=text_of(cells, "precision") or _precision_of(text_of(cells, "gemm_quant_mode")),
                isl=int(float(text["isl"])), osl=int(float(text["osl"])),
                concurrency=int(float(text["concurrency"])) if text["concurrency"] else None,
                tp=tp, pp=pp, dp=dp, ep=ep, drafts=drafting != "none" if drafting else None,
-               has_attention=bool(text_of(cells, "dp_attention")), options=options)
+               has_attention=bool(text_of(cells, "dp_attention")), options=options, notes=tuple(notes))
 
 
 def _precision_of(gemm_mode: str) -> str:
     return {"nvfp4": "fp4", "fp8_block": "fp8", "int4_wo": "int4"}.get(gemm_mode, gemm_mode)
+
+
+def has_release(version: str) -> bool:
+    """Tell whether a row's version gives a release, right or wrong, and not only a platform or a kind of build.
+
+    >>> has_release("0.19.1"), has_release("0.19.x"), has_release("gaudi plugin"), has_release("nightly 426e59f")
+    (True, True, False, False)
+    """
+    return version.removeprefix("v")[:1].isdigit()
 
 
 def quantization_of(model: str, precision: str) -> str | None:
@@ -134,14 +154,15 @@ def own_run(row: Row) -> dict[str, Any]:
     gpu = load_gpu(row.gpu)
     options: dict[str, Any] = {"model": row.model, "gpu": gpu.name, "engine": row.engine,
                                "tensor_parallel_size": row.tp, "pipeline_parallel_size": row.pp}
-    if row.version:
+    if has_release(row.version):
         options["engine_version"] = row.version
     if row.precision and (weights := quantization_of(row.model, row.precision)):
         options["quantization"] = weights
     if row.concurrency is not None:
         options["max_concurrency"] = max(row.concurrency // row.dp, 1)
     scenario = parse_scenario(options | row.settings)
-    return {"scenario": scenario, "layout": _layout(row), "load": _load(row, scenario.max_concurrency)}
+    return {"scenario": scenario, "layout": _layout(row), "load": _load(row, scenario.max_concurrency),
+            "notes": row.notes}
 
 
 def _layout(row: Row) -> Layout:

@@ -22,6 +22,7 @@ from planner.measured.run_columns import (
     text_of,
 )
 from planner.measured.run_row import Row, own_run, read_row
+from planner.measured.statistics import OF_ALL
 from planner.model.layout import Layout
 from planner.settings.scenario import Scenario
 from planner.traces import Trace
@@ -133,7 +134,8 @@ def measurement_of_row(path: Path, cells: Mapping[str, Any], k: int, client: str
               "layout": _layout_name(row)}
     has_gaps = any("itl_ms" in column and text_of(cells, column) for column in measured_columns(list(cells)))
     return _measurement(cells, k, groups,
-                        lambda: published_run(row, has_gaps=has_gaps) if published else own_run(row))
+                        lambda: published_run(row, has_gaps=has_gaps) if published else own_run(row),
+                        row.tp * row.pp * row.dp)
 
 
 def _apart_measurement(path: Path, cells: Mapping[str, Any], k: int, client: str | None) -> Measurement:
@@ -146,10 +148,16 @@ def _apart_measurement(path: Path, cells: Mapping[str, Any], k: int, client: str
 
 
 def _measurement(cells: Mapping[str, Any], k: int, groups: dict[str, str],
-                 run_of: Callable[[], dict[str, Any]]) -> Measurement:
-    """Return a row's measured values, with the run that `run_of` makes of it, or why there is none as the status."""
+                 run_of: Callable[[], dict[str, Any]], num_gpus: int = 1) -> Measurement:
+    """Return a row's measured values, with the run that `run_of` makes of it, or why there is none as the status.
+
+    Parameters
+    ----------
+    num_gpus : of the whole deployment, by which its tokens per second are counted [1].
+    """
     measured = {column.removeprefix(MEASURED): float(value) for column in measured_columns(list(cells))
                 if (value := text_of(cells, column))}
+    measured = {OF_ALL.get(name, name): value / (num_gpus if name in OF_ALL else 1) for name, value in measured.items()}
     common: dict[str, Any] = {"id": text_of(cells, "id") or str(k), "groups": groups, "measured": measured}
     try:
         return Measurement(**common, **run_of())

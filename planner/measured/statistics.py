@@ -18,6 +18,7 @@ MAKESPAN = "makespan_s"
 PER_REQUEST = (*(f"{statistic}_{metric}_ms" for metric in ("ttft", "tpot", "e2el")
                  for statistic in ("mean", "median", "p99")), MAKESPAN)
 THROUGHPUT = ("output_tput_per_gpu", "tput_per_gpu")  # of output tokens, and of all
+OF_ALL = {"output_tokens_per_s": THROUGHPUT[0], "total_tokens_per_s": THROUGHPUT[1]}  # of all GPUs -> of one
 POWER = ("avg_power_w", "joules_per_output_token")  # of one GPU, and of all GPUs
 _NAME = re.compile(r"(?:(mean|median|p\d+)_)?(ttft|tpot|e2el|itl)_ms")
 
@@ -28,7 +29,7 @@ def is_statistic(name: str) -> bool:
     >>> is_statistic("p99_itl_ms"), is_statistic("p99_speed_ms")
     (True, False)
     """
-    return name in (*THROUGHPUT, *POWER) or _NAME.fullmatch(name) is not None
+    return name in (*THROUGHPUT, *OF_ALL, *POWER) or _NAME.fullmatch(name) is not None
 
 
 def statistics(names: Iterable[str], times_s: Mapping[str, Floats], makespan_s: float) -> dict[str, float]:

@@ -118,7 +118,7 @@ KV_BYTES_PER_ELEMENT = {"auto": 2.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp8_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedKv:
-    """How vLLM packs the key and the value of a token and a KV head into one slot, scales included.
+    """How an engine packs the key and the value of a token and a KV head into one slot, scales included.
 
     Parameters
     ----------
@@ -138,10 +138,13 @@ class PackedKv:
 
 # Sources, of vLLM 0.33: `TritonAttentionBackend.customize_spec` (FP32 scales), `nvfp4_kv_cache_full_dim` (an 8-bit
 # scale for 16 values), `TurboQuantConfig.slot_size_aligned`, `OctaveFormat.slot_bytes` (here all of a key is rotary),
-# and the slot of `ultraquant/format.py` (an 8-bit scale for 32 values).
+# and the slot of `ultraquant/format.py` (an 8-bit scale for 32 values). Of SGLang 0.5.23: `compute_cell_size` of
+# fp4_kv_cache_quant_method.py, and pool_configurator.py (MXFP8: an 8-bit scale for 32 values).
 PACKED_KV = {
     "nvfp4": PackedKv(bits=2 * (4 + 8 / 16), vendor="NVIDIA"),
     "nvfp4_4over6": PackedKv(bits=2 * (4 + 8 / 16), vendor="NVIDIA"),
+    "fp4_mx_block16": PackedKv(bits=2 * (4 + 8 / 16)),
+    "mxfp8": PackedKv(bits=2 * (8 + 8 / 32), vendor="NVIDIA"),
     "int8_per_token_head": PackedKv(bits=16, head_bytes=8),
     "fp8_per_token_head": PackedKv(bits=16, head_bytes=8),
     "int4_per_token_head": PackedKv(bits=8, head_bytes=8),
@@ -269,27 +272,40 @@ def kv_bytes_per_element(name: str, arch: Architecture | None, engine: str, gpu:
         return KV_BYTES_PER_ELEMENT[chosen]
     if chosen not in KV_TYPES:
         raise UnknownNameError("KV cache type", name, KV_TYPES)
-    if not ENGINES[engine].memory.packs_kv:
-        owners = " and ".join(f"{owner.title}'s" for owner in ENGINES.values() if owner.memory.packs_kv)
+    memory, title = ENGINES[engine].memory, ENGINES[engine].title
+    if chosen not in memory.packed_kv:
+        owners = " and ".join(f"{owner.title}'s" for owner in ENGINES.values() if chosen in owner.memory.packed_kv)
         raise UsageError(f"kv_cache_dtype = {chosen}: this KV cache format is {owners} alone, and the engine is "
-                         f"{ENGINES[engine].title}; give fp8 or bf16")
+                         f"{title}; give fp8 or bf16")
     if chosen == PACKED_LATENT:
         return _latent_bytes_per_element(arch)
-    form = PACKED_KV[chosen]
+    form, needed = PACKED_KV[chosen], memory.packed_kv[chosen]
     if gpu is not None and form.vendor is not None and gpu.vendor != form.vendor:
-        raise UsageError(f"kv_cache_dtype = {chosen}: vLLM has a kernel for it on GPUs of {form.vendor} alone, and "
+        raise UsageError(f"kv_cache_dtype = {chosen}: {title} has a kernel for it on GPUs of {form.vendor} alone, and "
                          f"{gpu.name} is {gpu.vendor}'s; give fp8 or bf16")
-    return form.bits / 16 if arch is None else _packed_bytes_per_element(chosen, form, arch)
+    if gpu is not None and needed is not None and needed not in gpu.flops_per_s:
+        raise UsageError(f"kv_cache_dtype = {chosen}: {title} has a kernel for it on GPUs that multiply in {needed} "
+                         f"alone, and {gpu.name} does not; give fp8 or bf16")
+    if arch is None:
+        return form.bits / 16
+    is_widened = chosen in memory.widened_kv and gpu is not None and not gpu.scale_up_link.startswith("NVLink")
+    return _packed_bytes_per_element(chosen, form, arch, title, widened_layers=int(is_widened))
 
 
-def _packed_bytes_per_element(name: str, form: PackedKv, arch: Architecture) -> float:
-    """Return the mean size of an element of a model's keys and values in a packed format [B]."""
+def _packed_bytes_per_element(name: str, form: PackedKv, arch: Architecture, engine: str,
+                              widened_layers: int) -> float:
+    """Return the mean size of an element of a model's keys and values in a packed format [B].
+
+    Parameters
+    ----------
+    widened_layers : layers whose tokens have a place in 8 bit besides [1].
+    """
     stored, elements, layers = 0.0, 0, 0
     for attention, groups in arch.by_attention:
         if not attention.has_cache:
             continue
         if not isinstance(attention, Gqa):
-            raise UsageError(f"kv_cache_dtype = {name}: vLLM has no kernel for it with the latent attention of "
+            raise UsageError(f"kv_cache_dtype = {name}: {engine} has no kernel for it with the latent attention of "
                              f"{arch.name}; give fp8 or bf16")
         count = sum(group.count for group in groups)
         slot = math.ceil((attention.head_dim * form.bits / 8 + form.head_bytes) / form.multiple) * form.multiple
@@ -297,7 +313,7 @@ def _packed_bytes_per_element(name: str, form: PackedKv, arch: Architecture) -> 
         elements += count * attention.num_kv_heads * 2 * attention.head_dim
         layers += count
     edges = 0 if arch.num_linear_layers else 2 * min(form.edge_layers, layers // 2)
-    return (edges * KV_BYTES_PER_ELEMENT["bf16"] + (layers - edges) * stored / elements) / layers
+    return (edges * KV_BYTES_PER_ELEMENT["bf16"] + (layers - edges) * stored / elements + widened_layers) / layers
 
 
 def _latent_bytes_per_element(arch: Architecture | None) -> float:

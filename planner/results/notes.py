@@ -172,7 +172,7 @@ def _packed_kv(name: str, element_bytes: float) -> str:
     edges = "" if form is None or not form.edge_layers else (
         f", where the first and the last {form.edge_layers} layers stay in 16 bit if the model has no linear attention")
     rotary = "; every key counts as rotary in all dimensions" if name in ("octave_k3v4", "octave_k3v3") else ""
-    return (f"the KV cache in {name} takes {element_bytes:.4g} B an element with its scales, by the source of vLLM 0.33"
+    return (f"the KV cache in {name} takes {element_bytes:.4g} B an element with its scales, by the engine's source"
             f"{edges}{rotary}. No kernel that reads this format is measured: attention takes the time of the nearest "
             f"measured kernel, 8 bit where there is one, and no less for fewer bytes; your server's may be slower")
 
