@@ -222,7 +222,8 @@ def _asked(trace: Trace, traffic: Traffic, scenario: Scenario, objectives: Objec
         priors=(), num_spare=choices.num_spare, sorted_by=choices.sort, slo=required_of(objectives),
         request_rate=rate_rps, scaling=traffic.named_scaling, router=str(scenario.router),
         assumptions=_assumptions(traffic, own or 0.0, scenario, choices.disaggregate, choices.num_spare),
-        workload=SizedTraffic(source=trace.source, num_requests=traffic.num_requests, rate_rps=rate_rps,
+        workload=SizedTraffic(source=trace.source, num_requests=traffic.num_requests,
+                              num_recorded=traffic.trace.num_requests, rate_rps=rate_rps,
                               recorded_rps=None if traffic.is_drawn else own, users=users, seed=traffic.seed),
         trace_sha256=trace.sha256)
 
