@@ -91,7 +91,7 @@ def read_scraped(path: Path, scenario: Scenario) -> list[Measurement]:
     Raises
     ------
     TraceError : the file is no scrape, lacks a histogram, or counts too few requests.
-    UsageError : the metrics are of another model or engine than the scenario.
+    UsageError : the metrics name another model or engine than the scenario.
     """
     scrapes = [scrape for scrape in read_scrapes(path) if HISTOGRAMS.keys() & set(_families(scrape))]
     if not scrapes:
