@@ -133,7 +133,7 @@ def test_a_deployment_that_no_fleet_serves_is_named(tmp_path: Path) -> None:
     (tmp_path / "cluster.toml").write_text(FILE.format(gpus=4).replace("ttft:2000", "ttft:1"))
     answer = share(tmp_path / "cluster.toml", Choices(jobs=1))
     assert (answer.feasible, answer.load_share, answer.deployments) == (False, 0.0, ())
-    assert answer.notes[0].startswith("code: no number of replicas meets its SLO")
+    assert answer.notes[0].startswith("code: no number of replicas meets its SLO: 1 × h100-sxm bf16: ")
 
 
 @pytest.mark.parametrize(("old", "new", "said"), [

@@ -16,7 +16,7 @@ from planner.planning.price_list import usd_per_month
 from planner.planning.search_options import RANKS, Choices
 from planner.planning.share_answer import DeploymentShare, GpuShare, ShareAnswer
 from planner.planning.size_answer import Fleet, SizeAnswer
-from planner.planning.sizing import size
+from planner.planning.sizing import reasons_of, size
 from planner.planning.study import Study, times_rate
 from planner.progress import counted
 from planner.settings.format_spec import Reading, over
@@ -203,9 +203,8 @@ def _doubts(sized: Sized, fleet: Fleet, objectives: Objectives | None) -> tuple[
 
 
 def _unable(sized: Sized) -> str:
-    reasons = "; ".join(dict.fromkeys(
-        each.reason for each in sized.answer.alternatives if not isinstance(each, Fleet)))
-    return f"{sized.name}: no number of replicas meets its SLO: {reasons}"
+    fleets = [fleet for fleet in sized.answer.alternatives if not isinstance(fleet, Fleet)]
+    return f"{sized.name}: no number of replicas meets its SLO: {reasons_of(fleets)}"
 
 
 def _answer(cluster: Cluster, sized: Sequence[Sized], chosen: Choice | None, load_share: float, minimize: str,
