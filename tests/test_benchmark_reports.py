@@ -1,7 +1,9 @@
 """Benchmark reports without requests: which are read as runs, with which load, deployment and statistics."""
 
+import contextlib
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import yaml
 from typer.testing import CliRunner
 
 from planner.commands.cli import app
-from planner.errors import PlannerError, TraceError
+from planner.errors import PlannerError, TraceError, UsageError
 from planner.measured.accuracy import predict_file
 from planner.measured.recorded import as_means
 from planner.measured.reports.reported import Reported, measurement_of
@@ -233,17 +235,16 @@ def test_evalscopes_summary_is_a_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("added", "said"), [
-    ({"model_id": "Qwen/Qwen3-8B"}, "is of Qwen/Qwen3-8B, and llama-3.1-8b is predicted; give --model Qwen/Qwen3-8B"),
+    ({"model_id": "Qwen/Qwen3-8B"}, "was measured on model = Qwen/Qwen3-8B, and --model llama-3.1-8b would be"),
     ({"model_id": "meta-llama/Llama-3.1-8B-Instruct"}, None), ({"model_id": "served-name"}, None),
-    ({"server_info": {"model_path": "/models/Qwen3-8B"}}, "is of /models/Qwen3-8B, and llama-3.1-8b is predicted"),
-    ({"server_info": {"tp_size": 2}}, "its server ran with tp_size = 2, and 1 is predicted"),
+    ({"server_info": {"model_path": "/models/Qwen3-8B"}}, "give --model /models/Qwen3-8B"),
+    ({"server_info": {"tp_size": 2}}, "its server ran with tp_size = 2, and 1 would be predicted"),
 ])
-def test_a_result_of_another_deployment_is_noted(tmp_path: Path, added: dict[str, Any], said: str | None) -> None:
+def test_a_result_of_another_deployment_is_refused(tmp_path: Path, added: dict[str, Any], said: str | None) -> None:
     result = {"completed": 4, "duration": 2.0, "total_input_tokens": 400, "total_output_tokens": 40,
               "max_concurrency": 2, "mean_ttft_ms": 50.0, "mean_tpot_ms": 9.0}
-    notes = runs_of(tmp_path, result | added)[0].notes
-    assert len(notes) == (said is not None)
-    assert said is None or said in notes[0]
+    with contextlib.nullcontext() if said is None else pytest.raises(UsageError, match=re.escape(said)):
+        assert runs_of(tmp_path, result | added)[0].notes == ()
 
 
 def test_inferencexs_runs_name_their_deployment(tmp_path: Path) -> None:

@@ -38,6 +38,9 @@ def test_a_coarse_clock_is_found_and_a_fine_one_is_none() -> None:
     assert tick_of(np.floor(POISSON / 3.0) * 3.0) == 3.0
     assert tick_of(np.floor(POISSON / 0.25) * 0.25) == pytest.approx(0.25)
     assert tick_of(POISSON) == 0.0
+    assert tick_of(np.floor(POISSON[POISSON < 60 * 8] / 60) * 60) == 60.0  # eight minutes of a clock of minutes
+    assert tick_of(np.repeat([0.0, 3600.0], 10)) == 3600.0
+    assert tick_of(np.repeat([0.0, 7.3, 11.9], 10)) == tick_of(np.repeat([0.0, 60.0], [2, 3])) == 0.0
     assert tick_of(POISSON.round(3)) == 0.0
 
 

@@ -19,6 +19,7 @@ from planner.planning.cluster_file import read_cluster, whole_gpu
 from planner.planning.cluster_share import Sized, choose, share
 from planner.planning.search_options import RANKS, Choices
 from planner.planning.size_answer import Fleet, KindNames, SizeAnswer
+from planner.report.share_table import share_table
 
 GPUS = ("h100-sxm", "l40s", "h100-sxm:1g.10gb", "h100-sxm:3g.40gb")
 PRICES = dict(zip(GPUS, (3.0, 1.0, 0.5, 1.5), strict=True))
@@ -117,11 +118,22 @@ def test_the_command_shares_a_cluster(tmp_path: Path) -> None:
     assert [part / own for part, own in rates] == pytest.approx([short["load_share"]] * 2, rel=0.02)
 
 
+@pytest.mark.parametrize("minimize", ["gpus", "cost"])
+def test_a_log_too_short_for_the_percentile_is_doubted(minimize: str, tmp_path: Path) -> None:
+    """As in `size`, also of a fleet that is not the cheapest: two slices cost less than a GPU and fit on it."""
+    text = FILE.format(gpus=1).partition("[deployment.code]")[0].replace("600", "90")
+    (tmp_path / "cluster.toml").write_text(text)
+    answer = share(tmp_path / "cluster.toml", Choices(jobs=1, compare_assumptions=False), minimize)
+    assert answer.deployments[0].doubts[-1].startswith("the log has 90 requests: the highest percentile of the "
+                                                       "objectives needs 200")
+    assert "\nchat: doubt: the log has 90 requests" in str(share_table(answer))
+
+
 def test_a_deployment_that_no_fleet_serves_is_named(tmp_path: Path) -> None:
     (tmp_path / "cluster.toml").write_text(FILE.format(gpus=4).replace("ttft:2000", "ttft:1"))
     answer = share(tmp_path / "cluster.toml", Choices(jobs=1))
     assert (answer.feasible, answer.load_share, answer.deployments) == (False, 0.0, ())
-    assert answer.notes[0].startswith("code: no number of replicas meets its SLO")
+    assert answer.notes[0].startswith("code: no number of replicas meets its SLO: 1 × h100-sxm bf16: ")
 
 
 @pytest.mark.parametrize(("old", "new", "said"), [

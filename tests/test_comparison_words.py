@@ -27,6 +27,14 @@ def test_the_verdict_is_a_sentence() -> None:
     assert verdict_words({"one": FAST}) == []
 
 
+def test_a_candidate_that_would_not_start_is_no_answer() -> None:
+    refused = FAST | {"cost_usd_per_million_output_tokens": 0.5, "would_not_start": "would not start as launched: why"}
+    assert verdict_words({"fast": FAST, "refused": refused, "dear": FAST | {"cost_usd_per_million_output_tokens": 3.0}})[
+        :3] == ["keep the objectives: fast (2 USD/Mtok), dear (3 USD/Mtok)", "would not start: refused",
+                "cheapest that keeps them: fast, 2 USD per million output tokens"]
+    assert verdict_words({"one": refused, "other": refused}) == ["no what-if starts"]
+
+
 def test_without_objectives_the_cost_is_compared() -> None:
     rows = {name: {key: value for key, value in each.items() if key != "objectives"}
             for name, each in {"fast": FAST, "slow": SLOW}.items()}

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from command_line import planner
 from helpers import number, trace_of
 
 from planner.errors import UnknownNameError, UsageError
@@ -31,7 +32,7 @@ KNOWN = {
 @pytest.mark.parametrize("seed", [100, 101])
 def test_the_process_that_arrivals_were_drawn_from_is_found(name: str, seed: int) -> None:
     arrivals = draw_arrivals(KNOWN[name], SPAN_S, np.random.default_rng(seed))
-    found, candidates = fit_arrivals(arrivals - arrivals[0], SPAN_S, 0.0)
+    found, candidates = fit_arrivals(arrivals - arrivals[0], SPAN_S)
     assert found.process == name
     assert found.gap_shape == pytest.approx(KNOWN[name].gap_shape, rel=0.1)
     assert found.rate_per_s == pytest.approx(2.0, rel=0.15)
@@ -41,7 +42,7 @@ def test_the_process_that_arrivals_were_drawn_from_is_found(name: str, seed: int
 def test_states_of_a_switching_process_are_found() -> None:
     truth = Process(process="mmpp", rate_per_s=2.0, state_rates_per_s=(1.0, 6.0), state_mean_s=(40.0, 10.0))
     arrivals = draw_arrivals(truth, 20_000.0, np.random.default_rng(4))
-    found, _ = fit_arrivals(arrivals - arrivals[0], 20_000.0, 0.0, "mmpp")
+    found, _ = fit_arrivals(arrivals - arrivals[0], 20_000.0, "mmpp")
     rates, means = zip(*sorted(zip(found.state_rates_per_s, found.state_mean_s, strict=True)), strict=True)
     assert rates == pytest.approx((1.0, 6.0), rel=0.15)
     assert means == pytest.approx((40.0, 10.0), rel=0.3)
@@ -141,18 +142,25 @@ def test_sessions_and_prefixes_are_drawn_as_they_were() -> None:
     assert np.array_equal(np.diff(drawn.prefix.offsets), -(-drawn.requests["input_tokens"].to_numpy() // 512))
 
 
-def test_a_coarse_clock_is_kept_and_can_be_taken_out() -> None:
+def test_draws_are_finer_than_a_coarse_clock(tmp_path: Path) -> None:
+    """And a model's file can round them down to a clock."""
     rng = np.random.default_rng(0)
     times = np.floor(np.sort(rng.uniform(0, 3000, 9000)) / 3) * 3
     trace = trace_of([(float(at), 10, 10) for at in times])
     model = fit_workload(trace).model
-    assert model.tenants[0].arrivals.tick_s == 3.0
-    drawn = generate(model, seed=1).requests["arrival_s"].to_numpy()
-    assert np.allclose(drawn / 3, np.rint(drawn / 3))
     tenant = model.tenants[0]
-    fine = dataclasses.replace(tenant, arrivals=dataclasses.replace(tenant.arrivals, tick_s=0.0))
-    smooth = generate(dataclasses.replace(model, tenants=(fine,)), seed=1).requests["arrival_s"].to_numpy()
+    assert tenant.arrivals.tick_s == 0.0
+    smooth = generate(model, seed=1).requests["arrival_s"].to_numpy()
     assert dispersion(smooth, 1.0) == pytest.approx(1.0, abs=0.15)
+    coarse = dataclasses.replace(tenant, arrivals=dataclasses.replace(tenant.arrivals, tick_s=3.0))
+    drawn = generate(dataclasses.replace(model, tenants=(coarse,)), seed=1).requests["arrival_s"].to_numpy()
+    assert np.allclose(drawn / 3, np.rint(drawn / 3))
+    log = tmp_path / "log.csv"
+    log.write_text("arrival_s,input_tokens,output_tokens\n" + "".join(f"{int(at)},10,10\n" for at in times[:300]))
+    run = planner("trace", "synth", log, "--fit", "--output", tmp_path / "drawn.csv")
+    assert "the log's clock has a resolution of 3 s: its arrivals are spread evenly over each step" in run.stderr
+    again = pl.read_csv(tmp_path / "drawn.csv")["arrival_s"].to_numpy()
+    assert np.mean(again % 3 == 0) < 0.05
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Growth: servers of known speed month by month, and what a growth may be."""
 
 import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -57,6 +58,11 @@ def test_the_text_has_the_months() -> None:
     text = str(sizing_table(size(TRACE, SERVER, OBJECTIVES, replace(CHOICES, months=2))))
     assert "growth of 10%/month: 5 × h100-sxm today must grow to 6 in month 2" in text
     assert text.count("  grows") == 1
+    assert "16,060 USD over 2 months (1 to 2, without today)" in text
+    rows = [re.split(r"  +", line.strip()) for line in text.partition("month  requests/s")[2].splitlines()[1:5]]
+    assert [row[0] for row in rows] == ["today", "1", "2", "1 to 2"]
+    prices = [float(row[4 if k < 3 else 1].replace(",", "")) for k, row in enumerate(rows)]
+    assert prices[3] == sum(prices[1:3]) == 730 * 2.0 * (5 + 6)
 
 
 @pytest.mark.parametrize(("text", "factor"), [("10%/month", 1.1), ("2x/year", 2 ** (1 / 12)), ("-5%/month", 0.95),

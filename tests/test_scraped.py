@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from measured_runs import error_in
 
 from planner.catalog.catalog_files import data_dir
-from planner.errors import TraceError
+from planner.errors import TraceError, UsageError
 from planner.measured.calibration.calibrate import calibrate
 from planner.measured.run_table import Measurement, counted
 from planner.measured.scrape import is_scrape
@@ -140,7 +141,8 @@ def test_sglang_without_histograms_of_lengths(runs: Callable[..., list[Measureme
     (run,) = runs(histogram("sglang:time_to_first_token_seconds", {0.1: 30, "+Inf": 40}, 4.0)
                   + histogram("sglang:inter_token_latency_seconds", {0.02: 300, "+Inf": 360}, 7.2)
                   + f"sglang:prompt_tokens_total{{{MODEL}}} 4000\nsglang:generation_tokens_total{{{MODEL}}} 400\n"
-                  + f"sglang:cached_tokens_total{{{MODEL}}} 1000\nsglang:num_running_reqs{{{MODEL}}} 3.0\n")
+                  + f"sglang:cached_tokens_total{{{MODEL}}} 1000\nsglang:num_running_reqs{{{MODEL}}} 3.0\n",
+                  replace(LINEAR, engine="sglang"))
     assert run.load is not None
     assert run.measured["ttft_ms"] == pytest.approx(100.0)
     assert run.measured["itl_ms"] == pytest.approx(20.0)
@@ -168,6 +170,13 @@ def test_a_quantile_lies_in_the_bucket_of_the_values_own(values: list[float], sh
     rank = max(math.ceil(share * len(values)), 1)
     own = sorted(values)[rank - 1]
     assert low <= own <= high
+
+
+def test_scrapes_of_another_deployment_are_refused(runs: Callable[..., list[Measurement]]) -> None:
+    with pytest.raises(UsageError, match="was measured on engine = vllm, and --engine sglang would be predicted"):
+        runs(vllm(), replace(LINEAR, engine="sglang"))
+    with pytest.raises(UsageError, match=r"model = Qwen/Qwen3-8B, and --model llama-3.1-8b would be predicted"):
+        runs(vllm().replace('"m"', '"Qwen/Qwen3-8B"'), H100)
 
 
 @pytest.mark.parametrize(("text", "words"), [

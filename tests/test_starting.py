@@ -18,7 +18,8 @@ from planner.planning.grid import plan_sweep
 from planner.planning.search_options import Choices
 from planner.planning.size_answer import Fleet, UnableFleet
 from planner.planning.sizing import size
-from planner.planning.sweeping import sweep
+from planner.planning.sweeping import describe, sweep
+from planner.report.sweep_tables import sweep_table
 from planner.run import replay
 from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
@@ -137,6 +138,15 @@ def test_share_launches_what_starts(log: Path) -> None:
     assert run.returncode == 0, run.stderr
     assert "big: vllm serve Qwen/Qwen3-32B --max-model-len 30720" in run.stdout
     assert f"big: {LOWERED}" in run.stdout
+    cluster.write_text(cluster.read_text() + "max_model_len = 40960\n")
+    assert "1 × h100-sxm bf16: would not start as launched: vLLM's KV cache holds" in planner("share", cluster).stderr
+
+
+def test_compare_names_the_candidate_that_would_not_start(log: Path) -> None:
+    run = planner("compare", log, "--model", "qwen3-32b", "--gpu", "h100-sxm,h200-sxm", *SLO)
+    assert "would not start: h100-sxm\n" in run.stdout
+    assert "cheapest" not in run.stdout
+    assert "note: h100-sxm: would not start as launched" in run.stderr
 
 
 def test_capacity_says_the_limit_that_it_rests_on(log: Path, tmp_path: Path) -> None:
@@ -164,6 +174,8 @@ def test_a_sweep_replays_what_starts(tmp_path: Path) -> None:
     table = sweep(plan, tmp_path / "s.parquet", trace=SHORT, jobs=1)
     rows = {(row["max_num_seqs"], row["max_num_batched_tokens"]): row for row in table.iter_rows(named=True)}
     assert "max_num_batched_tokens = 512 is less than max_num_seqs = 1,024" in rows[1024, 512]["status"]
+    assert ("1 of 4 (max_num_seqs = 1024, max_num_batched_tokens = 512): would not start" in
+            str(sweep_table(describe(plan, tmp_path / "s.parquet", table))))
     assert rows[1024, 2048]["max_model_len"] == 30_720
     assert LOWERED.replace("34,288", "34,768") in rows[1024, 2048]["notes"].replace("34,288", "34,768")
 

@@ -268,6 +268,23 @@ def test_a_result_needs_its_deployment(tmp_path: Path) -> None:
         predicted(write_json(tmp_path / "b.json", run))
 
 
+@pytest.mark.parametrize(("option", "value", "other"), [
+    ("model", "Qwen/Qwen3-32B", "--model llama-3.1-8b"), ("gpu", "NVIDIA H200", "--gpu h100-sxm"),
+    ("engine", "sglang", "--engine vllm")])
+def test_requests_of_another_deployment_are_refused(option: str, value: str, other: str, tmp_path: Path) -> None:
+    rows = f"arrival_s,input_tokens,output_tokens,ttft_s,e2e_s,{option}\n" + f"0,100,10,0.05,0.5,{value}\n" * 6
+    path = tmp_path / "log.csv"
+    path.write_text(rows, "utf-8")
+    with pytest.raises(UsageError, match=f"was measured on {option} = {value}, and {other} would be predicted; give "
+                                         f"--{option} {value}"):
+        predicted(path, Scenario(**BENCHED))
+    path.write_text(rows.replace(value, "our-own-name"), "utf-8")
+    assert predicted(path, Scenario(**BENCHED))[0].status == "ok"
+    same = {"model": "meta-llama/Llama-3.1-8B-Instruct", "gpu": "H100", "engine": "vLLM"}[option]
+    path.write_text(rows.replace(value, same), "utf-8")
+    assert predicted(path, Scenario(**BENCHED))[0].status == "ok"
+
+
 def test_limits_take_short_names_and_full_ones() -> None:
     names = ["mean_ttft_ms", "p99_ttft_ms", "makespan_s"]
     assert parse_max_error("ttft:25 p99_ttft_ms:40,makespan:5", names) == {

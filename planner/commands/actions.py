@@ -144,7 +144,7 @@ def compare(sources: Sequence[str], choices: Mapping[str, Sequence[Any]], launch
     if explanations:
         text += explanation_table(explanations).parts
     publish([{"name": name, **summary} for name, summary in comparison.items()], Text(text), json,
-            [note for summary in comparison.values() for note in summary["notes"]])
+            _named_notes(comparison))
     return any(summary["completed"] for summary in comparison.values())
 
 
@@ -341,6 +341,16 @@ def _print_notes(notes: Iterable[str]) -> None:
     """Print each note once to stderr."""
     for note in dict.fromkeys(notes):
         print(fitted(Text([f"note: {note}"]), sys.stderr), file=sys.stderr)
+
+
+def _named_notes(comparison: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the notes of what-ifs, with their names if not all of them have a note."""
+    names: dict[str, list[str]] = {}
+    for name, summary in comparison.items():
+        for note in dict.fromkeys(summary["notes"]):
+            names.setdefault(note, []).append(name)
+    return [note if len(owners) == len(comparison) else f"{', '.join(owners)}: {note}"
+            for note, owners in names.items()]
 
 
 def _table(result: ReplayResult, name: str) -> Any:

@@ -56,7 +56,7 @@ def synth(source: str, options: Mapping[str, Any], scenario: Scenario, changes: 
           slo: str | None, attainment: float, reading: Reading, json: Path | None) -> None:
     """Fit a model to a trace or read one, change it, draw a trace from it, and say how close that is."""
     from planner.traces.export import convert as convert_trace
-    from planner.traces.fitting import fit_workload
+    from planner.traces.fitting import fit_workload, on_fine_clock
     from planner.traces.synthesis.generate import generate
     from planner.traces.synthesis.traffic_model import to_toml
 
@@ -64,7 +64,8 @@ def synth(source: str, options: Mapping[str, Any], scenario: Scenario, changes: 
     check_trace_outputs(source, {"--output": output, "--json": json, "--save": save}, options["to"])
     trace, fit = None, None
     if options["fit"]:
-        trace = _read(source, reading)
+        trace, notes = on_fine_clock(_read(source, reading))
+        print_notes(notes)
         with stage(f"fitting a model to {source}"):
             fit = fit_workload(trace, process=options["arrivals"], seed=options["seed"] or 0)
         recorded, tried = fit

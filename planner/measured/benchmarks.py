@@ -8,18 +8,18 @@ from typing import Any
 
 import polars as pl
 
-from planner.catalog.catalog_files import load_model
 from planner.engines import ENGINES
 from planner.engines.vllm import VLLM
-from planner.errors import PlannerError, TraceError, UsageError
+from planner.errors import TraceError, UsageError
 from planner.files.counts import count_text
 from planner.files.finite import is_number
 from planner.files.nested import parse_json
+from planner.measured.other_deployment import refuse_other
 from planner.measured.run_row import DRAW_BELOW
 from planner.measured.run_table import Measurement
 from planner.measured.statistics import MAKESPAN, PER_REQUEST, measured_of
 from planner.schema import MAX_TOKENS
-from planner.settings.scenario import Scenario, attention_ranks
+from planner.settings.scenario import Scenario
 from planner.traces import Trace
 from planner.traces.formats.vllm_bench import client_rate
 from planner.traces.reading import trace_of
@@ -66,6 +66,9 @@ def is_result(keys: Mapping[str, Any]) -> bool:
 def _measurement(where: str, name: str, run: Mapping[str, Any], scenario: Scenario, client: str | None) -> Measurement:
     for key in REQUIRED:
         _number(where, run, key, MOST_PROMPTS if key == "completed" else math.inf)
+    server = run["server_info"] if isinstance(run.get("server_info"), Mapping) else {}
+    named = run.get("model_id") or server.get("model_path")
+    refuse_other(where, {"model": [str(named)] if named else []}, scenario, server.get("tp_size"))
     client = client or next((name for name, engine in ENGINES.items() if engine.client is not None
                              and any(key in run for key in engine.client.keys)), VLLM.name)
     concurrency = scenario.max_concurrency or _optional(where, run, "max_concurrency")
@@ -76,8 +79,7 @@ def _measurement(where: str, name: str, run: Mapping[str, Any], scenario: Scenar
     if load is not drawn or drawn.format == NAME:  # else the recorded arrivals say when it began
         measured[MAKESPAN] = float(run["duration"])
     return Measurement(id=name, groups={"client": client}, measured=measured, scenario=scenario, load=load,
-                       notes=(*_failed(where, run), *_differences(where, run, scenario),
-                              *_load_words(drawn, load, scenario)))
+                       notes=(*_failed(where, run), *_load_words(drawn, load, scenario)))
 
 
 def _load_words(drawn: Trace, load: Trace, scenario: Scenario) -> Iterator[str]:
@@ -89,23 +91,6 @@ def _load_words(drawn: Trace, load: Trace, scenario: Scenario) -> Iterator[str]:
     elif drawn.format != NAME:
         yield (f"validate replays a closed loop of {scenario.max_concurrency:,} requests in flight; planner replay "
                f"takes the recorded send times")
-
-
-def _differences(where: str, run: Mapping[str, Any], scenario: Scenario) -> Iterator[str]:
-    """Yield a note if the file names another model than is predicted, or other GPUs of its server (SGLang)."""
-    server = run.get("server_info")
-    server = server if isinstance(server, Mapping) else {}
-    named = run.get("model_id") or server.get("model_path")
-    try:
-        is_another = scenario.model is not None and load_model(str(named)).name != load_model(scenario.model).name
-    except PlannerError:  # a name of the server's own
-        is_another = False
-    if is_another:
-        yield f"{where}: is of {named}, and {scenario.model} is predicted; give --model {named}"
-    size = server.get("tp_size")
-    gpus = scenario.tensor_parallel_size * attention_ranks(scenario)
-    if type(size) is int and size != gpus:
-        yield f"{where}: its server ran with tp_size = {size}, and {gpus} is predicted; give --tensor-parallel-size"
 
 
 def _recorded(where: str, run: Mapping[str, Any]) -> Trace:

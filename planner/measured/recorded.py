@@ -9,6 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from planner.errors import TraceError
+from planner.measured.other_deployment import refuse_other
 from planner.measured.run_table import METRICS, Measurement
 from planner.measured.statistics import MAKESPAN, PER_REQUEST, floats_of, measured_of
 from planner.settings.scenario import Scenario
@@ -32,8 +33,10 @@ def read_requests(path: Path, scenario: Scenario, format: str | None = None) -> 
     Raises
     ------
     TraceError : the file cannot be read, a row is bad, or no measured time is there.
+    UsageError : the rows name another deployment than the scenario.
     """
     trace = read_trace(str(path), format=format)
+    refuse_other(str(path), trace.deployed, scenario)
     named = [name for name in TIMES if name in trace.requests.columns]
     if not named:
         raise TraceError(f"{path}: has requests, but none of the columns {', '.join(TIMES)}; nothing to compare "

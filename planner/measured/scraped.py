@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from planner.engines import METRICS
 from planner.errors import TraceError
+from planner.measured.other_deployment import refuse_other
 from planner.measured.run_table import Measurement
 from planner.measured.scrape import Scrape, grown, read_scrapes, total, upper_edges
 from planner.schema import MAX_TOKENS
@@ -90,16 +91,26 @@ def read_scraped(path: Path, scenario: Scenario) -> list[Measurement]:
     Raises
     ------
     TraceError : the file is no scrape, lacks a histogram, or counts too few requests.
+    UsageError : the metrics name another model or engine than the scenario.
     """
     scrapes = [scrape for scrape in read_scrapes(path) if HISTOGRAMS.keys() & set(_families(scrape))]
     if not scrapes:
         raise TraceError(f"{path}: has none of the histograms {', '.join(HISTOGRAMS['ttft'])}; must be a scrape of "
                          f"/metrics of vLLM, SGLang (--enable-metrics), TensorRT-LLM or Dynamo's frontend")
     _check_one_server(path, scrapes[-1])
+    refuse_other(str(path), _deployed(scrapes[-1]), scenario)
     windows = _windows(path, scrapes)
     names = [path.stem if len(windows) == 1 else f"{path.stem}#{k}" for k in range(len(windows))]
     return [_measurement(f"{path}" if len(windows) == 1 else f"{path} window {k}", name, window, scenario)
             for k, (name, window) in enumerate(zip(names, windows, strict=True))]
+
+
+def _deployed(scrape: Scrape) -> dict[str, set[str]]:
+    """Return the model and the engine that the metrics' labels and names say."""
+    of_engines = [(name.partition(":")[0], dict(labels)) for name, labels in scrape.values]
+    return {"model": {labels["model_name"] for prefix, labels in of_engines
+                      if prefix in PREFIXES and "model_name" in labels},
+            "engine": {prefix for prefix, _ in of_engines}}
 
 
 def _families(scrape: Scrape) -> dict[str, str]:

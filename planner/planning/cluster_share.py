@@ -11,14 +11,16 @@ from planner.catalog.catalog_files import load_gpu
 from planner.errors import ClusterError, PlannerError, UsageError
 from planner.files.counts import share_text
 from planner.planning.cluster_file import Candidate, Cluster, read_cluster, whole_gpu
+from planner.planning.prediction_error import doubts
 from planner.planning.price_list import usd_per_month
 from planner.planning.search_options import RANKS, Choices
 from planner.planning.share_answer import DeploymentShare, GpuShare, ShareAnswer
 from planner.planning.size_answer import Fleet, SizeAnswer
-from planner.planning.sizing import size
+from planner.planning.sizing import reasons_of, size
 from planner.planning.study import Study, times_rate
 from planner.progress import counted
 from planner.settings.format_spec import Reading, over
+from planner.settings.objectives import Objectives
 from planner.traces import Trace
 from planner.traces.shaping.client_load import read_load
 
@@ -189,10 +191,20 @@ def _size(path: Path, candidate: Candidate, load: Trace, choices: Choices, load_
     return Sized(name=study.name, answer=answer)
 
 
+def _doubts(sized: Sized, fleet: Fleet, objectives: Objectives | None) -> tuple[str, ...]:
+    """Return why the size of a fleet may not hold: the answer has the reasons of its cheapest fleet."""
+    answer = sized.answer
+    if fleet is answer.cheapest:
+        return answer.doubts
+    assert objectives is not None
+    count = fleet.num_replicas - fleet.num_spare * (1 + (fleet.prefill_replicas > 0))
+    return doubts(answer.workload.num_recorded, answer.workload.num_requests * fleet.trace_copies, count,
+                  [fleet, *(other for other in sized.fleets if other is not fleet)], objectives, None)
+
+
 def _unable(sized: Sized) -> str:
-    reasons = "; ".join(dict.fromkeys(
-        each.reason for each in sized.answer.alternatives if not isinstance(each, Fleet)))
-    return f"{sized.name}: no number of replicas meets its SLO: {reasons}"
+    fleets = [fleet for fleet in sized.answer.alternatives if not isinstance(fleet, Fleet)]
+    return f"{sized.name}: no number of replicas meets its SLO: {reasons_of(fleets)}"
 
 
 def _answer(cluster: Cluster, sized: Sequence[Sized], chosen: Choice | None, load_share: float, minimize: str,
@@ -200,8 +212,9 @@ def _answer(cluster: Cluster, sized: Sequence[Sized], chosen: Choice | None, loa
     fleets = () if chosen is None else chosen.fleets
     deployments = tuple(
         DeploymentShare(deployment=each.name, load_share=load_share, rate_rps=each.answer.request_rate or 0.0,
-                        fleet=fleet, others=tuple(other for other in each.answer.alternatives if other is not fleet))
-        for each, fleet in zip(sized, fleets, strict=False))
+                        fleet=fleet, others=tuple(other for other in each.answer.alternatives if other is not fleet),
+                        doubts=_doubts(each, fleet, candidate.study.objectives))
+        for each, fleet, candidate in zip(sized, fleets, cluster.candidates, strict=False))
     cost = sum(fleet.cost_usd_per_hour for fleet in fleets)
     return ShareAnswer(
         feasible=load_share == 1.0, load_share=load_share, minimized=minimize, deployments=deployments,

@@ -208,12 +208,16 @@ def _sentence(growth: Growth, cheapest: Fleet) -> str:
         parts.append(f"from month {lost.month} on no number of replicas was found")
     if growth.total_usd is not None:
         changes = ", changes of kind included" if growth.change_cost_usd else ""
-        parts.append(f"{growth.total_usd:,.0f} USD over {count_text(months[-1].month, 'month')}{changes}")
+        parts.append(f"{growth.total_usd:,.0f} USD over {_span(months[-1].month)}{changes}")
     if growth.cheaper_from_month is not None:
         kept = "" if growth.kept_total_usd is None else f", {growth.kept_total_usd:,.0f} USD if it stays"
         parts.append(f"from month {growth.cheaper_from_month} on another kind costs less a month than today's cheapest "
                      f"({name}, tp {cheapest.kind.tensor_parallel_size}{kept}), without the price of a change")
     return "; ".join(parts)
+
+
+def _span(last: int) -> str:
+    return "1 month" if last == 1 else f"{last:,} months (1 to {last:,}, without today)"
 
 
 def _steps(months: Sequence[Month]) -> str:

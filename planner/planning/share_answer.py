@@ -18,6 +18,8 @@ class DeploymentShare:
     fleet: Annotated[Fleet, Key("", "Fleet, as in the answer of size")]
     others: Annotated[tuple[Fleet | UnableFleet, ...], Key("", "Fleets of the other kinds of replica, and kinds that "
                                                            "cannot serve the load")]
+    doubts: Annotated[tuple[str, ...], Key("", "Reasons why the size of the fleet may not hold: the error of the "
+                                           "prediction, or a log that is too short for the percentile")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

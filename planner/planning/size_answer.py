@@ -225,6 +225,7 @@ class SizedTraffic:
 
     source: Annotated[str, Key("", "Trace")]
     num_requests: Annotated[int, Key("1", "Requests of the load, about")]
+    num_recorded: Annotated[int, Key("1", "Requests of the log, which the load repeats or thins")]
     rate_rps: Annotated[float | None, Key("requests/s", "Rate of the load; with --rate-series of its highest window. "
                                           "Null if users are given")]
     recorded_rps: Annotated[float | None, Key("requests/s", "Rate of the trace. Null if it has no arrival times, or if "

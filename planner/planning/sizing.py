@@ -222,7 +222,8 @@ def _asked(trace: Trace, traffic: Traffic, scenario: Scenario, objectives: Objec
         priors=(), num_spare=choices.num_spare, sorted_by=choices.sort, slo=required_of(objectives),
         request_rate=rate_rps, scaling=traffic.named_scaling, router=str(scenario.router),
         assumptions=_assumptions(traffic, own or 0.0, scenario, choices.disaggregate, choices.num_spare),
-        workload=SizedTraffic(source=trace.source, num_requests=traffic.num_requests, rate_rps=rate_rps,
+        workload=SizedTraffic(source=trace.source, num_requests=traffic.num_requests,
+                              num_recorded=traffic.trace.num_requests, rate_rps=rate_rps,
                               recorded_rps=None if traffic.is_drawn else own, users=users, seed=traffic.seed),
         trace_sha256=trace.sha256)
 
@@ -272,14 +273,21 @@ def _infeasible(asked: SizeAnswer, unable: Sequence[UnableFleet]) -> SizeAnswer:
     """
     missing = [fleet for fleet in unable if fleet.missed]
     if not missing:
-        if len(unable) > 1 and len({fleet.reason for fleet in unable}) == 1:
-            raise UsageError(f"no fleet can be deployed: {unable[0].reason}")
-        raise UsageError("no fleet can be deployed: " + "; ".join(f"{f.kind.words}: {f.reason}" for f in unable))
+        raise UsageError(f"no fleet can be deployed: {reasons_of(unable)}")
     closest = min(missing, key=_distance)
     kind, is_split = closest.kind, asked.split is not None and asked.split.fleet is not None
     return replace(asked, missed=closest.missed, feasible=is_split, closest=ClosestKind(
         gpu=kind.gpu, tensor_parallel_size=kind.tensor_parallel_size, quantization=kind.quantization,
         decode_gpu=kind.decode_gpu, decode_tensor_parallel_size=kind.decode_tensor_parallel_size))
+
+
+def reasons_of(fleets: Sequence[UnableFleet]) -> str:
+    """Return the reasons of fleets in a sentence, each once with the kinds that have it."""
+    kinds: dict[str, list[str]] = {}
+    for fleet in fleets:
+        kinds.setdefault(fleet.reason, []).append(fleet.kind.words)
+    return "; ".join(f"{reason} ({', '.join(names)})" if len(names) > 1 else f"{names[0]}: {reason}"
+                     for reason, names in kinds.items())
 
 
 def _distance(fleet: UnableFleet) -> float:

@@ -15,17 +15,25 @@ Summaries = Mapping[str, Mapping[str, Any]]
 
 
 def verdict_words(summaries: Summaries) -> list[str]:
-    """Return which what-ifs keep their objectives, their cost, and the largest difference; nothing for one what-if."""
+    """Return which what-ifs keep their objectives, their cost, and the largest difference; nothing for one what-if.
+
+    A what-if whose engine would not start is no answer.
+    """
     if len(summaries) < 2:
         return []
-    verdicts = {name: _keeps(summary) for name, summary in summaries.items()}
+    able = {name: summary for name, summary in summaries.items() if summary.get("would_not_start") is None}
+    if not able:
+        return ["no what-if starts"]
+    verdicts = {name: _keeps(summary) for name, summary in able.items()}
     kept = [name for name, is_kept in verdicts.items() if is_kept]
     missed = [name for name, is_kept in verdicts.items() if is_kept is False]
     lines = []
     if kept or missed:
         parts = [f"keep the objectives: {_priced(kept, summaries)}"] if kept else ["no what-if keeps the objectives"]
         lines.append("; ".join([*parts, *([f"miss them: {_priced(missed, summaries)}"] if missed else [])]))
-    return [*lines, *_cheapest(kept or list(summaries), summaries, is_judged=bool(kept)), *_largest(summaries)]
+    lines += [f"would not start: {', '.join(name for name in summaries if name not in able)}"] * (
+        len(able) < len(summaries))
+    return [*lines, *_cheapest(kept or list(able), able, is_judged=bool(kept)), *_largest(summaries)]
 
 
 def _keeps(summary: Mapping[str, Any]) -> bool | None:

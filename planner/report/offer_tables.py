@@ -61,12 +61,14 @@ def growth_rows(result: SizeAnswer) -> list[Grid]:
     """Return the fleet that each month needs, a row each; nothing if no growth was asked for."""
     if result.growth is None:
         return []
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for month in result.growth.months:
         size = ("–", "–", "–") if month.num_gpus is None else (
             f"{month.num_replicas:,}", f"{month.num_gpus:,}", f"{month.cost_usd_per_month:,.2f}")
         step = "grows" if month.must_grow else f"changes to {month.gpu}" if month.is_change else ""
-        rows.append((str(month.month), f"{month.rate_rps:,.4g}", *size, step))
+        rows.append((str(month.month) if month.month else "today", f"{month.rate_rps:,.4g}", *size, step))
+    last, total = len(rows) - 1, result.growth.total_usd
+    rows += [] if total is None else [(f"1 to {last}", "", "", "", f"{total:,.2f}", "total USD, without today")]
     return [Grid(heads=("month", "requests/s", "replicas", "GPUs", "USD/month", ""), rows=rows, left=(-1,))]
 
 

@@ -26,8 +26,8 @@ def share_table(answer: ShareAnswer) -> Text:
     lacks = any(each.lacking for each in answer.gpus)  # none if the cluster suffices
     gpus = [(each.gpu, f"{each.available:,}", f"{each.used:,}", *[f"{each.lacking:,}" if each.lacking else ""] * lacks)
             for each in answer.gpus]
-    predicted = [f"{each.deployment}: predicted {_share(each.fleet)}{predicted_words(each.fleet)}"
-                 for each in answer.deployments]
+    predicted = [f"{each.deployment}: {words}" for each in answer.deployments for words in (
+        f"predicted {_share(each.fleet)}{predicted_words(each.fleet)}", *(f"doubt: {doubt}" for doubt in each.doubts))]
     commands = [f"{each.deployment}: {line}" for each in answer.deployments for line in (
         each.fleet.command, *filter(None, [each.fleet.lowered]), *replay_lines(each.fleet.replay_command))]
     unmeasured = [UNMEASURED] if any(each.fleet.priors for each in answer.deployments) else ()

@@ -9,6 +9,7 @@ from planner.report.text import Grid, Text
 
 SHOWN_ROWS = 60  # configurations; the output has all
 SHOWN = 5  # reasons why configurations have no result
+NAMED = 2  # configurations that a reason names
 
 
 def sweep_table(result: SweepAnswer) -> Text:
@@ -16,7 +17,8 @@ def sweep_table(result: SweepAnswer) -> Text:
     done = [row for row in result.rows if row.status == "done"]
     lines: list[str | Grid] = [_rows(done, result)] if done else []
     failed = {status: count for status, count in result.status.items() if status != "done"}
-    lines += [f"{count:,} of {result.num_configurations:,}: {status}" for status, count in failed.items()][:SHOWN]
+    lines += [f"{count:,} of {result.num_configurations:,} ({_named(status, result)}): {status}"
+              for status, count in failed.items()][:SHOWN]
     lines += [f"… and {len(failed) - SHOWN:,} other reasons; the output has all"] if len(failed) > SHOWN else []
     if result.optimum is not None:
         lines.append(_best_line(result, result.optimum))
@@ -38,6 +40,14 @@ def _rows(done: Sequence[Configuration], result: SweepAnswer) -> Grid:
     others = len(done) - len(rows)
     return Grid(heads=[*done[0].values, "bottleneck", "front"], rows=rows, left=(-1,), notes=[
         f"… {others:,} more configurations; all are in {result.output}, and in --json"] if others else ())
+
+
+def _named(status: str, result: SweepAnswer) -> str:
+    """Return the first configurations with a status, by their axes."""
+    rows = [row for row in result.rows if row.status == status]
+    names = [", ".join(f"{axis} = {'none' if row.values[axis] is None else row.values[axis]}" for axis in result.axes)
+             for row in rows[:NAMED]]
+    return "; ".join([*names, *(["…"] if len(rows) > NAMED else [])])
 
 
 def _standing(row: Configuration) -> str:

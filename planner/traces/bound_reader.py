@@ -8,7 +8,7 @@ from planner.schema import REQUIRED_TRACE_COLUMNS
 from planner.settings.format_spec import NAME, parse_format
 from planner.traces.aggregates import with_counts
 from planner.traces.cached_parts import with_cached_parts
-from planner.traces.likely import nearest_names, offers, with_http_status, with_model
+from planner.traces.likely import nearest_names, offers, with_deployed, with_http_status
 from planner.traces.reader import MOST_KEYS, OBJECTS, OF_REQUESTS, Head, Reader
 
 
@@ -39,7 +39,7 @@ def bind(source: str, head: Head, reader: Reader, spec: str | None = None) -> Re
     for path in paths.values():
         if head.columns.count(path) > 1:
             raise TraceError(f"trace {source} line {head.line}: column {path} appears twice; must appear once")
-    reader = with_model(head, with_cached_parts(head, dataclasses.replace(reader, columns=paths, also={})))
+    reader = with_deployed(head, with_cached_parts(head, dataclasses.replace(reader, columns=paths, also={})))
     return with_counts(head, with_http_status(head, reader)) if reader.name.split(",")[0] in OF_REQUESTS else reader
 
 

@@ -19,7 +19,7 @@ from planner.traces.check import Checked, check_rows
 from planner.traces.lines import Rows, skip_rows
 from planner.traces.number_forms import REMEDY
 from planner.traces.prefix_ids import PrefixIds, intern_ids, take_rows, within_groups
-from planner.traces.reader import MODEL, SENT, Head, Reader
+from planner.traces.reader import DEPLOYED, MODEL, SENT, Head, Reader
 from planner.traces.results import with_results
 from planner.traces.table import Arrivals, Trace, account_of
 from planner.traces.times import fill_times
@@ -46,7 +46,7 @@ class Gathered:
     place: str = "line"
     forms: dict[str, str] = field(default_factory=dict)
     first_fault: str = ""
-    models: Counter[str] = field(default_factory=Counter)
+    deployed: dict[str, Counter[str]] = field(default_factory=dict)
 
 
 def gather(source: str, batches: Iterator[Rows], reader: Reader, on_bad_rows: BadRows) -> Gathered:
@@ -72,9 +72,11 @@ def gather(source: str, batches: Iterator[Rows], reader: Reader, on_bad_rows: Ba
         gathered.num_bad += checked.dropped.total()
         gathered.num_rows += rows.num_rows
         gathered.own_ids = gathered.own_ids or checked.own_ids
-        if MODEL in rows.table.columns:
+        if names := [name for name in DEPLOYED if name in rows.table.columns]:
             good = pl.Series(rows.lines).is_in(checked.table["line"].cast(pl.Int64).implode())
-            gathered.models.update(rows.table.filter(good)[MODEL].cast(pl.String).drop_nulls().to_list())
+            for name in names:
+                gathered.deployed.setdefault(name, Counter()).update(
+                    rows.table.filter(good)[name].cast(pl.String).drop_nulls().to_list())
         _append(source, gathered, checked)
     return gathered
 
@@ -104,7 +106,7 @@ def _form_notes(gathered: Gathered, reader: Reader) -> list[str]:
 
 def _model_notes(gathered: Gathered, reader: Reader) -> list[str]:
     """Return the models of a file, if there are several, and how to keep one of them."""
-    models = gathered.models.most_common()
+    models = gathered.deployed.get(MODEL, Counter()).most_common()
     if len(models) < 2:
         return []
     shown = ", ".join(f"{name} ({count_text(count, 'row')})" for name, count in models[:MOST_MODELS])
@@ -173,7 +175,7 @@ def assemble(
     )
     return Trace(
         requests=requests, prefix=prefix, source=source, format=reader.name, sha256=sha256, account=account,
-        arrivals=arrivals, zero_at_s=zero_at_s,
+        arrivals=arrivals, zero_at_s=zero_at_s, deployed=gathered.deployed,
     )
 
 
@@ -267,7 +269,7 @@ def _ignored(head: Head, reader: Reader) -> tuple[str, ...]:
     """Return the file's columns that a flat format does not use, and the paths beside used ones in nested objects."""
     if reader.rows is not None:
         return ()
-    used = {path for name, path in reader.columns.items() if name != MODEL}
+    used = {path for name, path in reader.columns.items() if name not in DEPLOYED}
     partly = {path.split(".")[0] for path in used if path not in head.columns}
     beside = [path for path in head.paths if path.split(".")[0] in partly - set(head.columns) | partly]
     paths = [*(name or "(unnamed)" for name in head.columns if name not in used and name not in partly),

@@ -47,8 +47,12 @@ _OFFERS: Mapping[str, tuple[str, ...]] = {
     "session_id": ("session", "sessionid", "conversationid", "chatid", "threadid"),
     "tenant": ("model", "modelname", "modelid", "user", "userid", "customer", "team", "apikeyid"),
 }
-_MODEL = ("model", "modelname", "modelid", "requestmodel", "genairequestmodel", "genaimodelname", "servedmodelname",
-          "llmmodel", "modelgroup")
+_DEPLOYED: Mapping[str, tuple[str, ...]] = {
+    MODEL: ("model", "modelname", "modelid", "requestmodel", "genairequestmodel", "genaimodelname", "servedmodelname",
+            "llmmodel", "modelgroup"),
+    "gpu": ("gpu", "gputype", "gpuname", "gpumodel", "accelerator", "hardware"),
+    "engine": ("engine", "servingengine", "enginename", "backend"),
+}
 _HTTP_STATUS = ("status", "statuscode", "httpstatus", "httpstatuscode", "httpcode", "responsecode", "responsestatus",
                 "httpresponsecode", "responsestatuscode")
 NEAR, SHORTEST_NEAR = 0.6, 5  # similarity of a column's name to a likely one, and the letters of such a name
@@ -80,7 +84,7 @@ class Likeness(NamedTuple):
 def likeness(head: Head, name: str, near: str = "") -> Likeness | None:
     """Return the column of a file that looks most like one of ours; of several, one beside a path, then the least deep.
     """
-    names = {**NAMES, **_OFFERS, MODEL: _MODEL}[name]
+    names = {**NAMES, **_OFFERS, **_DEPLOYED}[name]
     likely = [like for path in head.paths if (like := _like(path, names)) is not None]
     return min(likely, default=None, key=lambda like: (
         like.rank, like.path.rpartition(".")[0] != near.rpartition(".")[0], like.path.count(".")))
@@ -145,12 +149,12 @@ def with_http_status(head: Head, reader: Reader) -> Reader:
     return dataclasses.replace(reader, columns={**reader.columns, "status": path}, skips=(*reader.skips, skip))
 
 
-def with_model(head: Head, reader: Reader) -> Reader:
-    """Return a reader that also reads the model of each row, if a column of the file is named so."""
-    like = likeness(head, MODEL)
-    is_flat = like is not None and (like.path in head.columns or any(
-        path not in head.columns for path in reader.columns.values()))  # one deep column makes a file slow to read
-    return dataclasses.replace(reader, columns={**reader.columns, MODEL: like.path}) if like and is_flat else reader
+def with_deployed(head: Head, reader: Reader) -> Reader:
+    """Return a reader that also reads the model, GPU and engine of each row, if columns of the file are named so."""
+    is_deep = any(path not in head.columns for path in reader.columns.values())  # one deep column makes reading slow
+    likely = {name: like.path for name in _DEPLOYED if (like := likeness(head, name)) is not None
+              and (is_deep or like.path in head.columns)}
+    return dataclasses.replace(reader, columns={**reader.columns, **likely})
 
 
 def nearest_names(head: Head, missing: Mapping[str, str],

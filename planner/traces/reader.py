@@ -24,7 +24,8 @@ STATISTICS = ("percentile", "percentiles", "quantile", "quantiles", "statistic",
               "share", "fraction", "probability", "prob", "percent", "pct", "proportion")
 MOST_KEYS = 12  # of an unknown file that an error names
 SENT, FIRST_TOKEN, ENDED = INSTANTS  # beside the arrival, on its clock
-MODEL = "model"  # that served a row; counted for a note
+MODEL = "model"
+DEPLOYED = (MODEL, "gpu", "engine")  # that served a row; counted for notes and checks
 PART = "part of the prompt "  # before the number of a column that is added to input_tokens
 DEEPEST = 5  # keys below each other, that `Head.paths` looks through
 

@@ -1,7 +1,7 @@
 """A trace in memory: the request table, its prefix ids, its source and how reading it went."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -81,6 +81,7 @@ class Trace:
     arrivals : "absent" if the file does not say when requests were sent; all are at 0 s then.
     spec : format or map of columns that the user gave to read it; None if it was detected.
     zero_at_s : instant of 0 s, from 1970 in UTC, if the file has dates and arrivals keep their distances [s].
+    deployed : rows of the file by the model, GPU and engine that its columns name.
     """
 
     requests: pl.DataFrame
@@ -92,6 +93,7 @@ class Trace:
     arrivals: Arrivals = "recorded"
     spec: str | None = None
     zero_at_s: float | None = None
+    deployed: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property
     def num_requests(self) -> int:

@@ -1,5 +1,5 @@
-"""A workload model fitted to a trace: `fit_workload`."""
+"""A workload model fitted to a trace: `fit_workload`, on the fine clock of `on_fine_clock`."""
 
-from planner.traces.fitting.workload_fit import fit_workload
+from planner.traces.fitting.workload_fit import fit_workload, on_fine_clock
 
-__all__ = ["fit_workload"]
+__all__ = ["fit_workload", "on_fine_clock"]

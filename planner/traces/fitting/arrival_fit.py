@@ -39,8 +39,7 @@ class Candidate(NamedTuple):
     deviation: float
 
 
-def fit_arrivals(arrival_s: Floats, duration_s: float, tick_s: float,
-                 process: str = "auto") -> tuple[Process, list[Candidate]]:
+def fit_arrivals(arrival_s: Floats, duration_s: float, process: str = "auto") -> tuple[Process, list[Candidate]]:
     """Fit all processes to arrivals, or a named one, and choose.
 
     Burstiness is the coefficient of variation of the gaps, the share of short ones, the index of dispersion over
@@ -52,8 +51,7 @@ def fit_arrivals(arrival_s: Floats, duration_s: float, tick_s: float,
     Parameters
     ----------
     arrival_s : sorted, from 0 on [s].
-    duration_s : of the record, a tick beyond its last arrival at least [s].
-    tick_s : step of the clock that they were logged by; 0 for none [s].
+    duration_s : of the record, beyond its last arrival [s].
     process : a name of `PROCESSES`, or "auto".
 
     Returns
@@ -62,7 +60,7 @@ def fit_arrivals(arrival_s: Floats, duration_s: float, tick_s: float,
     """
     if process not in ("auto", *PROCESSES):
         raise UnknownNameError("arrival process", process, ("auto", *PROCESSES))
-    apart_s = spread_ticks(arrival_s, tick_s, duration_s, np.random.default_rng(0))
+    apart_s = spread_ticks(arrival_s, 0.0, duration_s, np.random.default_rng(0))
     names = list(PROCESSES) if process == "auto" and len(arrival_s) >= FEWEST_REQUESTS else [process]
     if process == "auto" and len(names) == 1:
         names = ["poisson"]
@@ -72,7 +70,7 @@ def fit_arrivals(arrival_s: Floats, duration_s: float, tick_s: float,
     close = [candidate for candidate in candidates if candidate.deviation <= CLOSE]
     chosen = min(close, key=lambda candidate: (candidate.process.num_numbers, candidate.deviation)) if close else min(
         candidates, key=lambda candidate: candidate.deviation)
-    return replace(chosen.process, tick_s=tick_s), candidates
+    return chosen.process, candidates
 
 
 def _tolerance(arrival_s: Floats, duration_s: float) -> Floats:

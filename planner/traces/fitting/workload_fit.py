@@ -15,7 +15,7 @@ from planner.traces import Trace
 from planner.traces.fitting.arrival_fit import Candidate, fit_arrivals
 from planner.traces.fitting.kinds import Described, describe_requests, fit_kinds
 from planner.traces.fitting.windows import edges_of, mix_windows
-from planner.traces.shaping.burstiness import tick_of
+from planner.traces.shaping.burstiness import spread_ticks, tick_of
 from planner.traces.synthesis.traffic_model import Epoch, Model, Tenant, to_toml
 
 Floats = NDArray[np.float64]
@@ -35,7 +35,7 @@ class Fit(NamedTuple):
 
 
 def fit_workload(trace: Trace, *, process: str = "auto", seed: int = 0) -> Fit:
-    """Fit a workload model to a trace.
+    """Fit a workload model to a trace, on a fine clock: draws have arrivals between the steps of a log's clock.
 
     Parameters
     ----------
@@ -48,18 +48,17 @@ def fit_workload(trace: Trace, *, process: str = "auto", seed: int = 0) -> Fit:
     UsageError : the trace is too short.
     UnknownNameError : there is no such process.
     """
+    trace, _ = on_fine_clock(trace)
     arrival_s = trace.requests["arrival_s"].to_numpy()
     span_s = float(arrival_s[-1] - arrival_s[0])
     if trace.num_requests < FEWEST_REQUESTS or span_s <= 0:
         raise UsageError(f"{trace.source}: {trace.num_requests} requests over {span_s:g} s; a model needs "
                          f"{FEWEST_REQUESTS} or more that arrive at different times")
-    tick_s = tick_of(arrival_s)
-    duration_s = float(f"{span_s + max(span_s / (trace.num_requests - 1), tick_s):.9g}")
+    duration_s = float(f"{span_s + span_s / (trace.num_requests - 1):.9g}")
     described = describe_requests(trace)
     tenants, candidates = [], {}
     for name, rows in _by_tenant(trace.requests):
-        tenants.append(_fit_tenant(name, arrival_s[rows] - arrival_s[0], duration_s, tick_s, described, rows,
-                                   process))
+        tenants.append(_fit_tenant(name, arrival_s[rows] - arrival_s[0], duration_s, described, rows, process))
         candidates[name] = tenants[-1][1]
     model = Model(
         name=Path(trace.source).stem, meaning=f"fitted to {trace.num_requests:,} requests over {duration_s:,.6g} s",
@@ -68,6 +67,18 @@ def fit_workload(trace: Trace, *, process: str = "auto", seed: int = 0) -> Fit:
         has_sessions="session_id" in trace.requests.columns, has_tenants="tenant" in trace.requests.columns,
         maximum_input_tokens=int(_top(trace.requests["input_tokens"])), tenants=tuple(tenant for tenant, _ in tenants))
     return Fit(marked(model), candidates)
+
+
+def on_fine_clock(trace: Trace) -> tuple[Trace, list[str]]:
+    """Return a trace with the arrivals at one step of a coarse clock spread evenly over the step, and a note on it."""
+    arrival_s = trace.requests["arrival_s"].to_numpy()
+    tick_s = tick_of(arrival_s)
+    if not tick_s:
+        return trace, []
+    fine_s = spread_ticks(arrival_s, tick_s, float(arrival_s[-1]) + tick_s, np.random.default_rng(0))
+    note = (f"the log's clock has a resolution of {tick_s:g} s: its arrivals are spread evenly over each step, so the "
+            f"model draws times within it")
+    return replace(trace, requests=trace.requests.with_columns(arrival_s=fine_s)), [note]
 
 
 def _source(trace: Trace) -> str:
@@ -97,9 +108,9 @@ def _by_tenant(table: pl.DataFrame) -> list[tuple[str, Ints]]:
     return [*named, (OTHERS, rest)] if len(rest) else named
 
 
-def _fit_tenant(name: str, arrival_s: Floats, duration_s: float, tick_s: float, described: Described, rows: Ints,
+def _fit_tenant(name: str, arrival_s: Floats, duration_s: float, described: Described, rows: Ints,
                 process: str) -> tuple[Tenant, list[Candidate]]:
-    arrivals, candidates = fit_arrivals(arrival_s, duration_s, tick_s, process)
+    arrivals, candidates = fit_arrivals(arrival_s, duration_s, process)
     cuts = mix_windows(_classes(described, rows))
     edges_s = edges_of(arrival_s, duration_s)
     epochs = [Epoch(start_s=float(f"{edges_s[first]:.8g}"), kinds=fit_kinds(described, rows[first:last]))

@@ -11,6 +11,8 @@ Floats = NDArray[np.float64]
 WINDOWS_S = (0.1, 1.0, 10.0, 60.0, 600.0, 3600.0)
 FEWEST_WINDOWS = 3  # in the record, below which a variance of counts says nothing
 MOST_WINDOWS = 50_000_000
+FEW = 20  # instants, below which their distances alone show no step of a clock
+CLOCKS_S = (1.0, 5.0, 10.0, 15.0, 30.0, 60.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 86400.0)  # steps of logs
 
 
 def gap_cv(arrival_s: Floats) -> float | None:
@@ -70,15 +72,20 @@ def tick_of(arrival_s: Floats) -> float:
     """Return the step of the clock that arrivals were logged by, if it is coarse against the gaps; else 0 [s].
 
     Coarse is a clock by which a fifth of the requests or more come at the same instant as the one before, and whose
-    instants lie at multiples of a step, to within 2 % of it.
+    instants lie at multiples of a step, to within 2 % of it. Fewer than FEW instants show no step of their own: theirs
+    is the longest of CLOCKS_S whose multiples they are, if half of FEW requests or more come with the one before.
 
-    >>> tick_of(np.repeat(np.arange(40) * 3.0, 5))
-    3.0
+    >>> tick_of(np.repeat(np.arange(40) * 3.0, 5)), tick_of(np.repeat([0.0, 120.0, 180.0], 7))
+    (3.0, 60.0)
     """
     instants = arrival_s[np.concatenate(([True], np.diff(arrival_s) > 0))]
-    if len(instants) < 20 or len(instants) > 0.8 * len(arrival_s):
+    if len(instants) < 2 or len(instants) > 0.8 * len(arrival_s):
         return 0.0
     steps = np.diff(instants)
+    if len(instants) < FEW:
+        is_clear = len(arrival_s) >= FEW and 2 * len(instants) <= len(arrival_s)
+        return max((clock_s for clock_s in CLOCKS_S if np.all(np.abs(steps - np.rint(steps / clock_s) * clock_s) < 1e-3)
+                    ), default=0.0) if is_clear else 0.0
     step = float(np.median(steps[steps < 1.5 * np.quantile(steps, 0.1)]))
     multiples = np.rint(steps / step)
     if np.mean(np.abs(steps / step - multiples) < 0.02 * np.maximum(multiples, 1)) < 0.95:
@@ -96,9 +103,9 @@ def share_together(arrival_s: Floats) -> float:
 
 
 def spread_ticks(arrival_s: Floats, tick_s: float, end_s: float, rng: np.random.Generator) -> Floats:
-    """Spread arrivals at the same instant evenly at random over the clock's step, or up to the next instant.
+    """Spread arrivals evenly at random over the clock's step, or up to the next instant.
 
-    Without a step they are spread over the shortest time between instants; the last ones up to `end_s` at most.
+    Without a step, arrivals at the same instant are spread over the shortest time between instants; the last ones up to `end_s` at most.
     """
     instants, place, counts = np.unique(arrival_s, return_inverse=True, return_counts=True)
     if counts.max(initial=1) == 1 or (len(instants) == 1 and not tick_s):
@@ -106,4 +113,5 @@ def spread_ticks(arrival_s: Floats, tick_s: float, end_s: float, rng: np.random.
     steps = np.diff(instants)
     widest = tick_s or float(steps.min())
     room = np.minimum(np.append(steps, end_s - instants[-1]), widest)
-    return np.sort(arrival_s + np.where(counts[place] > 1, room[place] * rng.random(len(arrival_s)), 0.0))
+    is_spread = (counts[place] > 1) | (tick_s > 0)
+    return np.sort(arrival_s + np.where(is_spread, room[place] * rng.random(len(arrival_s)), 0.0))
