@@ -119,8 +119,8 @@ def answer(name: str, question: Question, said: str, *, keeps_stale: bool = True
     question : that the page asks now.
     said : the work of the search, or the name of the parts that it counts.
     keeps_stale : whether the question is stated, and an answer to another one is shown with its changes.
-    so_far : draws the result of the parts that are done, in place of an earlier answer; called with the result and the
-        page's values for drawing the answer.
+    so_far : draws the result so far in place of an earlier answer; called with it and the page's values for drawing the
+        answer.
     """
     running: Search | None = st.session_state.get(_running(name))
     if running is not None and running.job.state.is_over.is_set():
@@ -162,8 +162,8 @@ def _keep(name: str, over: Search) -> None:
         st.session_state[_failed(name)] = str(error)
         return
     state = over.job.state
-    cut = state.error or (f"Stopped: {state.num_done:,} of {state.total:,} were done."
-                          if state.num_done < state.total else None)
+    parts = f": {state.num_done:,} of {state.total:,} were done" if state.total else " before the rest was known"
+    cut = state.error or (None if state.is_whole else f"Stopped{parts}.")
     st.session_state[_found(name)] = Answer(question=over.question, about=over.about, content=content, cut=cut)
 
 

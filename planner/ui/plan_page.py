@@ -18,6 +18,7 @@ from planner.traces import Trace
 from planner.ui.fleet_answer import (
     best_of_each_gpu,
     card,
+    headline,
     most_traffic,
     options_table,
     published_error,
@@ -50,7 +51,7 @@ def page(trace: Trace, study: Study) -> None:
     is_pressed = place.button("Find the cheapest fleet", type="primary", key="plan_find", width="stretch")
     if (is_new and form["GPUs"]) or (is_pressed and _is_whole(form)):
         _search(trace, study, form, headroom, question)
-    found = answer(NAME, question, "Replaying fleets")
+    found = answer(NAME, question, "Replaying fleets", so_far=_draw_so_far)
     if found is not None:
         _draw(found)
     elif not is_asked(NAME):
@@ -99,9 +100,17 @@ def _search(trace: Trace, study: Study, form: dict[str, Any], headroom: float, q
     search(NAME, question, about, size, trace, scenario, study.objectives, choices)
 
 
+def _draw_so_far(found: SizeAnswer, about: dict[str, Any]) -> None:
+    headline(found, about["headroom"], about["trace"], about["study"].scenario)
+
+
 def _draw(answer: Answer) -> None:
     found: SizeAnswer = answer.value
     trace, study, headroom = (answer.about[name] for name in ("trace", "study", "headroom"))
+    if answer.cut is not None:
+        st.warning(answer.cut)
+        _draw_so_far(found, answer.about)
+        return
     best = found.cheapest
     if best is None:
         st.warning(plain("No fleet of these GPUs keeps the targets: " + "; ".join(
