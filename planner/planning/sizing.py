@@ -124,7 +124,7 @@ def _found(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Ch
     asked = replace(asked, notes=(*asked.notes, *pruned_notes(pruned)))
     best = able[0][1]
     with stage(f"cheapest: {best.replicas} × {best.kind.words}, {best.cost_usd_per_hour:,.2f} USD/h; headroom, other "
-               f"scalings and routers follow", 1, so_far=_of_fleets(asked, able, unable, choices)):
+               f"scalings and routers follow", so_far=_of_fleets(asked, able, unable, choices)):
         rests = [(kind, rest) for kind, _, rest in tried if rest is not None]
         fleets = in_parallel("finding the headroom", (later(rest)() for _, rest in rests), len(rests), choices.jobs)
         able = _by_cost([(kind, fleet) for (kind, _), fleet in zip(rests, fleets, strict=True)], choices)
