@@ -1,10 +1,10 @@
-# make demo: install and replay a bundled sample; make quick: lint, types and fast tests; make test: lint, types and all tests; make site: the documentation as a site; make bench: speed; make ready-code: the loop's code for the package; make accuracy; make synthesis; make notebook; make formats; make reference; make fuzz; make clean.
+# make demo: install and replay a bundled sample; make quick: lint, types and fast tests; make test: lint, types and all tests; make site: the documentation as a site; make bench: speed; make ready-code: the loop's code for the package; make sample-plan: the dashboard's first answer; make accuracy; make synthesis; make notebook; make formats; make reference; make fuzz; make clean.
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE =  # the tests start hundreds of processes, which would each compile every module
 
-.PHONY: demo quick test site lint compiled-loop compiled-fleet ready-code bench accuracy synthesis notebook formats reference fuzz clean
+.PHONY: demo quick test site lint compiled-loop compiled-fleet ready-code bench sample-plan accuracy synthesis notebook formats reference fuzz clean
 
 demo: $(VENV)/.installed
 	$(BIN)/planner replay chat --model llama-3.1-8b --gpu h100-sxm --slo "ttft:500 tpot:50" --save out/chat
@@ -42,6 +42,11 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.disaggregation
 	$(BIN)/python benchmarks/week.py
 	$(BIN)/python -m benchmarks.strata
+
+# The answer that the dashboard opens with.
+sample-plan: $(VENV)/.installed
+	$(BIN)/planner size chat --rate-scale 1.2 --model llama-3.1-8b --gpu h100-sxm,h200-sxm,b200-sxm,l40s \
+		--slo "ttft:500 tpot:50" --prune-layouts --quick --no-cache --quiet --json planner/ui/sample_plan.json
 
 accuracy: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.accuracy

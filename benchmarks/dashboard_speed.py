@@ -26,8 +26,9 @@ SHARED = Path(os.environ.get("PLANNER_SHARED", Path(__file__).resolve().parents[
 HOUR = SHARED / "traces" / "azure_llm_2023_conv.csv"  # conversations of an hour of Azure, 19,366 requests
 WAIT_MS = 300_000
 IDLE = "[data-testid=stApp][data-test-script-state=notRunning]"  # no run of the page is under way
-MOVES, SESSIONS = 10, 4
+MOVES, SESSIONS, PLANS = 10, 4, 3
 CARD = "Time to first token"
+HEADLINE = ".st-key-card h2"  # of a plan
 NUMBER = ("before => { const cards = [...document.querySelectorAll('[data-testid=stMetric]')]; "
           f"const own = cards.find(each => each.innerText.includes('{CARD}')); "
           "return own && !own.closest('[data-stale=true]') && own.innerText !== before }")
@@ -43,10 +44,15 @@ def opened(browser: Any, url: str) -> Any:
     return page
 
 
-def settle(page: Any) -> None:
-    """Wait until the page has stopped running, and its figures are drawn."""
+def settle_run(page: Any) -> None:
+    """Wait until the page has stopped running."""
     page.wait_for_timeout(300)
     page.wait_for_selector(IDLE)
+
+
+def settle(page: Any) -> None:
+    """Wait until the page has stopped running, and its figures are drawn."""
+    settle_run(page)
     page.wait_for_function(DRAWN)
 
 
@@ -69,6 +75,23 @@ def given(browser: Any, url: str, log: Path) -> Any:
     return page
 
 
+def planned_s(browser: Any, url: str, log: Path) -> tuple[float, float]:
+    """Return the times from a log to the headline of its plan, and to the whole answer [s]."""
+    page = opened(browser, f"{url}/plan?trace=your+file")
+    field = page.locator(".st-key-file input[type=file]")
+    field.wait_for(state="attached")
+    settle_run(page)
+    began_s = time.perf_counter()
+    field.set_input_files(log)
+    page.locator(HEADLINE).wait_for()
+    headline_s = time.perf_counter() - began_s
+    page.get_by_text("What more money buys").wait_for()
+    page.wait_for_function(DRAWN)
+    whole_s = time.perf_counter() - began_s
+    page.context.close()
+    return headline_s, whole_s
+
+
 def moved_s(page: Any, moves: int) -> tuple[list[float], list[float]]:
     """Return the times from each move of the slider to the number, and to the figure that is shown [s]."""
     numbers, figures = [], []
@@ -85,6 +108,12 @@ def moved_s(page: Any, moves: int) -> tuple[list[float], list[float]]:
         figures.append(time.perf_counter() - began_s)
         settle(page)
     return numbers, figures
+
+
+def cpu_s(process: psutil.Process) -> float:
+    """Return the CPU time of a process and all that it has started and that still run [s]."""
+    times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
+    return float(sum(each.user + each.system for each in times))
 
 
 def memory_bytes(process: psutil.Process) -> int:
@@ -123,6 +152,11 @@ def measure(browser: Any, folder: Path) -> None:
     with served() as (url, pid):
         first_number_s(browser, url)  # loads the loop
         told("first page to the number", statistics.median(first_number_s(browser, url) for _ in range(3)), "s", 3.0)
+        before_s = cpu_s(psutil.Process(pid))
+        plans = [planned_s(browser, url, HOUR) for _ in range(PLANS)]
+        told("log to the headline of its plan, 19,366 requests", statistics.median(plan[0] for plan in plans), "s", 4.0)
+        told("log to the whole plan", statistics.median(plan[1] for plan in plans), "s", 15.0)
+        told("CPU of a plan", (cpu_s(psutil.Process(pid)) - before_s) / PLANS, "s", 10.0)
         pages = [given(browser, url, HOUR)]
         numbers, figures = moved_s(pages[0], MOVES)
         told("slider to the number, 19,366 requests", 1e3 * statistics.median(numbers), "ms", 250.0)

@@ -20,11 +20,13 @@ class Stage:
     what : the stage in words, such as "trying rates".
     total : units of work; None if not known.
     done : units that are through; a function if the compiled loop counts them in memory that others may read.
+    so_far : the answer without the results of this stage and later ones; None without one.
     """
 
     what: str
     total: float | None
     done: float | Callable[[], float] = 0.0
+    so_far: Any = None
 
     def move(self, done: float, total: float | None = None) -> None:
         """Say how much is through, and how much there is now known to be."""
@@ -56,12 +58,13 @@ def shown_by(display: Display) -> Iterator[None]:
 
 
 @contextmanager
-def stage(what: str, total: float | None = None, done: float | Callable[[], float] = 0.0) -> Iterator[Stage]:
+def stage(what: str, total: float | None = None, done: float | Callable[[], float] = 0.0,
+          so_far: Any = None) -> Iterator[Stage]:
     """Announce a stage for as long as the block runs; without `shown_by` around it there is no display.
 
     Parameters
     ----------
-    what, total, done : as of `Stage`.
+    what, total, done, so_far : as of `Stage`.
 
     Examples
     --------
@@ -69,7 +72,7 @@ def stage(what: str, total: float | None = None, done: float | Callable[[], floa
     ...     for k in range(3):
     ...         adding.move(k + 1)
     """
-    display, begun = _DISPLAY.get(), Stage(what=what, total=total, done=done)
+    display, begun = _DISPLAY.get(), Stage(what=what, total=total, done=done, so_far=so_far)
     if display is None:
         yield begun
         return

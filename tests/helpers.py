@@ -7,15 +7,18 @@ from typing import Any, TypeVar, get_args, get_origin
 
 import numpy as np
 import polars as pl
+import pytest
 
 from planner.files.keys import declared
 from planner.loop.state.engine_settings import Recording
+from planner.planning import capacity_search, loads, sizing, sought
 from planner.planning.size_answer import Fleet, SizeAnswer
 from planner.replays.request_columns import COLUMNS, Requests
 from planner.replays.result_tables import ReplayResult
 from planner.run import replay
 from planner.settings.scenario import Scenario
 from planner.traces import PrefixIds, Trace
+from planner.traces.shaping import rescaling
 from planner.traces.table import account_of
 
 EVERYTHING = Recording(steps=True, schedule=True)
@@ -88,6 +91,12 @@ def assert_same_requests(ours: Requests, theirs: Requests) -> None:
     """Every column, bit for bit."""
     for name in COLUMNS:
         assert getattr(ours, name).tobytes() == getattr(theirs, name).tobytes(), name
+
+
+def shorten_loads(patch: pytest.MonkeyPatch, most: int) -> None:
+    """Let loads of searches have at most so many requests, in place of `MOST_REQUESTS`."""
+    for module in (rescaling, capacity_search, sought, loads, sizing):
+        patch.setattr(module, "MOST_REQUESTS", most)
 
 
 def cheapest(found: SizeAnswer) -> Fleet:

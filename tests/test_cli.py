@@ -77,10 +77,11 @@ def test_what_completed_nothing_is_explained_too(trace: Path) -> None:
     assert "no request was completed" in run.stdout
 
 
-@pytest.mark.parametrize("options", [("capacity", "--replicates", "0"), ("size", "--tensor-parallel-size", "1")])
+@pytest.mark.parametrize("options", [("capacity", "--horizon", "trace"), ("size", "--tensor-parallel-size", "1")])
 def test_a_capacity_and_a_size_say_what_a_replay_says(options: tuple[str, ...]) -> None:
     command, *more = options
-    run = planner(command, "chat", "--limit", "100", *H100, "--engine", "trtllm", "--slo", "ttft:3000 tpot:80", *more)
+    run = planner(command, "chat", "--limit", "100", *H100, "--engine", "trtllm", "--slo", "ttft:3000 tpot:80",
+                  "--quick", *more)
     assert run.returncode == 0, run.stderr
     assert "so each request may grow to max_model_len = 131,072 tokens" in run.stderr
 

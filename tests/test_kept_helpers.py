@@ -1,12 +1,9 @@
 """Helpers that one function was compiled with are kept on disk for others, and make the same results."""
 
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
 
 from planner.loop.compiled.shortcuts import SWITCH
 
@@ -21,7 +18,6 @@ called = compile_with_signature(getattr(compiled, sys.argv[1]), number, shares_h
 taken = [name for name in ("inner", "nested") if sum(getattr(compiled, name).stats.cache_hits.values())]
 print(called(2.0), *taken)
 """
-LOOP = "from planner.replays.driver import compiled_loop; compiled_loop()"
 
 
 def run(cache: Path, *words: str) -> str:
@@ -51,13 +47,3 @@ def test_a_damaged_file_is_written_anew(tmp_path: Path) -> None:
     kept(tmp_path).write_bytes(kept(tmp_path).read_bytes()[:-1])
     assert run(tmp_path, "-c", COMPILE, "both").split() == ["7.0"]
     assert run(tmp_path, "-c", COMPILE, "other").split() == ["4.0", "nested"]
-
-
-@pytest.mark.slow
-def test_a_fleet_with_the_replay_loops_helpers_has_the_same_bits(tmp_path: Path) -> None:
-    """Every case of replays and fleets, where the fleet's loop took helpers and where it was compiled as a whole."""
-    script = str(ROOT / "tests" / "laws" / "uncompiled.py")
-    run(tmp_path / "taken", "-c", LOOP)
-    taken = json.loads(run(tmp_path / "taken", script))
-    assert len(taken) > 100
-    assert taken == json.loads(run(tmp_path / "whole", script))

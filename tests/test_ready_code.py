@@ -25,6 +25,8 @@ with event.install_recorder("numba:compile") as seen, code_written(path, made_fo
     called = jit.compile_with_signature(getattr(compiled, function), jit.numba.float64(jit.numba.float64))
 print(called(2.0), "compiled" if seen.buffer else "taken")
 """
+LOOP = "from planner.replays.driver import compiled_loop; compiled_loop()"
+CASES = str(ROOT / "tests" / "laws" / "uncompiled.py")  # of replays and fleets
 LOOPS = """
 import runpy, sys
 from pathlib import Path
@@ -51,6 +53,14 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert run(folder / "cache", "-c", COMPILE, str(path), "this", "outer", "write",
                NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="") == "3.0 compiled\n"
     return path
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the outcome of every case of replays and fleets, by loops that were compiled as a whole."""
+    outcomes = run(tmp_path_factory.mktemp("compiled"), CASES, PLANNER_NUMBA="shortcuts")
+    assert len(outcomes) > 1000
+    return outcomes
 
 
 def test_ready_code_is_taken_and_kept(written: Path, tmp_path: Path) -> None:
@@ -92,14 +102,19 @@ def test_a_changed_source_is_compiled(written: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_packages_code_has_the_same_bits(tmp_path: Path) -> None:
-    """Every case of replays and fleets, by the package's code, written anew if the source has changed, and compiled."""
+def test_a_fleet_with_the_replay_loops_helpers_has_the_same_bits(compiled: str, tmp_path: Path) -> None:
+    """Every case where the fleet's loop took helpers and where it was compiled as a whole."""
+    run(tmp_path, "-c", LOOP, PLANNER_NUMBA="shortcuts")
+    assert run(tmp_path, CASES, PLANNER_NUMBA="shortcuts") == compiled
+
+
+@pytest.mark.slow
+def test_the_packages_code_has_the_same_bits(compiled: str, tmp_path: Path) -> None:
+    """Every case by the package's code, written anew if the source has changed, and compiled."""
     path, made_for = ready_file()
     if not path.exists() or not path.read_bytes().startswith(made_for.encode()):
         run(tmp_path / "written", "-m", "benchmarks.ready_code", str(tmp_path))
         path = tmp_path / path.name
-    cases = str(ROOT / "tests" / "laws" / "uncompiled.py")
-    taken = run(tmp_path / "taken", "-c", LOOPS, str(path), cases)
+    taken = run(tmp_path / "taken", "-c", LOOPS, str(path), CASES)
     assert not list((tmp_path / "taken").rglob("helpers-*"))  # no loop was compiled
-    assert len(taken) > 1000
-    assert taken == run(tmp_path / "compiled", cases, PLANNER_NUMBA="shortcuts")
+    assert taken == compiled

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from command_line import H100, planner
+from helpers import shorten_loads
 
 CHAT = ("chat", "--limit", "1500", "--no-compare-assumptions")
 SLO = ("--slo", "ttft:500 tpot:30")
@@ -33,6 +34,7 @@ def printed(text: str) -> list[str]:
 @pytest.fixture(autouse=True)
 def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    shorten_loads(monkeypatch, 20_000)
 
 
 @pytest.mark.parametrize("options", [

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from helpers import shorten_loads
 
-from planner.planning import capacity_search, loads, sizing, sought
 from planner.planning.capacity import capacity
 from planner.planning.search_options import Choices, Search
 from planner.planning.sizing import size
@@ -14,7 +14,6 @@ from planner.replays.fleet import replicas
 from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
 from planner.traces import Trace, read_trace
-from planner.traces.shaping import rescaling
 from planner.traces.shaping.window_and_rate import limit
 
 OBJECTIVES = parse_objectives("ttft:500 tpot:50", 0.99)
@@ -43,8 +42,7 @@ def replayed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Note the requests of each replay, wherever one is asked for."""
     lengths: list[int] = []
     real = replicas.serve
-    for module in (rescaling, capacity_search, sought, loads, sizing):
-        monkeypatch.setattr(module, "MOST_REQUESTS", MOST)
+    shorten_loads(monkeypatch, MOST)
 
     def serve(trace: Trace, *arguments: Any, **options: Any) -> Any:
         lengths.append(trace.num_requests)

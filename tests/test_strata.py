@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import planner
+from helpers import shorten_loads
 
 from planner.errors import UsageError
 from planner.planning.loads import StrataTraffic, traffic_of
@@ -21,6 +22,11 @@ from planner.traces.shaping.strata import at_rates, strata_of
 
 CHAT = read_trace("chat", limit=2_000)
 H100 = Scenario(model="llama-3.1-8b", gpu="h100-sxm", router="random")
+
+
+@pytest.fixture
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    shorten_loads(monkeypatch, 50_000)
 
 
 def series(*rates: float) -> RateSeries:
@@ -91,6 +97,7 @@ def test_long_prompts_with_prefixes_make_a_load_of_fewer_requests() -> None:
     assert len(load.prefix.values) < 1.5 * 4_000_000
 
 
+@pytest.mark.usefixtures("_short")
 def test_a_constant_rate_is_sized_as_the_rate_itself() -> None:
     objectives = parse_objectives("p99_ttft:500 p99_tpot:30")
     choices = Choices(gpus=("h100-sxm",), ranks=(1,), compare_assumptions=False, jobs=1)
@@ -103,6 +110,7 @@ def test_a_constant_rate_is_sized_as_the_rate_itself() -> None:
     assert any(note.startswith("2 other draws of the 4 strata need") for note in strata.notes)
 
 
+@pytest.mark.usefixtures("_short")
 def test_hours_above_the_fleet_count_by_their_requests() -> None:
     """One hour of a hundred at four times the rate is 3.9 % of the requests: p99 needs a fleet for it, p90 does not."""
     rates = series(*([10.0] * 99), 40.0)
@@ -124,6 +132,7 @@ def test_strata_that_do_not_fit_are_refused(choices: Choices, said: str) -> None
         size(CHAT, H100, parse_objectives("ttft:500"), choices)
 
 
+@pytest.mark.usefixtures("_short")
 def test_the_command_sizes_a_year(tmp_path: Path) -> None:
     rates = tmp_path / "year.csv"
     rates.write_text("start_s,rate_rps\n" + "".join(f"{3600 * k},{5 + k % 24}\n" for k in range(8760)))

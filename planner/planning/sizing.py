@@ -1,8 +1,9 @@
 """The fewest GPUs, and the cheapest fleet, that serve a trace within its objectives."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from planner.deployment.deploy import Deployment
@@ -10,7 +11,7 @@ from planner.errors import CapacityError, CatalogError, UnknownNameError, UsageE
 from planner.launch import launch_command
 from planner.planning.alternatives import Compared, Sized, spread, traded
 from planner.planning.answers_on_disk import keeps_answers
-from planner.planning.bracket import TOLERANCE, UNKNOWNS
+from planner.planning.bracket import TOLERANCE
 from planner.planning.break_even import beside_apis, cached_share
 from planner.planning.far_kinds import Effort, efforts
 from planner.planning.fewest import fewest_replicas
@@ -28,7 +29,7 @@ from planner.planning.fleets import (
 from planner.planning.growth import check_growth, growth_of
 from planner.planning.headroom import headroom
 from planner.planning.layouts import can_cost_less, pruned_notes, replica_cost, smallest_layouts
-from planner.planning.loads import StrataTraffic, Traffic, UsersLoad, traffic_of, users_of
+from planner.planning.loads import Traffic, UsersLoad, traffic_of, users_of
 from planner.planning.missed import UnreachableError, reached_objectives
 from planner.planning.offers import check_sort, offers, pools_in
 from planner.planning.prediction_error import doubts_of, keeps_with_error, step_error
@@ -36,31 +37,33 @@ from planner.planning.price_list import usd_per_month, usd_per_year
 from planner.planning.replay_line import fleet_line
 from planner.planning.search_options import RANKS, Choices
 from planner.planning.sensitivity import sensitivity
-from planner.planning.size_answer import ClosestKind, Fleet, Schedule, SizeAnswer, SizedTraffic, UnableFleet
+from planner.planning.size_answer import ClosestKind, Fleet, SizeAnswer, UnableFleet
+from planner.planning.size_question import unanswered
 from planner.planning.strata_error import check_strata, strata_notes
 from planner.planning.survival import check_survival, survived
 from planner.planning.thresholds import cheapest_threshold, read_open_fleet
 from planner.planning.used_prices import checked_prices, old_notes, used_prices
-from planner.planning.user_loads import beginning, limited
+from planner.planning.user_loads import limited
 from planner.progress import in_parallel, later, stage
 from planner.replays.fleet.shares import shares
 from planner.results.notes import notes
 from planner.results.saturation import is_surely_steady
 from planner.results.summary import summarize
 from planner.results.utilization import utilization
-from planner.settings.default_router import SERVICE_ROUTER, routed
-from planner.settings.objectives import Objectives, judge, required_of
-from planner.settings.rate_scaling import MEANINGS
+from planner.settings.default_router import routed
+from planner.settings.objectives import Objectives, Verdict, judge
 from planner.settings.scenario import Scenario
 from planner.steptime.roofline import priors
 from planner.traces import Trace
 from planner.traces.results import check_objectives
-from planner.traces.shaping.rescaling import MOST_REQUESTS, part_words, rate_of
+from planner.traces.shaping.rescaling import MOST_REQUESTS
 from planner.traces.shaping.tenants import refuse_tenant_thresholds
 
 LONGER = 8  # times a trace that shows whether a queue grows: replicas are whole, so twice may show nothing
 SHOWN = 10_000  # requests of a log that shows whether a queue grows
 NO_INTERVAL = "--interval has no effect here; planner capacity gives the confidence of a rate"
+
+Tried = tuple[Kind, Fleet | UnableFleet, Callable[[], Fleet] | None]  # the last adds headroom and schedule to the fleet
 
 
 def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choices) -> SizeAnswer:
@@ -108,50 +111,65 @@ def _found(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Ch
         pools.check(traffic.load(), choices)
     kinds = kinds_of(scenario, choices) if pools is None else pools.kinds()
     choices = checked_prices([kind.names for kind in kinds], str(kinds[0].scenario.model), choices)
-    found, pruned = _sized(traffic, kinds, objectives, choices)
-    able = sorted(((kind, fleet) for kind, fleet in found if isinstance(fleet, Fleet)),
-                  key=lambda each: _cost(each[1], choices))
-    unable = tuple(fleet for _, fleet in found if isinstance(fleet, UnableFleet))
-    asked = replace(_asked(trace, traffic, scenario, objectives, choices, unable), notes=tuple(forecast_notes))
+    tried, pruned = _sized(traffic, kinds, objectives, choices)
+    able = _by_cost([(kind, fleet) for kind, fleet, _ in tried if isinstance(fleet, Fleet)], choices)
+    unable = tuple(fleet for _, fleet, _ in tried if isinstance(fleet, UnableFleet))
+    asked = replace(unanswered(trace, traffic, scenario, objectives, choices, unable), notes=tuple(forecast_notes))
     if pools is not None:
         best = able[0][1] if able else None
         load = traffic.load(1 if best is None else best.trace_copies)
         asked = replace(asked, split=cheapest_threshold(pools, load, objectives, choices, best))
     if not able:
         return _infeasible(asked, unable)
-    with stage(f"cheapest: {able[0][1].replicas} × {able[0][1].kind.words}, {able[0][1].cost_usd_per_hour:,.2f} USD/h; "
-               f"other scalings and routers follow", 1):
-        return _answered(traffic, asked, able, unable, pruned, objectives, choices)
+    asked = replace(asked, notes=(*asked.notes, *pruned_notes(pruned)))
+    best = able[0][1]
+    with stage(f"cheapest: {best.replicas} × {best.kind.words}, {best.cost_usd_per_hour:,.2f} USD/h; headroom, other "
+               f"scalings and routers follow", so_far=_of_fleets(asked, able, unable, choices)):
+        rests = [(kind, rest) for kind, _, rest in tried if rest is not None]
+        fleets = in_parallel("finding the headroom", (later(rest)() for _, rest in rests), len(rests), choices.jobs)
+        able = _by_cost([(kind, fleet) for (kind, _), fleet in zip(rests, fleets, strict=True)], choices)
+        return _answered(traffic, _of_fleets(asked, able, unable, choices), able, objectives, choices)
 
 
-def _answered(traffic: Traffic, asked: SizeAnswer, able: Sequence[tuple[Kind, Fleet]], unable: tuple[UnableFleet, ...],
-              pruned: Sequence[Kind], objectives: Objectives, choices: Choices) -> SizeAnswer:
-    """Return the answer with the fleets of all kinds, the cheapest first, and the size under other assumptions."""
-    kind, best = able[0]
+def _by_cost(able: Sequence[tuple[Kind, Fleet]], choices: Choices) -> list[tuple[Kind, Fleet]]:
+    return sorted(able, key=lambda sized: _cost(sized[1], choices))
+
+
+def _of_fleets(asked: SizeAnswer, able: Sequence[tuple[Kind, Fleet]], unable: tuple[UnableFleet, ...],
+               choices: Choices) -> SizeAnswer:
+    """Return the answer with the fleets of all kinds, the cheapest first."""
     fleets = tuple(fleet for _, fleet in able)
+    best = fleets[0]
+    return replace(
+        asked, cheapest=best, feasible=True, alternatives=(*fleets, *unable), priors=best.priors,
+        fewest_gpus=min(fleets, key=lambda fleet: (whole_gpus(fleet.kind, fleet.num_gpus), _cost(fleet, choices))),
+        options=offers(fleets, choices), notes=(*asked.notes, *best.notes), prices=used_prices(
+            (gpu for fleet in fleets for gpu, _, _ in pools_in(fleet)), choices))
+
+
+def _answered(traffic: Traffic, found: SizeAnswer, able: Sequence[tuple[Kind, Fleet]], objectives: Objectives,
+              choices: Choices) -> SizeAnswer:
+    """Return the answer with the size under other assumptions, the cheapest kind's doubts and its comparisons."""
+    kind, best = able[0]
     count = best.num_replicas - spare_replicas(choices, kind.divided)
     compared = _compared(traffic, kind, objectives, choices, best, count)
     drawn = strata_notes(traffic, kind, count, objectives, choices)
     return replace(
-        asked, cheapest=best, feasible=True, alternatives=(*fleets, *unable), priors=best.priors,
-        fewest_gpus=min(fleets, key=lambda fleet: (whole_gpus(fleet.kind, fleet.num_gpus), _cost(fleet, choices))),
-        options=offers(fleets, choices), prices=used_prices(
-            (gpu for fleet in fleets for gpu, _, _ in pools_in(fleet)), choices),
-        apis=beside_apis(traffic.load(best.trace_copies), best, _mean_rps(traffic, choices, best.replay_rate or 0.0),
-                         choices),
+        found, apis=beside_apis(traffic.load(best.trace_copies), best,
+                                _mean_rps(traffic, choices, best.replay_rate or 0.0), choices),
         sensitivity=sensitivity(traffic, able, objectives, choices) if choices.sensitivity else None,
         growth=growth_of(traffic, able, objectives, choices),
         routers=compared.routers, routers_not_tried=compared.routers_not_tried, better_router=compared.better_router,
-        scalings=compared.scalings, doubts=doubts_of(traffic, kind, count, fleets, objectives, choices),
-        notes=(*compared.notes, *drawn, *asked.notes, *pruned_notes(pruned), *best.notes))
+        scalings=compared.scalings, notes=(*compared.notes, *drawn, *found.notes),
+        doubts=doubts_of(traffic, kind, count, [fleet for _, fleet in able], objectives, choices))
 
 
 def _sized(traffic: Traffic, kinds: Sequence[Kind], objectives: Objectives,
-           choices: Choices) -> tuple[list[tuple[Kind, Fleet | UnableFleet]], list[Kind]]:
+           choices: Choices) -> tuple[list[Tried], list[Kind]]:
     """Return kinds with the fleet of each, and the kinds that were not tried."""
     load = traffic.load()
 
-    def fleets_of(tried: Sequence[Kind]) -> list[tuple[Kind, Fleet | UnableFleet]]:
+    def fleets_of(tried: Sequence[Kind]) -> list[Tried]:
         ways = efforts(load, tried, objectives, choices)
         longest_first = sorted(range(len(tried)), key=lambda place: replica_cost(tried[place], choices))
         calls = [later(_fleet)(traffic, load, tried[place], objectives, choices, ways[place])
@@ -163,7 +181,7 @@ def _sized(traffic: Traffic, kinds: Sequence[Kind], objectives: Objectives,
         return fleets_of(kinds), []
     first, others = smallest_layouts(kinds, load)
     found = fleets_of(first)
-    costs = {fleet.kind.gpu: fleet.cost_usd_per_hour for _, fleet in found if isinstance(fleet, Fleet)}
+    costs = {fleet.kind.gpu: fleet.cost_usd_per_hour for _, fleet, _ in found if isinstance(fleet, Fleet)}
     calls = [later(can_cost_less)(load, kind, objectives, choices, costs.get(kind.names.gpu, math.inf))
              for kind in others]
     can = in_parallel("comparing layouts", calls, len(calls), choices.jobs)
@@ -210,52 +228,6 @@ def _check(scenario: Scenario, choices: Choices) -> None:
     check_growth(choices)
 
 
-def _asked(trace: Trace, traffic: Traffic, scenario: Scenario, objectives: Objectives, choices: Choices,
-           unable: tuple[UnableFleet, ...]) -> SizeAnswer:
-    """Return an answer that has the question and the assumptions, but no fleet yet."""
-    users = traffic.users if isinstance(traffic, UsersLoad) else None
-    own = None if users is not None else rate_of(traffic.trace)
-    rate_rps = None if users is not None else traffic.mean_rps
-    return SizeAnswer(
-        cheapest=None, feasible=False, missed=(), fewest_gpus=None, alternatives=unable, options=(),
-        sensitivity=None, growth=None, routers=(), routers_not_tried=(), better_router=None, scalings=(), notes=(),
-        priors=(), num_spare=choices.num_spare, sorted_by=choices.sort, slo=required_of(objectives),
-        request_rate=rate_rps, scaling=traffic.named_scaling, router=str(scenario.router),
-        assumptions=_assumptions(traffic, own or 0.0, scenario, choices.disaggregate, choices.num_spare),
-        workload=SizedTraffic(source=trace.source, num_requests=traffic.num_requests,
-                              num_recorded=traffic.trace.num_requests, rate_rps=rate_rps,
-                              recorded_rps=None if traffic.is_drawn else own, users=users, seed=traffic.seed),
-        trace_sha256=trace.sha256)
-
-
-def _assumptions(traffic: Traffic, own_rps: float, scenario: Scenario, disaggregates: bool,
-                 num_spare: int) -> tuple[str, ...]:
-    service = ", as in a Kubernetes Service" if scenario.router == SERVICE_ROUTER else ""
-    if isinstance(traffic, UsersLoad):
-        rate = f"{traffic.users:,} {UNKNOWNS[traffic.of].unit} at once; {traffic.assumption}; {beginning(traffic.of)}"
-    elif isinstance(traffic, StrataTraffic):
-        low, high = traffic.strata_rps[0], traffic.strata_rps[-1]
-        rate = (f"{len(traffic.strata_rps):,} rates from {low:,.4g} to {high:,.4g}/s replace the series, each for an "
-                f"equal share of its {traffic.num_stood_for:,.0f} requests ({traffic.mean_rps:,.4g}/s on average); "
-                f"{traffic.num_requests:,} requests are replayed, by {traffic.scaling}: {MEANINGS[traffic.scaling]}")
-    elif not traffic.is_drawn and not traffic.is_rescaled:
-        rate = f"requests arrive at {traffic.mean_rps:,.4g}/s, as recorded"
-    elif traffic.is_drawn:
-        rate = f"requests arrive at {traffic.mean_rps:,.4g}/s in a Poisson process: the trace has no arrival times"
-    else:
-        rate = (f"requests arrive at {traffic.mean_rps:,.4g}/s, {traffic.mean_rps / own_rps:.3g} times the trace's "
-                f"rate, by {traffic.scaling}: {MEANINGS[traffic.scaling]}")
-        kept = part_words(traffic.trace, traffic.mean_rps, traffic.scaling)
-        rate += f"; {kept}" if kept is not None else ""
-    apart = (f"fleets with prefill and decode apart have replicas of each kind, and send KV over a link of "
-             f"{scenario.kv_transfer_bandwidth:g} GB/s (--kv-transfer-bandwidth)")
-    return (rate, f"the router is {scenario.router}{service}",
-            f"{'all replicas' if scenario.fleet is None else 'the replicas of a pool'} are equal and fixed in number, "
-            f"each with its own queue and cache", *([apart] if disaggregates else []),
-            *([f"spare replicas (--spare {num_spare}) are idle and not in the prediction"]
-              if num_spare else []))
-
-
 def _compared(traffic: Traffic, kind: Kind, objectives: Objectives, choices: Choices, best: Fleet,
               count: int) -> Compared:
     """Return the size under other assumptions, empty if nothing else is to be tried."""
@@ -296,10 +268,11 @@ def _distance(fleet: UnableFleet) -> float:
 
 
 def _fleet(traffic: Traffic, load: Trace, kind: Kind, objectives: Objectives, choices: Choices,
-           effort: Effort) -> tuple[Kind, Fleet | UnableFleet]:
+           effort: Effort) -> Tried:
     """Return a kind whose engines start with its fewest replicas, also of one that prefills and another that decodes.
 
     Of two kinds the cheapest that `cheapest_split` finds. A kind that cannot serve the load comes with the reason.
+    Headroom and schedule are found later, since they take most of the time.
     """
     try:
         kind = kind.started(traffic.trace)
@@ -310,7 +283,7 @@ def _fleet(traffic: Traffic, load: Trace, kind: Kind, objectives: Objectives, ch
         raise
     except (CapacityError, CatalogError, UsageError) as error:
         missed = error.missed if isinstance(error, UnreachableError) else ()
-        return kind, UnableFleet(kind=kind.names, reason=str(error), missed=missed)
+        return kind, UnableFleet(kind=kind.names, reason=str(error), missed=missed), None
     sized = traded(kind, sized, objectives, choices)
     served = sized.served
     deployment, summary = served.deployment, summarize(served, None, has_gaps=False)
@@ -323,9 +296,9 @@ def _fleet(traffic: Traffic, load: Trace, kind: Kind, objectives: Objectives, ch
     mean_rps = _mean_rps(traffic, choices, summary["request_throughput"])
     command, lacking = launch_command(replace(kind.scenario, router=None))
     longer = step_error(deployment)
-    schedule, schedule_reason = _schedule(traffic, load, deployment, objectives, choices, num_gpus, kind)
-    return kind, Fleet(
-        kind=kind.names, lowered=kind.lowered, command=command, command_lacks=tuple(lacking), schedule=schedule,
+    verdict = judge(objectives, served.times_s)
+    fleet = Fleet(
+        kind=kind.names, lowered=kind.lowered, command=command, command_lacks=tuple(lacking), schedule=None,
         decode_command=launch_command(replace(kind.decode or kind.scenario, router=None))[0] if prefill else None,
         num_replicas=sized.count + spare_replicas(choices, kind.divided), num_spare=choices.num_spare,
         prefill_replicas=prefill + choices.num_spare * (prefill > 0), num_gpus=num_gpus,
@@ -337,7 +310,7 @@ def _fleet(traffic: Traffic, load: Trace, kind: Kind, objectives: Objectives, ch
         cost_usd_per_thousand_results=cost / (3600 * mean_rps) * 1e3 if deployment.pooling else None,
         price_usd_per_gpu_hour=cost / num_gpus,
         power_kw=sum(power_kw(part, summary["duration"], choices) for part in parts),
-        attainment=judge(objectives, served.times_s).attainment, limiting_metric=sized.limiting_metric,
+        attainment=verdict.attainment, limiting_metric=sized.limiting_metric,
         reached=reached_objectives(objectives, served.times_s),
         p99_ttft_ms=summary["p99_ttft_ms"], p99_tpot_ms=summary["p99_tpot_ms"],
         busy_fraction=summary["gpu_busy_fraction"] or 0.0, replay_rate=summary["request_throughput"],
@@ -345,11 +318,29 @@ def _fleet(traffic: Traffic, load: Trace, kind: Kind, objectives: Objectives, ch
                                    for name in priors(part.pool.deployment.stack))),
         notes=(*notes(_without_router(deployment), load), *slice_notes(kind.names, num_gpus),
                *([NO_INTERVAL] if kind.scenario.interval is not None else [])),
-        headroom=headroom(traffic, deployment, objectives, sized, effort.precision or TOLERANCE), step_error=longer,
-        stationary=sized.stationary, precision=effort.precision,
+        headroom=None, step_error=longer, stationary=sized.stationary, precision=effort.precision,
         covers_error=keeps_with_error(served, sized.count, objectives, longer), trace_copies=sized.times,
-        schedule_reason=schedule_reason, survival=survival, replay_command=fleet_line(traffic, kind, sized, objectives),
+        schedule_reason=None, survival=survival, replay_command=fleet_line(traffic, kind, sized, objectives),
         replay_cost_usd_per_million_output_tokens=used["cost_usd_per_million_output_tokens"])
+    return kind, fleet, partial(_with_rest, fleet, kind, traffic, load, deployment, objectives, verdict, choices)
+
+
+def _with_rest(fleet: Fleet, kind: Kind, traffic: Traffic, load: Trace, deployment: Deployment, objectives: Objectives,
+               verdict: Verdict, choices: Choices) -> Fleet:
+    """Return a fleet with its headroom, and the schedule that is asked for.
+
+    Parameters
+    ----------
+    deployment, verdict : of its replicas at the load that they were found on.
+    """
+    schedule, reason = None, None
+    try:
+        schedule = schedule_of(traffic, load, deployment, objectives, choices, fleet.num_gpus, kind.divided)
+    except UnreachableError as error:
+        reason = str(error)
+    count = fleet.num_replicas - spare_replicas(choices, kind.divided)
+    return replace(fleet, schedule=schedule, schedule_reason=reason, headroom=headroom(
+        traffic, deployment, objectives, count, fleet.trace_copies, verdict, fleet.precision or TOLERANCE))
 
 
 def _without_router(deployment: Deployment) -> Deployment:
@@ -388,15 +379,6 @@ def _settled(traffic: Traffic, load: Trace, deployment: Deployment, objectives: 
         if found.stationary:
             break
     return found
-
-
-def _schedule(traffic: Traffic, load: Trace, deployment: Deployment, objectives: Objectives, choices: Choices,
-              static_gpus: int, kind: Kind) -> tuple[Schedule | None, str | None]:
-    """Return the schedule that is asked for, and which part of it no number of replicas serves."""
-    try:
-        return schedule_of(traffic, load, deployment, objectives, choices, static_gpus, kind.divided), None
-    except UnreachableError as error:
-        return None, str(error)
 
 
 def _cost(fleet: Fleet, choices: Choices) -> tuple[float, int, bool, float]:

@@ -28,7 +28,16 @@ MOST_OPTIONS = 10
 SERVES, COVERS, FEWER = "serves up to", "holds if slower", "misses with one fewer"  # columns of the options
 
 
-def card(found: SizeAnswer, best: Fleet, headroom: float, error: tuple[str, str], log: str) -> None:
+def headline(found: SizeAnswer, headroom: float, trace: Trace, scenario: Scenario) -> None:
+    """Draw the fleets of an answer whose headroom is still being found."""
+    assert found.cheapest is not None
+    error = published_error(trace, scenario, found.cheapest)
+    card(found, found.cheapest, headroom, error, trace.source, is_whole=False)
+    options_table(best_of_each_gpu(found), headroom)
+
+
+def card(found: SizeAnswer, best: Fleet, headroom: float, error: tuple[str, str], log: str, *,
+         is_whole: bool = True) -> None:
     """Draw the answer: the fleet with its price a month, its targets, its largest load, its error and its launch.
 
     Parameters
@@ -36,6 +45,7 @@ def card(found: SizeAnswer, best: Fleet, headroom: float, error: tuple[str, str]
     headroom : that was asked for, on top of the traffic [1].
     error : in words, and how it is known.
     log : its name.
+    is_whole : whether the fleet's headroom is known; without it there are no report and no picture.
     """
     with st.container(border=True, key="card"):
         left, right = st.columns([5, 3])
@@ -45,7 +55,8 @@ def card(found: SizeAnswer, best: Fleet, headroom: float, error: tuple[str, str]
             with st.container(horizontal=True, gap="small"):
                 for reached in best.reached:
                     st.badge(plain(reached_words(reached)), icon=":material/check:", color="green")
-                st.badge(plain(f"serves up to {', '.join(most_served(found, best, headroom))}"), color="blue")
+                st.badge(plain(f"serves up to {', '.join(most_served(found, best, headroom))}" if is_whole else
+                               "serves up to … (replaying)"), color="blue")
                 st.badge(plain(error[0]), color="gray", help=error[1])
             st.caption(plain(_summary(found, best, headroom)))
         with right:
@@ -56,14 +67,18 @@ def card(found: SizeAnswer, best: Fleet, headroom: float, error: tuple[str, str]
                 st.caption(plain(f"The command lacks {', '.join(best.command_lacks)}."))
             with st.container(horizontal=True, gap="small"):
                 copy_link(log)
-                st.download_button("Report", lambda: to_html(SavedAnswer(name="fleet", answer=found, table=None)),
-                                   "fleet.html", "text/html", on_click="ignore", icon=":material/download:",
-                                   key="card_report")
-                st.download_button("Picture", lambda: _picture(found, best, headroom), "fleet.png", "image/png",
-                                   on_click="ignore", icon=":material/image:", key="card_picture",
-                                   help="The answer as PNG, to paste into a chat or a slide.")
+                if is_whole:
+                    _downloads(found, best, headroom)
     for doubt in found.doubts:
         st.warning(plain(f"{doubt[0].upper()}{doubt[1:]}."))
+
+
+def _downloads(found: SizeAnswer, best: Fleet, headroom: float) -> None:
+    st.download_button("Report", lambda: to_html(SavedAnswer(name="fleet", answer=found, table=None)), "fleet.html",
+                       "text/html", on_click="ignore", icon=":material/download:", key="card_report")
+    st.download_button("Picture", lambda: _picture(found, best, headroom), "fleet.png", "image/png",
+                       on_click="ignore", icon=":material/image:", key="card_picture",
+                       help="The answer as PNG, to paste into a chat or a slide.")
 
 
 def _picture(found: SizeAnswer, best: Fleet, headroom: float) -> bytes:

@@ -110,6 +110,11 @@ def search(name: str, question: Question, about: Any, task: Task, *args: Any, to
                                               about=about, began_s=time.monotonic())
 
 
+def keep(name: str, question: Question, about: Any, value: Any) -> None:
+    """Keep an answer that needs no search."""
+    st.session_state[_found(name)] = Answer(question=question, about=about, content=pickle.dumps(value), cut=None)
+
+
 def answer(name: str, question: Question, said: str, *, keeps_stale: bool = True,
            so_far: SoFar | None = None) -> Answer | None:
     """Draw how far a search is, why it failed, or whether the answer is stale; return the answer, None without one.
@@ -119,8 +124,8 @@ def answer(name: str, question: Question, said: str, *, keeps_stale: bool = True
     question : that the page asks now.
     said : the work of the search, or the name of the parts that it counts.
     keeps_stale : whether the question is stated, and an answer to another one is shown with its changes.
-    so_far : draws the result of the parts that are done, in place of an earlier answer; called with the result and the
-        page's values for drawing the answer.
+    so_far : draws the result so far in place of an earlier answer; called with it and the page's values for drawing the
+        answer.
     """
     running: Search | None = st.session_state.get(_running(name))
     if running is not None and running.job.state.is_over.is_set():
@@ -128,7 +133,7 @@ def answer(name: str, question: Question, said: str, *, keeps_stale: bool = True
         _keep(name, running)
         running = None
     if running is not None:
-        st.fragment(run_every=LOOK_S if so_far is None else DRAW_S)(_under_way)(running, said, so_far)
+        st.fragment(run_every=LOOK_S if so_far is None else DRAW_S)(_under_way)(running, question, said, so_far)
         if so_far is not None:
             return None
     if failed := st.session_state.get(_failed(name)):
@@ -137,15 +142,16 @@ def answer(name: str, question: Question, said: str, *, keeps_stale: bool = True
     if not keeps_stale:
         return found if found is not None and found.question.key == question.key else None
     if found is not None:
-        _state(found, question)
+        _state(found.question, question)
     return found
 
 
-def _under_way(running: Search, said: str, so_far: SoFar | None) -> None:
+def _under_way(running: Search, question: Question, said: str, so_far: SoFar | None) -> None:
     """Draw how far a search is, and the result so far."""
     watch(running.job, running.began_s, said)
     content = running.job.state.content
     if so_far is not None and content is not None:
+        _state(running.question, question)
         so_far(pickle.loads(content), running.about)
 
 
@@ -162,16 +168,16 @@ def _keep(name: str, over: Search) -> None:
         st.session_state[_failed(name)] = str(error)
         return
     state = over.job.state
-    cut = state.error or (f"Stopped: {state.num_done:,} of {state.total:,} were done."
-                          if state.num_done < state.total else None)
+    parts = f": {state.num_done:,} of {state.total:,} were done" if state.total else " before the rest was known"
+    cut = state.error or (None if state.is_whole else f"Stopped{parts}.")
     st.session_state[_found(name)] = Answer(question=over.question, about=over.about, content=content, cut=cut)
 
 
-def _state(found: Answer, question: Question) -> None:
+def _state(asked: Question, question: Question) -> None:
     """Write the question of an answer, and how it differs from the page's present question."""
-    words, now = found.question.words, question.words
+    words, now = asked.words, question.words
     st.caption(plain("Answer for " + ", ".join(f"{name} {value}" for name, value in words.items()) + "."))
-    if found.question.key == question.key:
+    if asked.key == question.key:
         return
     changes = [f"{name} {words.get(name, 'not set')} (now {now.get(name, 'not set')})"
                for name in dict.fromkeys([*words, *now]) if words.get(name) != now.get(name)]

@@ -1,10 +1,12 @@
 """The first page: the cheapest fleet for the log's traffic within the targets, its price a month, and other options."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
+from planner.catalog.catalog_files import user_dir
 from planner.catalog.gpu_label import gpu_label
 from planner.errors import UsageError
 from planner.planning.search_options import RANKS, Choices
@@ -13,27 +15,33 @@ from planner.planning.sizing import size
 from planner.planning.study import Study, command_line, times_rate
 from planner.report.cells import replay_lines
 from planner.report.figures.plan_figures import load_against_capacity, money_against_headroom
+from planner.report.report_source import load_answer
 from planner.results.saved import to_json
 from planner.traces import Trace
 from planner.ui.fleet_answer import (
     best_of_each_gpu,
     card,
+    headline,
     most_traffic,
     options_table,
     published_error,
 )
 from planner.ui.fleet_form import given_prices, gpus_form, prices_form, prices_text
-from planner.ui.kept_answers import Answer, answer, is_asked, question_of_fleets, search
+from planner.ui.kept_answers import Answer, Question, answer, is_asked, keep, question_of_fleets, search
 from planner.ui.kept_replays import kept, show, study_key
+from planner.ui.kept_settings import changed
 from planner.ui.link import in_link, number
 from planner.ui.own_profiles import portable, profile_of
-from planner.ui.sidebar import LOG_SETTINGS
+from planner.ui.sidebar import LOG_SETTINGS, SETTINGS
 from planner.ui.targets_form import targets_words
 from planner.ui.words import plain, sentence, without_paths
 
 NAME, LOG = "plan", "plan_log"  # in the session's state
 KEYS = ("headroom",)  # in the address
 USUAL_HEADROOM, MOST_HEADROOM = 20.0, 400.0  # per cent
+SAMPLE = Path(__file__).with_name("sample_plan.json")  # the answer for the first log; `make sample-plan`
+PROMPT = ("Choose the model or paste your launch command, and check the targets. Then upload your log: the search "
+          "starts by itself.")
 
 
 def page(trace: Trace, study: Study) -> None:
@@ -43,20 +51,23 @@ def page(trace: Trace, study: Study) -> None:
                          "use the page Sizing")
     if study.objectives is None:
         raise UsageError("A plan needs targets; give them in the sidebar.")
+    is_first = LOG not in st.session_state
     is_new = _is_new(trace)
     form, headroom, place = _asked()
     question = question_of_fleets(trace, study, {"targets": targets_words(study.objectives), **form,
                                                  "GPUs": [gpu_label(gpu) for gpu in form["GPUs"]]})
     is_pressed = place.button("Find the cheapest fleet", type="primary", key="plan_find", width="stretch")
+    about = {"command": _command(study, form, headroom), "trace": trace, "study": study, "headroom": headroom}
     if (is_new and form["GPUs"]) or (is_pressed and _is_whole(form)):
-        _search(trace, study, form, headroom, question)
-    found = answer(NAME, question, "Replaying fleets")
+        _search(trace, study, form, headroom, question, about)
+    elif is_first and 100 * headroom == USUAL_HEADROOM and not [*changed(SETTINGS)] and not user_dir().exists():
+        keep(NAME, question, {**about, "is_released": True}, load_answer(SAMPLE).answer)
+    found = answer(NAME, question, "Replaying fleets", so_far=_draw_so_far)
     if found is not None:
         _draw(found)
     elif not is_asked(NAME):
-        st.info("How many GPUs does this traffic need, and what do they cost? Choose the model or paste your launch "
-                "command, and check the targets. Then upload your log: the search starts by itself. Or press the "
-                "button to see the answer for this sample.")
+        st.info(f"How many GPUs does this traffic need, and what do they cost? {PROMPT} Or press the button to see the "
+                f"answer for this sample.")
 
 
 def _is_new(trace: Trace) -> bool:
@@ -89,19 +100,29 @@ def _is_whole(form: dict[str, Any]) -> bool:
     return True
 
 
-def _search(trace: Trace, study: Study, form: dict[str, Any], headroom: float, question: Any) -> None:
+def _search(trace: Trace, study: Study, form: dict[str, Any], headroom: float, question: Question,
+            about: dict[str, Any]) -> None:
     scenario = times_rate(study.scenario, 1 + headroom)
     if not scenario.data_parallel_attention:
         scenario = replace(scenario, data_parallel_size=1, prefill_replicas=0)
     choices = Choices(gpus=[str(profile_of("gpu", gpu)) for gpu in form["GPUs"]], ranks=RANKS, prices=given_prices(),
                       quantizations=[scenario.quantization], compare_assumptions=False, prune_layouts=True)
-    about = {"command": _command(study, form, headroom), "trace": trace, "study": study, "headroom": headroom}
     search(NAME, question, about, size, trace, scenario, study.objectives, choices)
+
+
+def _draw_so_far(found: SizeAnswer, about: dict[str, Any]) -> None:
+    headline(found, about["headroom"], about["trace"], about["study"].scenario)
 
 
 def _draw(answer: Answer) -> None:
     found: SizeAnswer = answer.value
     trace, study, headroom = (answer.about[name] for name in ("trace", "study", "headroom"))
+    if answer.cut is not None:
+        st.warning(answer.cut)
+        _draw_so_far(found, answer.about)
+        return
+    if "is_released" in answer.about:
+        st.info(f"This answer for the bundled sample was found when the planner was released. {PROMPT}")
     best = found.cheapest
     if best is None:
         st.warning(plain("No fleet of these GPUs keeps the targets: " + "; ".join(

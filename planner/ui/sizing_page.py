@@ -25,7 +25,7 @@ from planner.traces import Trace
 from planner.traces.shaping.rate_series import RateSeries, read_rate_series
 from planner.ui.capacity_page import objectives_of, scaling_of
 from planner.ui.downloads import answer_downloads
-from planner.ui.fleet_answer import best_of_each_gpu, card, options_table, published_error
+from planner.ui.fleet_answer import best_of_each_gpu, card, headline, options_table, published_error
 from planner.ui.fleet_form import given_prices, gpus_form, prices_form, prices_text
 from planner.ui.kept_answers import Answer, answer, is_asked, question_of_fleets, search
 from planner.ui.kept_replays import show
@@ -65,7 +65,7 @@ def page(trace: Trace, study: Study) -> None:
         "rates": None if series is None else series.source.rpartition("/")[2]})
     if st.button("Find the fleet", type="primary", key="sizing_find") and _is_whole(form, series):
         _search(trace, study, form, series, pools, question)
-    found = answer(NAME, question, "Replaying fleets")
+    found = answer(NAME, question, "Replaying fleets", so_far=_draw_so_far)
     if found is not None:
         _draw(found)
     elif not is_asked(NAME):
@@ -135,8 +135,16 @@ def _search(trace: Trace, study: Study, form: dict[str, Any], series: RateSeries
     search(NAME, question, about, size, trace, scenario, study.objectives, choices)
 
 
+def _draw_so_far(found: SizeAnswer, about: dict[str, Any]) -> None:
+    headline(found, 0.0, about["trace"], about["scenario"])
+
+
 def _draw(answer: Answer) -> None:
     found: SizeAnswer = answer.value
+    if answer.cut is not None:
+        st.warning(answer.cut)
+        _draw_so_far(found, answer.about)
+        return
     best = found.cheapest
     first, *words = text_of(found).words[len(split_words(found)):]
     if best is not None:

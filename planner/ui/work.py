@@ -40,6 +40,7 @@ class State:
     num_done, total : parts that are done, of how many; 0 if it has no parts.
     stage : the present work, in words with its parts; empty if it is not known.
     content : the result, pickled, or as much of it as there is; None while there is none.
+    is_whole : whether that is all of it.
     error : why there is none, a sentence.
     is_over, stop : set at the end, and to end it.
     """
@@ -48,6 +49,7 @@ class State:
     total: int = 0
     stage: str = ""
     content: bytes | None = None
+    is_whole: bool = False
     error: str | None = None
     is_over: threading.Event = field(default_factory=threading.Event)
     stop: threading.Event = field(default_factory=threading.Event)
@@ -175,9 +177,10 @@ def _done(worker: Worker, state: State, content: bytes) -> bool:
             state.content = so_far or state.content
         elif kind == "stage":
             state.stage = said
-        elif kind == "done":
-            state.content = said
-            return True
+        elif kind in ("so far", "done"):
+            state.content, state.is_whole = said, kind == "done"
+            if state.is_whole:
+                return True
         else:
             state.error = said or BROKE_OFF
             return bool(kind == "failed")

@@ -51,8 +51,10 @@ class Told:
         self._thread.join()
 
     def begin(self, stage: Stage) -> None:
-        """Add a stage to the stages that are told."""
+        """Add a stage to the stages that are told, and tell its answer so far."""
         self._stages.append(stage)
+        if stage.so_far is not None:
+            _say(self._answers, "so far", _pickled(stage.so_far))
 
     def end(self, stage: Stage) -> None:
         """Leave a stage out from now on."""

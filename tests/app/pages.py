@@ -69,3 +69,8 @@ def until(page: Any, is_done: Any) -> Any:
         time.sleep(0.05)
         page.run()
     raise AssertionError("it never held")
+
+
+def answered(page: Any, name: str) -> Any:
+    """Run a page again until its search of that name is over."""
+    return until(page, lambda page: f"running_{name}" not in page.session_state)

@@ -27,7 +27,7 @@ from planner.ui.own_profiles import portable
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 
 PLACES = [address for _, _, address, _ in PAGES]
-EMPTY = {"plan": "How many GPUs does this traffic need", "compare": "Pin a scenario here or on Replay",
+EMPTY = {"plan": "This answer for the bundled sample was found when", "compare": "Pin a scenario here or on Replay",
          "capacity": "Find the highest rate", "sizing": "Find the fewest replicas",
          "explore": "Choose options and their values",
          "accuracy": "Upload your measurements"}

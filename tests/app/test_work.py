@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
-from pages import linked, opened, press, said, until, uploaded
+from pages import answered, linked, opened, press, said, until, uploaded
 
 from planner.errors import PlannerError, UsageError
 from planner.planning.search_options import RANKS, Choices
@@ -247,7 +247,7 @@ def test_objectives_that_nothing_keeps_are_no_error() -> None:
 
 def test_a_fleet_states_its_objectives() -> None:
     page = linked("sizing", limit="300", slo="p99_ttft:1000 p99_tpot:50", ranks="1", spare="1", gpus="h100-sxm")
-    page = until(press(page, "Find the fleet"), lambda page: page.header)
+    page = answered(press(page, "Find the fleet"), "sizing")
     assert "targets p99 TTFT 1,000 ms, p99 TPOT 50 ms" in said(page).replace("\\", "")
     assert "p99_ttft:1000 p99_tpot:50" in page.code[-1].value
     found = page.session_state["found_sizing"].value
@@ -260,13 +260,13 @@ def test_a_fleet_states_its_objectives() -> None:
 def test_a_log_on_the_first_page_starts_its_search() -> None:
     """Once: the page does not search again until the button is pressed or another log comes."""
     rows = b"arrival_s,input_tokens,output_tokens\n" + b"".join(b"%d,500,20\n" % k for k in range(50))
-    page = until(uploaded("plan", "own.csv", rows, gpus=["h100-sxm"]), lambda page: page.header)
+    page = answered(uploaded("plan", "own.csv", rows, gpus=["h100-sxm"]), "plan")
     assert page.header[0].value.replace("\\", "").startswith("1 × H100 SXM — ")
     found = page.session_state["found_plan"]
     assert page.run().session_state["found_plan"] is found
     page = uploaded("plan", "own.csv", rows, gpus=[])
     assert "running_plan" not in page.session_state
-    assert not page.warning  # nobody pressed the button
+    assert "Choose at least one GPU" not in said(page)  # nobody pressed the button
 
 
 def test_two_pools_by_prompt_length_are_the_command_lines(tmp_path: Any) -> None:
@@ -275,7 +275,7 @@ def test_two_pools_by_prompt_length_are_the_command_lines(tmp_path: Any) -> None
                   long_gpu="h100-sxm", short_context="8192", router="least-outstanding-tokens")
     assert not page.error
     assert not [each for each in page.multiselect if each.key == "gpus"]  # the pools say what replicas are made of
-    page = until(press(page, "Find the fleet"), lambda page: page.header or page.error)
+    page = answered(press(page, "Find the fleet"), "sizing")
     assert not page.exception
     assert not page.error
     found = page.session_state["found_sizing"]
@@ -300,7 +300,7 @@ def test_the_first_page_plans_with_load_and_headroom() -> None:
     """What the page shows is what `size` answers at the log's rate times load and headroom."""
     page = linked("plan", limit="400", rate_scale="2.0", headroom="50", slo="p99_ttft:2000 p99_tpot:60",
                   gpus="h100-sxm")
-    page = until(press(page, "Find the cheapest fleet"), lambda page: page.header)
+    page = answered(press(page, "Find the cheapest fleet"), "plan")
     command = page.code[-1].value
     assert command.startswith("planner size chat --model llama-3.1-8b --gpu h100-sxm --limit 400 --rate-scale 3")
     found = page.session_state["found_plan"].value
@@ -324,7 +324,7 @@ def test_the_first_page_plans_with_load_and_headroom() -> None:
 
 def test_prices_of_ones_own_decide_and_stand_in_the_link() -> None:
     page = linked("plan", limit="300", gpus="h100-sxm", price="h100-sxm=1.5", slo="p99_ttft:2000")
-    page = until(press(page, "Find the cheapest fleet"), lambda page: page.header)
+    page = answered(press(page, "Find the cheapest fleet"), "plan")
     assert page.header[0].value.replace("\\", "") == "1 × H100 SXM — 1,095 USD a month"  # 730 hours at 1.50
     assert "--price h100-sxm=1.5" in page.code[-1].value
     assert "own prices ✕" in [button.label for button in page.button]
@@ -345,7 +345,7 @@ def test_an_edited_price_is_kept_unless_it_is_the_catalogs(monkeypatch: pytest.M
 def test_a_gpu_without_a_fleet_is_among_the_options_with_its_reason() -> None:
     page = linked("plan", limit="100", model="llama-3.1-70b", slo="p99_ttft:5000 p99_tpot:100", headroom="0")
     page.multiselect(key="gpus").set_value(["h100-sxm", "t4"]).run()
-    page = until(press(page, "Find the cheapest fleet"), lambda page: page.header)
+    page = answered(press(page, "Find the cheapest fleet"), "plan")
     rows = next(table.value for table in page.dataframe if "fleet" in table.value)
     assert list(rows["fleet"])[1].startswith("T4")
     assert "does not fit" in rows["why none"][1]

@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers import number, trace_of
+from helpers import number, shorten_loads, trace_of
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from planner.planning import capacity_search, loads, sought
 from planner.planning.capacity import capacity
 from planner.planning.search_options import Choices, Search
 from planner.planning.sizing import size
@@ -16,7 +15,6 @@ from planner.run import replay
 from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
 from planner.traces import Trace
-from planner.traces.shaping import rescaling
 from planner.traces.shaping.rescaling import MOST_SHIFT_S, SCALINGS, at_rate, rate_of
 
 DAY_S = 86_400.0
@@ -29,8 +27,7 @@ FEW = 3_000  # requests that a replay may have here, in place of MOST_REQUESTS
 @pytest.fixture(autouse=True, scope="module")
 def _short() -> "object":
     with pytest.MonkeyPatch.context() as patch:
-        for module in (rescaling, capacity_search, sought, loads):
-            patch.setattr(module, "MOST_REQUESTS", FEW)
+        shorten_loads(patch, FEW)
         yield
 
 
