@@ -26,7 +26,7 @@ from planner.planning.fleets import (
     with_prices,
 )
 from planner.planning.growth import check_growth, growth_of
-from planner.planning.headroom import headroom
+from planner.planning.headroom import capacity_headroom, has_capacity, headroom, headroom_precision
 from planner.planning.layouts import can_cost_less, pruned_notes, replica_cost, smallest_layouts
 from planner.planning.loads import StrataTraffic, Traffic, UsersLoad, traffic_of, users_of
 from planner.planning.missed import UnreachableError, reached_objectives
@@ -119,9 +119,20 @@ def _found(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Ch
         asked = replace(asked, split=cheapest_threshold(pools, load, objectives, choices, best))
     if not able:
         return _infeasible(asked, unable)
+    if has_capacity(traffic):
+        able[0] = able[0][0], _as_capacity(trace, traffic, *able[0], objectives, choices)
     with stage(f"cheapest: {able[0][1].replicas} × {able[0][1].kind.words}, {able[0][1].cost_usd_per_hour:,.2f} USD/h; "
                f"other scalings and routers follow", 1):
         return _answered(traffic, asked, able, unable, pruned, objectives, choices)
+
+
+def _as_capacity(trace: Trace, traffic: Traffic, kind: Kind, fleet: Fleet, objectives: Objectives,
+                 choices: Choices) -> Fleet:
+    """Return a fleet with the headroom that the answer of `capacity` for it gives."""
+    count = fleet.num_replicas - spare_replicas(choices, kind.divided)
+    prefill = max(fleet.prefill_replicas - choices.num_spare, 0)
+    share = capacity_headroom(trace, traffic, kind, count, prefill, objectives, choices)
+    return replace(fleet, headroom=share, headroom_precision=TOLERANCE)
 
 
 def _answered(traffic: Traffic, asked: SizeAnswer, able: Sequence[tuple[Kind, Fleet]], unable: tuple[UnableFleet, ...],
@@ -337,7 +348,8 @@ def _fleet(traffic: Traffic, load: Trace, kind: Kind, objectives: Objectives, ch
                                    for name in priors(part.pool.deployment.stack))),
         notes=(*notes(_without_router(deployment), load), *slice_notes(kind.names, num_gpus),
                *([NO_INTERVAL] if kind.scenario.interval is not None else [])),
-        headroom=headroom(traffic, deployment, objectives, sized, effort.precision or TOLERANCE), step_error=longer,
+        headroom=headroom(traffic, deployment, objectives, sized, effort.precision), step_error=longer,
+        headroom_precision=headroom_precision(traffic, effort.precision),
         stationary=sized.stationary, precision=effort.precision,
         covers_error=keeps_with_error(served, sized.count, objectives, longer), trace_copies=sized.times,
         schedule_reason=schedule_reason, survival=survival, replay_command=fleet_line(traffic, kind, sized, objectives),
