@@ -4,56 +4,84 @@ import functools
 from dataclasses import replace
 
 from planner.deployment.deploy import Deployment
-from planner.planning.bracket import STEP, UNKNOWNS, Bracket, UnlimitedError, UnreachableLoadError, find_bracket
+from planner.planning.bracket import STEP, TOLERANCE, UNKNOWNS, UnlimitedError, UnreachableLoadError, find_bracket
+from planner.planning.capacity import capacity
 from planner.planning.fewest import verdict_alone
-from planner.planning.loads import Traffic, UsersLoad
+from planner.planning.fleets import Kind
+from planner.planning.loads import StrataTraffic, Traffic, UsersLoad
+from planner.planning.replay_line import of_replicas
+from planner.planning.search_options import Choices, Search
+from planner.planning.study import without_rate
 from planner.planning.user_loads import limited
 from planner.settings.objectives import Objectives, Verdict
+from planner.traces import Trace
+from planner.traces.shaping.client_load import NAME
 
-NEAR, FAR = 2, 11  # times the load's rate
-ROUGHLY = 0.02  # precision of a rate above `NEAR` [1]
+FAR = 11  # times the load's rate: above, a headroom is not shown exactly
+ROUGHLY = 0.02  # precision of the headroom of fleets that are not the cheapest [1]
+
+
+def has_capacity(traffic: Traffic) -> bool:
+    """Tell whether `capacity` searches the traffic: not of a rate series, nor of a client's random prompts."""
+    return traffic.duration_s is None and not isinstance(traffic, StrataTraffic) and traffic.trace.format != NAME
+
+
+def headroom_precision(traffic: Traffic, precision: float) -> float:
+    """Return the share by which the headroom of a fleet of a given precision may be too low [1]."""
+    return precision or (ROUGHLY if has_capacity(traffic) else TOLERANCE)
+
+
+def capacity_headroom(trace: Trace, traffic: Traffic, kind: Kind, count: int, prefill: int, objectives: Objectives,
+                      choices: Choices) -> float | None:
+    """Return the headroom of a fleet by the answer of `capacity` for it; None without an end.
+
+    Parameters
+    ----------
+    trace : as read.
+    count, prefill : replicas without spares, and those of them that prefill alone [1].
+    """
+    is_users = isinstance(traffic, UsersLoad)
+    search = Search(of=traffic.of if is_users else "requests", think_time=choices.think_time if is_users else None,
+                    scaling=choices.scaling if is_users else traffic.named_scaling, quick=True, jobs=choices.jobs,
+                    seed=traffic.seed)
+    try:
+        largest = capacity(trace, without_rate(of_replicas(kind, count, prefill)), objectives, search).capacity
+    except UnlimitedError:
+        return None
+    return max(largest / (traffic.users if is_users else traffic.mean_rps) - 1.0, 0.0)
 
 
 def headroom(traffic: Traffic, deployment: Deployment, objectives: Objectives, count: int, copies: int,
-             verdict: Verdict, tolerance: float) -> float | None:
+             verdict: Verdict, precision: float) -> float | None:
     """Return the share by which the load may grow before the replicas miss the objectives [1]; None without an end.
 
-    The load is as long as the one that the number of replicas rests on. Up to `NEAR` times the rate, the rate is
-    searched as finely as a capacity; above, within `ROUGHLY`; from `FAR` on, in steps of two. One copy of a
-    repeated trace is searched first, to begin nearby.
+    The load is as long as the one that the number of replicas rests on. From `FAR` times the rate on, it grows in
+    steps of two. A number of replicas that is known roughly just serves its load: the headroom is 0 then.
 
     Parameters
     ----------
     count, copies, verdict : replicas, repeats of the trace in the load that they were found on, and how they serve it.
+    precision : of the number of replicas [1].
     """
+    if precision:
+        return 0.0
+    tolerance = headroom_precision(traffic, precision)
     if isinstance(traffic, UsersLoad):
-        return _user_headroom(traffic, deployment, objectives, count, copies)
+        return _user_headroom(traffic, deployment, objectives, count, copies, tolerance)
     own = traffic.mean_rps
 
     @functools.cache
-    def judged(times: int, rate: float) -> Verdict:
-        if rate == own and times == copies and traffic.is_rescaled:  # the load that the replicas were found on
+    def judged(rate: float) -> Verdict:
+        if rate == own and traffic.is_rescaled:  # the load that the replicas were found on
             return verdict
-        return verdict_alone(traffic.grown(rate / own, times), deployment, objectives, count)
+        return verdict_alone(traffic.grown(rate / own, copies), deployment, objectives, count)
 
-    def bracket(times: int, start: float, step: float) -> Bracket:
-        search = functools.partial(find_bracket, functools.partial(judged, times), start, checks=(),
-                                   limits=traffic.limits_rps)
-        edge = search(step=step, tolerance=STEP - 1)
-        for most, precision in ((FAR, max(tolerance, ROUGHLY)), (NEAR, tolerance)):
-            if edge.lower < most * own:
-                edge = search(within=(edge.lower, edge.upper), tolerance=precision)
-        return edge
-
-    start, step = own, max(_first_step(count), 1 + tolerance)
-    if copies > 1:
-        try:
-            near = bracket(1, start, step)
-            start, step = near.lower, near.upper / near.lower
-        except (UnlimitedError, UnreachableLoadError):  # one copy may be too short for a queue to grow
-            pass
+    search = functools.partial(find_bracket, judged, own, checks=(), limits=traffic.limits_rps)
     try:
-        return max(bracket(copies, start, step).lower / own - 1.0, 0.0)
+        edge = search(step=_first_step(count), tolerance=STEP - 1)
+        if edge.lower < FAR * own:
+            edge = search(within=(edge.lower, edge.upper), tolerance=tolerance)
+        return max(edge.lower / own - 1.0, 0.0)
     except UnlimitedError:
         return None
     except UnreachableLoadError:  # a short trace at the edge: at other lengths and rates it is missed, at its own met
@@ -69,8 +97,8 @@ def _first_step(count: int) -> float:
     return count / (count - 1) if count > 1 else STEP
 
 
-def _user_headroom(traffic: UsersLoad, deployment: Deployment, objectives: Objectives, count: int,
-                   copies: int) -> float | None:
+def _user_headroom(traffic: UsersLoad, deployment: Deployment, objectives: Objectives, count: int, copies: int,
+                   tolerance: float) -> float | None:
     """Return the share by which the number of users may grow [1]."""
     def evaluate(users: float) -> Verdict:
         own = _with_users(deployment, traffic, round(users))
@@ -78,7 +106,8 @@ def _user_headroom(traffic: UsersLoad, deployment: Deployment, objectives: Objec
 
     there = copies * traffic.trace.requests["arrival_s"].n_unique()
     try:
-        bracket = find_bracket(evaluate, traffic.users, unknown=UNKNOWNS[traffic.of], checks=(), limits=(1.0, there))
+        bracket = find_bracket(evaluate, traffic.users, unknown=UNKNOWNS[traffic.of], checks=(), limits=(1.0, there),
+                               tolerance=tolerance)
         return max(bracket.lower / traffic.users - 1.0, 0.0)
     except UnlimitedError:
         return None

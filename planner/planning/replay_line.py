@@ -8,7 +8,7 @@ from planner.planning.fleets import Kind
 from planner.planning.loads import Traffic
 from planner.planning.study import Study, command_line
 from planner.settings.objectives import Objectives
-from planner.settings.scenario import Scenario, given_options
+from planner.settings.scenario import Scenario, attention_ranks, given_options
 from planner.traces import Trace
 from planner.traces.shaping.client_load import ALSO_DRAW, NAME
 
@@ -28,22 +28,28 @@ def replay_line(trace: Trace, scenario: Scenario, objectives: Objectives | None)
 
 def fleet_line(traffic: Traffic, kind: Kind, sized: Sized, objectives: Objectives) -> str | None:
     """Return the command that replays the load on a fleet; None if no options of a replay describe the load."""
-    replayed = traffic.replayed(_of_replicas(kind, sized), sized.times)
+    prefill = sum(pool.num_groups for pool in sized.served.deployment.pools if pool.role == "prefill")
+    prefill = prefill or sized.served.deployment.scenario.prefill_replicas
+    replayed = traffic.replayed(of_replicas(kind, sized.count, prefill), sized.times)
     return None if replayed is None else replay_line(traffic.trace, replayed, objectives)
 
 
-def _of_replicas(kind: Kind, sized: Sized) -> Scenario:
-    """Return the scenario of a fleet, with the text of its pools if replicas have ranks or differ."""
-    scenario, served, count = kind.scenario, sized.served.deployment, sized.count
-    ranks = served.layout.data_parallel_size > 1
-    if scenario.fleet is not None or (ranks and count == 1 and not served.pools):
+def of_replicas(kind: Kind, count: int, prefill: int) -> Scenario:
+    """Return the scenario of a fleet, with the text of its pools if replicas have ranks or differ.
+
+    Parameters
+    ----------
+    count : replicas without spares, of both roles [1].
+    prefill : replicas that prefill; 0 if all do both [1].
+    """
+    scenario, ranks = kind.scenario, attention_ranks(kind.scenario) > 1
+    if scenario.fleet is not None or (ranks and count == 1):
         return scenario
-    if not ranks and not served.pools:
-        return replace(scenario, data_parallel_size=count, prefill_replicas=served.scenario.prefill_replicas,
+    if not ranks and kind.decode is None:
+        return replace(scenario, data_parallel_size=count, prefill_replicas=prefill,
                        router=scenario.router if count > 1 else None)
-    pools = [_pool("", scenario, count)] if not served.pools else [
-        _pool(pool.role, kind.decode if pool.role == "decode" and kind.decode else scenario, pool.num_groups)
-        for pool in served.pools]
+    pools = [_pool("", scenario, count)] if prefill == 0 else [
+        _pool("prefill", scenario, prefill), _pool("decode", kind.decode or scenario, count - prefill)]
     return replace(scenario, fleet=f"pool = [{', '.join(pools)}]", data_parallel_attention=False,
                    data_parallel_size=1, prefill_replicas=0)
 

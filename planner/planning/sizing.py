@@ -27,7 +27,7 @@ from planner.planning.fleets import (
     with_prices,
 )
 from planner.planning.growth import check_growth, growth_of
-from planner.planning.headroom import headroom
+from planner.planning.headroom import capacity_headroom, has_capacity, headroom, headroom_precision
 from planner.planning.layouts import can_cost_less, pruned_notes, replica_cost, smallest_layouts
 from planner.planning.loads import Traffic, UsersLoad, traffic_of, users_of
 from planner.planning.missed import UnreachableError, reached_objectives
@@ -126,13 +126,28 @@ def _found(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Ch
     with stage(f"cheapest: {best.replicas} × {best.kind.words}, {best.cost_usd_per_hour:,.2f} USD/h; headroom, other "
                f"scalings and routers follow", so_far=_of_fleets(asked, able, unable, choices)):
         rests = [(kind, rest) for kind, _, rest in tried if rest is not None]
-        fleets = in_parallel("finding the headroom", (later(rest)() for _, rest in rests), len(rests), choices.jobs)
-        able = _by_cost([(kind, fleet) for (kind, _), fleet in zip(rests, fleets, strict=True)], choices)
+        first, is_searched = able[0][0], has_capacity(traffic)
+        fleets = in_parallel("finding the headroom", (later(rest)(has_headroom=not is_searched or kind is not first)
+                                                      for kind, rest in rests), len(rests), choices.jobs)
+        as_capacity = partial(_as_capacity, trace, traffic, objectives, choices)
+        able = _by_cost([as_capacity(kind, fleet) if is_searched and kind is first else (kind, fleet)
+                         for (kind, _), fleet in zip(rests, fleets, strict=True)], choices)
+        if is_searched and able[0][0] is not first:  # of two kinds of one price, the kind with more headroom
+            able[0] = as_capacity(*able[0])
         return _answered(traffic, _of_fleets(asked, able, unable, choices), able, objectives, choices)
 
 
 def _by_cost(able: Sequence[tuple[Kind, Fleet]], choices: Choices) -> list[tuple[Kind, Fleet]]:
     return sorted(able, key=lambda sized: _cost(sized[1], choices))
+
+
+def _as_capacity(trace: Trace, traffic: Traffic, objectives: Objectives, choices: Choices, kind: Kind,
+                 fleet: Fleet) -> tuple[Kind, Fleet]:
+    """Return a fleet with the headroom that the answer of `capacity` for it gives."""
+    count = fleet.num_replicas - spare_replicas(choices, kind.divided)
+    prefill = max(fleet.prefill_replicas - choices.num_spare, 0)
+    share = capacity_headroom(trace, traffic, kind, count, prefill, objectives, choices)
+    return kind, replace(fleet, headroom=share, headroom_precision=TOLERANCE)
 
 
 def _of_fleets(asked: SizeAnswer, able: Sequence[tuple[Kind, Fleet]], unable: tuple[UnableFleet, ...],
@@ -319,6 +334,7 @@ def _fleet(traffic: Traffic, load: Trace, kind: Kind, objectives: Objectives, ch
         notes=(*notes(_without_router(deployment), load), *slice_notes(kind.names, num_gpus),
                *([NO_INTERVAL] if kind.scenario.interval is not None else [])),
         headroom=None, step_error=longer, stationary=sized.stationary, precision=effort.precision,
+        headroom_precision=headroom_precision(traffic, effort.precision),
         covers_error=keeps_with_error(served, sized.count, objectives, longer), trace_copies=sized.times,
         schedule_reason=None, survival=survival, replay_command=fleet_line(traffic, kind, sized, objectives),
         replay_cost_usd_per_million_output_tokens=used["cost_usd_per_million_output_tokens"])
@@ -326,8 +342,8 @@ def _fleet(traffic: Traffic, load: Trace, kind: Kind, objectives: Objectives, ch
 
 
 def _with_rest(fleet: Fleet, kind: Kind, traffic: Traffic, load: Trace, deployment: Deployment, objectives: Objectives,
-               verdict: Verdict, choices: Choices) -> Fleet:
-    """Return a fleet with its headroom, and the schedule that is asked for.
+               verdict: Verdict, choices: Choices, *, has_headroom: bool) -> Fleet:
+    """Return a fleet with its headroom if it has one, and the schedule that is asked for.
 
     Parameters
     ----------
@@ -339,8 +355,9 @@ def _with_rest(fleet: Fleet, kind: Kind, traffic: Traffic, load: Trace, deployme
     except UnreachableError as error:
         reason = str(error)
     count = fleet.num_replicas - spare_replicas(choices, kind.divided)
-    return replace(fleet, schedule=schedule, schedule_reason=reason, headroom=headroom(
-        traffic, deployment, objectives, count, fleet.trace_copies, verdict, fleet.precision or TOLERANCE))
+    share = headroom(traffic, deployment, objectives, count, fleet.trace_copies, verdict,
+                     fleet.precision) if has_headroom else None
+    return replace(fleet, schedule=schedule, schedule_reason=reason, headroom=share)
 
 
 def _without_router(deployment: Deployment) -> Deployment:

@@ -105,7 +105,8 @@ def share_together(arrival_s: Floats) -> float:
 def spread_ticks(arrival_s: Floats, tick_s: float, end_s: float, rng: np.random.Generator) -> Floats:
     """Spread arrivals evenly at random over the clock's step, or up to the next instant.
 
-    Without a step, arrivals at the same instant are spread over the shortest time between instants; the last ones up to `end_s` at most.
+    Without a step, arrivals at the same instant are spread over the shortest time between instants; the last ones up to
+    `end_s` at most.
     """
     instants, place, counts = np.unique(arrival_s, return_inverse=True, return_counts=True)
     if counts.max(initial=1) == 1 or (len(instants) == 1 and not tick_s):

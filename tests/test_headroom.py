@@ -1,0 +1,49 @@
+"""The headroom of the cheapest fleet: as much as `capacity` finds for the same fleet."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from planner.planning.capacity import capacity
+from planner.planning.search_options import Choices, Search
+from planner.planning.sizing import size
+from planner.report.cells import headroom_text
+from planner.settings.objectives import parse_objectives
+from planner.settings.scenario import Scenario
+from planner.traces import Trace, read_trace
+from planner.traces.shaping.window_and_rate import limit
+
+OBJECTIVES = parse_objectives("ttft:500 tpot:30", 0.99)
+ONE = Scenario(model="llama-3.1-8b", gpu="h100-sxm", router="random")
+
+
+def log(number: int) -> Trace:
+    """Return some hundred requests of a bundled workload, from a place of its own."""
+    rng = np.random.default_rng(number)
+    chat = read_trace("chat")
+    first = int(rng.integers(0, chat.num_requests - 1000))
+    return limit(chat.take(np.arange(first, chat.num_requests)), int(rng.integers(300, 1000)))
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_the_headroom_is_the_capacity_of_the_fleet(number: int) -> None:
+    trace, rate = log(number), (12.0, 25.0, 40.0, 70.0)[number]
+    scaling = ("thin", "compress", "poisson", "thin")[number]
+    found = size(trace, replace(ONE, request_rate=rate), OBJECTIVES,
+                 Choices(ranks=(1,), scaling=scaling, quick=True, jobs=1))
+    assert found.cheapest is not None
+    fleet = replace(ONE, data_parallel_size=found.cheapest.num_replicas)
+    largest = capacity(trace, fleet, OBJECTIVES, Search(scaling=scaling, quick=True, jobs=1)).capacity
+    assert found.cheapest.headroom == max(largest / rate - 1, 0)
+    assert headroom_text(found.cheapest.headroom) == headroom_text(max(largest / rate - 1, 0))
+
+
+def test_the_headroom_of_users_is_their_capacity() -> None:
+    trace = limit(read_trace("chat"), 600)
+    found = size(trace, replace(ONE, max_concurrency=150), OBJECTIVES, Choices(ranks=(1,), quick=True, jobs=1))
+    assert found.cheapest is not None
+    fleet = replace(ONE, data_parallel_size=found.cheapest.num_replicas)
+    largest = capacity(trace, fleet, OBJECTIVES, Search(of="concurrency", quick=True, jobs=1)).capacity
+    assert found.cheapest.headroom == largest / 150 - 1
+    assert found.cheapest.headroom > 0
