@@ -30,7 +30,8 @@ def test_the_verdict_is_a_sentence() -> None:
 def test_a_candidate_that_would_not_start_is_no_answer() -> None:
     refused = FAST | {"cost_usd_per_million_output_tokens": 0.5, "would_not_start": "would not start as launched: why"}
     dear = FAST | {"cost_usd_per_million_output_tokens": 3.0}
-    assert verdict_words({"fast": FAST, "refused": refused, "dear": dear})[:3] == ["keep the objectives: fast (2 USD/Mtok), dear (3 USD/Mtok)", "would not start: refused",
+    assert verdict_words({"fast": FAST, "refused": refused, "dear": dear})[:3] == [
+        "keep the objectives: fast (2 USD/Mtok), dear (3 USD/Mtok)", "would not start: refused",
         "cheapest that keeps them: fast, 2 USD per million output tokens"]
     assert verdict_words({"one": refused, "other": refused}) == ["no what-if starts"]
 

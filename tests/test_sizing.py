@@ -1,6 +1,7 @@
 """Fleets: the fewest replicas by exhaustive replay, what they cost, and what a schedule saves."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,13 @@ from planner.files.counts import share_text
 from planner.loop.state.engine_settings import Recording
 from planner.planning import far_kinds, sizing
 from planner.planning.alternatives import MOST_TIMES
+from planner.planning.capacity import capacity
 from planner.planning.far_kinds import Effort
 from planner.planning.fewest import LONG, fewest_replicas, together
 from planner.planning.fleet_schedule import schedule_of
 from planner.planning.fleets import Kind
 from planner.planning.loads import traffic_of
-from planner.planning.search_options import RANKS, Choices, parse_prices, parse_ranks
+from planner.planning.search_options import RANKS, Choices, Search, parse_prices, parse_ranks
 from planner.planning.size_answer import Fleet, FleetSize, UnableFleet
 from planner.planning.sizing import _settled, size
 from planner.replays.fleet.replicas import serve
@@ -109,10 +111,12 @@ def test_the_cheapest_fleet_comes_first_with_its_costs(chat: Trace) -> None:
 def test_headroom_is_growth_that_the_fleet_bears(chat: Trace) -> None:
     best = cheapest(size(chat, H100, OBJECTIVES, PLAIN))
     assert best.headroom is not None
-    deployment = resolve(H100, chat)
-    for growth, is_met in ((best.headroom * 0.98, True), (best.headroom + 0.05, False)):
-        faster = at_rate(chat, rate_of(chat) * (1 + growth), "thin", 0)
-        assert judge(OBJECTIVES, serve(faster, deployment, best.num_replicas).times_s).is_met == is_met
+    fleet = replace(H100, data_parallel_size=best.num_replicas)
+    copies = re.search(r"--trace-copies (\d+)", capacity(chat, fleet, OBJECTIVES, Search(quick=True, jobs=1)).replay_command or "")
+    fleet = replace(fleet, scaling="thin", trace_copies=int(copies[1]) if copies else 1)
+    for growth, is_met in ((best.headroom, True), (best.headroom * 1.01, False)):
+        faster = replace(fleet, request_rate=rate_of(chat) * (1 + growth))
+        assert judge(OBJECTIVES, replay(chat, faster).result.times_s).is_met == is_met
 
 
 def test_a_headroom_without_an_end_is_none() -> None:
