@@ -106,7 +106,7 @@ def test_the_next_run_is_the_one_that_tells_what_the_others_do_not() -> None:
     ({"minutes": 0.0}, "--minutes 0; must be above 0"), ({"num_runs": 0}, "--runs 0; must be at least 1"),
     ({"minutes": 0.1}, "the shortest run takes")])
 def test_a_campaign_that_is_none_is_refused(options: dict[str, Any], words: str) -> None:
-    asked = {"minutes": 20.0, "num_runs": 6, "folder": Path("node")} | options
+    asked: dict[str, Any] = {"minutes": 20.0, "num_runs": 6, "folder": Path("node")} | options
     with pytest.raises(UsageError, match=words):
         measure(Scenario(model="llama-3.1-8b", gpu="h100-sxm"), jobs=1, **asked)
 

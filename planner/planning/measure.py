@@ -177,4 +177,5 @@ def _candidates(scenario: Scenario) -> tuple[list[Load], Runs, list[float]]:
 def _variance(slopes: Floats, information: Floats) -> float:
     """Return the mean variance of the candidates' log times, weighted as a fit weighs them."""
     covariance = np.linalg.inv(information)
-    return float(np.einsum("rmi,ij,rmj->", slopes, covariance, slopes)) / slopes.shape[0]
+    total: float = np.einsum("rmi,ij,rmj->", slopes, covariance, slopes)
+    return total / len(slopes)
