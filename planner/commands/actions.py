@@ -292,38 +292,6 @@ def ui(port: int, address: str) -> None:
                               f"--server.port={port}", f"--server.address={address}"])
 
 
-def validate(measured: Path, scenario: Scenario, max_error: str | None, predictions: Path | None, client: str | None,
-             reading: Reading, jobs: int, json: Path | None) -> bool:
-    """Predict measured values, and print and write the errors; return False if an error is past `max_error`."""
-    from planner.measured.accuracy import accuracy, parse_max_error, predict_file
-    from planner.measured.validate import metrics_of, predictions_table
-
-    check_outputs({"--json": json, "--predictions": predictions}, measured)
-    if predictions is not None:
-        check_table_path(predictions)
-    predicted = predict_file(measured, scenario, client=client, jobs=jobs, format=reading.spec)
-    limits = parse_max_error(max_error, metrics_of(predicted.predictions)) if max_error is not None else {}
-    result = accuracy(predicted, level=scenario.interval, limits=limits)
-    if predictions is not None:
-        write_table(predictions_table(predicted.predictions), predictions)
-    publish_answer(result, json)
-    return result.met
-
-
-def calibrate(measured: Path, scenario: Scenario, output: Path | None, fit: str | None, folds: int, client: str | None,
-              reading: Reading, jobs: int, json: Path | None) -> None:
-    """Fit an engine's constants to measurements, and print and write them."""
-    from planner.measured.calibration.calibrate import calibrate as fit_to
-    from planner.measured.calibration.calibrate import write_calibration
-
-    check_outputs({"--json": json, "--output": output}, measured)
-    names = None if fit is None else fit.replace(",", " ").split()
-    result = fit_to(measured, scenario, names=names, folds=folds, jobs=jobs, client=client, format=reading.spec)
-    if output is not None:
-        write_calibration(result, output)
-    publish_answer(result, json)
-
-
 def _read(source: str, scenario: Scenario, format: str | None, on_bad_rows: OnBadRows) -> Trace:
     with stage(f"reading {source}"):
         trace = read_load(source, scenario, format, on_bad_rows)

@@ -34,8 +34,8 @@ UNMEASURED = (*RECORDED_LOAD, *(name for name in names_in("Fleet") if name not i
 
 MeasuredArgument = Annotated[Path, typer.Argument(metavar="MEASURED", help="Measurements: a table of runs, a result "
                                                   "of `vllm bench serve` or SGLang's bench_serving, scrapes of "
-                                                  "/metrics, requests in any trace format, a table of steps, or the "
-                                                  "server's log.")]
+                                                  "/metrics, requests in any trace format, a table of steps, the "
+                                                  "server's log, or the folder of `planner measure`.")]
 ClientOption = Annotated[str | None, typer.Option(help="Benchmark client that sent the requests: vllm, sglang, "
                                                   "inferencex or internal. Table rows with another client are "
                                                   "ignored.")]
@@ -273,10 +273,36 @@ def validate(
 
     Example: planner validate bench.json --model llama-3.1-8b --gpu h100-sxm --max-error "tpot:10 ttft:25"
     """
-    from planner.commands import actions
+    from planner.commands import measured_actions
 
-    met = actions.validate(measured, scenario, max_error, predictions, client, reading, jobs, json)
+    met = measured_actions.validate(measured, scenario, max_error, predictions, client, reading, jobs, json)
     raise typer.Exit(0 if met else 1)
+
+
+@app.command()
+@shows_progress
+@takes_scenario(without=(*UNMEASURED, "interval", "max_concurrency", "random_input_len", "random_output_len",
+                         "random_range_ratio"))
+def measure(
+    scenario: Scenario,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write: the script measure.sh, and the "
+                                         "deployment that calibrate and validate read.")] = Path("measured"),
+    minutes: Annotated[float, typer.Option(help="Predicted time of all runs at most [min].")] = 20.0,
+    runs: Annotated[int, typer.Option(help="Number of runs at most.")] = 6,
+    overwrite: OverwriteOption = False,
+    *,
+    jobs: JobsOption = -1,
+    json: JsonOption = None,
+) -> None:
+    """Which benchmarks on my own node teach the most about this deployment? Writes them as a script.
+
+    Run the script beside the server. `planner calibrate` on the folder turns the results into constants.
+
+    Example: planner measure --model llama-3.1-8b --gpu h100-sxm --minutes 10
+    """
+    from planner.commands import measured_actions
+
+    measured_actions.measure(scenario, minutes, runs, output, overwrite, jobs, json)
 
 
 @app.command()
@@ -303,9 +329,9 @@ def calibrate(
 
     Example: planner calibrate runs.csv --output my.toml && planner validate runs.csv --calibration my.toml
     """
-    from planner.commands import actions
+    from planner.commands import measured_actions
 
-    actions.calibrate(measured, scenario, output, fit, folds, client, reading, jobs, json)
+    measured_actions.calibrate(measured, scenario, output, fit, folds, client, reading, jobs, json)
 
 
 @app.command()

@@ -27,6 +27,7 @@ from planner.traces.shaping.client_load import client_load
 
 ROUNDS = 10  # prompts of a benchmark for each request in flight, as vLLM's recipes have
 LEVEL = 0.8  # of intervals, unless --interval says otherwise
+SAVING = ("--save-result", "--append-result", "--result-filename")  # a file
 ALONE, PROMPTS, CAPACITY = "alone", "prompts", "capacity"
 TESTS = {
     ALONE: "the time of a step and of the way to the engine: weights' format, memory bandwidth, host",
@@ -37,10 +38,11 @@ TESTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """The load of one benchmark: requests in flight [1], prompt and output length [tokens]."""
+    """The load of one benchmark: requests in flight and prompts [1], prompt and output length [tokens]."""
 
-    name: str
+    name: str = ""
     in_flight: int
+    num_prompts: int
     input_tokens: int
     output_tokens: int
 
@@ -72,9 +74,9 @@ def probe(trace: Trace, scenario: Scenario, objectives: Objectives, results: str
     lengths = trace.requests.select("input_tokens", "output_tokens").mean().row(0)
     mean_input, mean_output = (max(round(length), 1) for length in lengths)
     most = max(round(in_flight), 2)
-    loads = (Load(name=ALONE, in_flight=1, input_tokens=mean_input, output_tokens=max(mean_output, 2)),
-             Load(name=PROMPTS, in_flight=most, input_tokens=mean_input, output_tokens=1),
-             Load(name=CAPACITY, in_flight=most, input_tokens=mean_input, output_tokens=max(mean_output, 2)))
+    loads = (Load(name=name, in_flight=count, num_prompts=ROUNDS * count, input_tokens=mean_input, output_tokens=output)
+             for name, count, output in ((ALONE, 1, max(mean_output, 2)), (PROMPTS, most, 1),
+                                         (CAPACITY, most, max(mean_output, 2))))
     launch, lacking = launch_command(plain)
     study = Study(name="", trace=results, format=None, scenario=without_load(plain), objectives=None, notes=())
     notes = [f"lengths are those of the mean request of {trace.source}: {mean_input:,} and {mean_output:,} tokens; "
@@ -88,16 +90,21 @@ def probe(trace: Trace, scenario: Scenario, objectives: Objectives, results: str
         verdict=command_line(study, "validate", {"interval": level}), notes=tuple(notes))
 
 
+def sent_load(scenario: Scenario, load: Load) -> Scenario:
+    """Return a scenario with a benchmark's closed loop."""
+    return replace(scenario, max_concurrency=load.in_flight, num_prompts=load.num_prompts,
+                   random_input_len=load.input_tokens, random_output_len=load.output_tokens)
+
+
 def _benchmark(load: Load, scenario: Scenario, level: float, results: str) -> Benchmark:
     """Return one benchmark with the prediction of a replay of it."""
-    sent = replace(without_load(scenario), max_concurrency=load.in_flight, num_prompts=ROUNDS * load.in_flight,
-                   random_input_len=load.input_tokens, random_output_len=load.output_tokens, interval=level)
+    sent = replace(sent_load(without_load(scenario), load), interval=level)
     summary = replay(client_load(sent), sent).summary
     names = [name for name in SUMMARY_KEYS if summary[name] is not None]
     return Benchmark(
-        name=load.name, tests=TESTS[load.name], max_concurrency=load.in_flight, num_prompts=ROUNDS * load.in_flight,
+        name=load.name, tests=TESTS[load.name], max_concurrency=load.in_flight, num_prompts=load.num_prompts,
         random_input_len=load.input_tokens, random_output_len=load.output_tokens,
-        command=_command(load, scenario, results), expected={name: float(summary[name]) for name in names},
+        command=benchmark_command(load, scenario, results), expected={name: float(summary[name]) for name in names},
         intervals={name: _pair(summary[f"{name}_interval"]) for name in names})
 
 
@@ -105,12 +112,12 @@ def _pair(bounds: Any) -> tuple[float, float] | None:
     return None if bounds is None else (float(bounds[0]), float(bounds[1]))
 
 
-def _command(load: Load, scenario: Scenario, results: str) -> str:
+def benchmark_command(load: Load, scenario: Scenario, results: str) -> str:
     """Return the command of vLLM's client, which speaks to any server with OpenAI's interface."""
     backend = ENGINES[scenario.engine].package.bench_backend
     return shlex.join(["vllm", "bench", "serve", *(["--backend", backend] if backend else []),
                        "--model", served_name(scenario.model), "--dataset-name", "random",
                        "--random-input-len", str(load.input_tokens), "--random-output-len", str(load.output_tokens),
                        "--ignore-eos", "--temperature", "0",
-                       "--max-concurrency", str(load.in_flight), "--num-prompts", str(ROUNDS * load.in_flight),
-                       "--save-result", "--append-result", "--result-filename", results])
+                       "--max-concurrency", str(load.in_flight), "--num-prompts", str(load.num_prompts),
+                       *SAVING, results])

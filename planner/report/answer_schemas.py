@@ -13,6 +13,7 @@ from planner.measured.validate_answer import ValidateAnswer
 from planner.planning.bracket import UNKNOWNS
 from planner.planning.capacity_answer import CapacityAnswer
 from planner.planning.check_answer import CheckAnswer
+from planner.planning.measure_answer import MeasureAnswer
 from planner.planning.probe_answer import ProbeAnswer
 from planner.planning.share_answer import ShareAnswer
 from planner.planning.size_answer import SizeAnswer
@@ -22,9 +23,9 @@ from planner.results import glossary
 Schema = dict[str, Any]
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-ANSWERS = {"capacity": CapacityAnswer, "probe": ProbeAnswer, "size": SizeAnswer, "share": ShareAnswer,
-           "sweep": SweepAnswer, "check": CheckAnswer, "validate": ValidateAnswer, "calibrate": CalibrateAnswer,
-           "launch": LaunchAnswer}
+ANSWERS = {"capacity": CapacityAnswer, "probe": ProbeAnswer, "measure": MeasureAnswer, "size": SizeAnswer,
+           "share": ShareAnswer, "sweep": SweepAnswer, "check": CheckAnswer, "validate": ValidateAnswer,
+           "calibrate": CalibrateAnswer, "launch": LaunchAnswer}
 TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
 NESTED = ("slo",)  # keys of the summary that have a unit and several numbers
 NUMBERS = ("s", "ms", "requests/s", "tokens/s", "tokens", "USD", "kWh")  # units of keys of the summary with one number

@@ -9,6 +9,7 @@ from planner.measured.calibration.calibrate_answer import CalibrateAnswer
 from planner.measured.validate_answer import ValidateAnswer
 from planner.planning.capacity_answer import CapacityAnswer
 from planner.planning.check_answer import CheckAnswer
+from planner.planning.measure_answer import MeasureAnswer
 from planner.planning.probe_answer import Benchmark, ProbeAnswer
 from planner.planning.share_answer import ShareAnswer
 from planner.planning.size_answer import SizeAnswer
@@ -16,7 +17,7 @@ from planner.planning.sweep_answer import SweepAnswer
 from planner.report.gate_tables import gate_table
 from planner.report.measured_tables import accuracy_table, calibration_table
 from planner.report.plan_tables import capacity_table, sizing_table
-from planner.report.probe_table import probe_table
+from planner.report.probe_table import measure_table, probe_table
 from planner.report.share_table import share_table
 from planner.report.sweep_tables import sweep_table
 from planner.report.text import Text
@@ -27,7 +28,7 @@ FLEET = ("gpu", "tensor_parallel_size", "quantization", "num_replicas", "num_gpu
          "limiting_metric", "reason")
 TEXTS: Mapping[type, Callable[[Any], Text]] = {
     CapacityAnswer: capacity_table, SizeAnswer: sizing_table, SweepAnswer: sweep_table, CheckAnswer: gate_table,
-    ShareAnswer: share_table, ProbeAnswer: probe_table, ValidateAnswer: accuracy_table,
+    ShareAnswer: share_table, ProbeAnswer: probe_table, MeasureAnswer: measure_table, ValidateAnswer: accuracy_table,
     CalibrateAnswer: calibration_table}
 ROWS: Mapping[type, Callable[[Any], list[dict[str, Any]]]] = {
     CapacityAnswer: lambda answer: answer["probes"],
@@ -36,7 +37,8 @@ ROWS: Mapping[type, Callable[[Any], list[dict[str, Any]]]] = {
     CheckAnswer: lambda answer: answer["checks"],
     ShareAnswer: lambda answer: [{"deployment": row["deployment"], "rate_rps": row["rate_rps"], **_fleet(row["fleet"])}
                                  for row in answer["deployments"]],
-    ProbeAnswer: lambda answer: [_benchmark(each) for each in answer.benchmarks]}
+    ProbeAnswer: lambda answer: [_benchmark(each) for each in answer.benchmarks],
+    MeasureAnswer: lambda answer: answer["runs"]}
 
 
 def text_of(answer: Any) -> Text:

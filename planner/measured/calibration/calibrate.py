@@ -54,7 +54,7 @@ def calibrate(path: Path, scenario: Scenario, *, names: Sequence[str] | None, fo
         raise UsageError(f"--step-time {scenario.step_time}: a linear step time has no constants to fit")
     _check_names(names)
     target = read_target(path, scenario, folds=folds, client=client, jobs=jobs, format=format)
-    start, observed = _start(scenario, target.engine), target.observed
+    start, observed = starting_constants(scenario, target.engine), target.observed
     with observed.evaluator(jobs) as evaluate:
         candidates = list(names or bounds())
         jacobian = sensitivities(observed, start, candidates, evaluate)
@@ -146,7 +146,8 @@ def write_calibration(result: CalibrateAnswer, path: Path) -> None:
     write_text(path, text + tomli_w.dumps(tables))
 
 
-def _start(scenario: Scenario, engine: str) -> dict[str, float]:
+def starting_constants(scenario: Scenario, engine: str) -> dict[str, float]:
+    """Return an engine's bundled constants, with those of the scenario's calibration in their place."""
     bundled = read_constants(data_dir("hardware_db") / "engines" / f"{engine}.toml")
     return bundled | (read_constants(Path(scenario.calibration)) if scenario.calibration else {})
 
