@@ -37,6 +37,7 @@ from planner.planning.replay_line import fleet_line
 from planner.planning.search_options import RANKS, Choices
 from planner.planning.sensitivity import sensitivity
 from planner.planning.size_answer import ClosestKind, Fleet, Schedule, SizeAnswer, SizedTraffic, UnableFleet
+from planner.planning.spot import check_spot, spot_share
 from planner.planning.strata_error import check_strata, strata_notes
 from planner.planning.survival import check_survival, survived
 from planner.planning.thresholds import cheapest_threshold, read_open_fleet
@@ -141,6 +142,7 @@ def _answered(traffic: Traffic, asked: SizeAnswer, able: Sequence[tuple[Kind, Fl
                          choices),
         sensitivity=sensitivity(traffic, able, objectives, choices) if choices.sensitivity else None,
         growth=growth_of(traffic, able, objectives, choices),
+        spot=spot_share(traffic, kind, kind.deployed(traffic.load()), count, best.trace_copies, objectives, choices),
         routers=compared.routers, routers_not_tried=compared.routers_not_tried, better_router=compared.better_router,
         scalings=compared.scalings, doubts=doubts_of(traffic, kind, count, fleets, objectives, choices),
         notes=(*compared.notes, *drawn, *asked.notes, *pruned_notes(pruned), *best.notes))
@@ -204,6 +206,7 @@ def _check(scenario: Scenario, choices: Choices) -> None:
         raise UsageError(f"--fleet {scenario.fleet}: its pools say what replicas are made of; give "
                          f"tensor_parallel_size in them, and leave --tensor-parallel-size and --disaggregate out")
     check_survival(scenario, choices)
+    check_spot(scenario, choices)
     check_schedule(choices)
     check_strata(choices)
     check_sort(choices)
