@@ -100,7 +100,7 @@ def running_share(choices: Choices) -> float:
 
 
 def evictions(steady: int, spot: int, begin_s: float, end_s: float, choices: Choices, draw: int) -> list[Failure]:
-    """Draw the evictions of the spot replicas, whose numbers follow those of the replicas that stay.
+    """Draw the evictions of the spot replicas. The replicas that stay have the first numbers.
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ class Failure:
     at_s : when [s], on the clock of the trace's arrivals as replayed.
     duration_s : until it is back [s]; infinite if it never is.
     health_check_s : until the router finds out [s]. Before that the replica is sent requests, and answers none.
-    notice_s : for so long before it fails the router sends it nothing, as after the notice of a spot instance [s].
+    notice_s : time before the failure in which the router sends it nothing, as after a spot instance's notice [s].
     """
 
     replica: int
