@@ -35,7 +35,7 @@ from planner.settings.objectives import Verdict, judge, parse_objectives
 from planner.settings.scenario import Scenario
 from planner.traces import Trace, read_trace
 from planner.traces.shaping.rate_series import read_rate_series
-from planner.traces.shaping.rescaling import SCALINGS, at_rate, compressed, lasting, rate_of
+from planner.traces.shaping.rescaling import SCALINGS, compressed, lasting, rate_of
 from planner.traces.shaping.window_and_rate import limit
 
 H100 = Scenario(model="llama-3.1-8b", gpu="h100-sxm", router="round-robin")
@@ -112,10 +112,12 @@ def test_headroom_is_growth_that_the_fleet_bears(chat: Trace) -> None:
     best = cheapest(size(chat, H100, OBJECTIVES, PLAIN))
     assert best.headroom is not None
     fleet = replace(H100, data_parallel_size=best.num_replicas)
-    copies = re.search(r"--trace-copies (\d+)", capacity(chat, fleet, OBJECTIVES, Search(quick=True, jobs=1)).replay_command or "")
+    largest = capacity(chat, fleet, OBJECTIVES, Search(quick=True, jobs=1))
+    assert best.headroom == pytest.approx(largest.capacity / rate_of(chat) - 1)
+    copies = re.search(r"--trace-copies (\d+)", largest.replay_command or "")
     fleet = replace(fleet, scaling="thin", trace_copies=int(copies[1]) if copies else 1)
-    for growth, is_met in ((best.headroom, True), (best.headroom * 1.01, False)):
-        faster = replace(fleet, request_rate=rate_of(chat) * (1 + growth))
+    for rate, is_met in ((largest.capacity, True), (1.01 * largest.capacity, False)):
+        faster = replace(fleet, request_rate=rate)
         assert judge(OBJECTIVES, replay(chat, faster).result.times_s).is_met == is_met
 
 

@@ -170,6 +170,8 @@ class Choices:
     zones, replicas_per_node : of a fleet, and at most; None for as many as the GPUs of a node hold [1].
     health_check_s : time until the router finds out about a failure [s].
     mtbf_h, mttr_h : mean time of a unit between failures, and to repair; None if not known [h].
+    evictions_per_h, notice_s, away_s : of a spot replica, in an hour of its running; None without spot replicas
+        [1/h]. Time from the notice to the eviction, and mean time until it is back [s].
     period_s : length of the parts that a schedule has its own number of replicas for; None for no schedule [s].
     disaggregate : whether fleets in which some replicas prefill and the others decode are tried too.
     decode_gpus, decode_ranks : of the decode replicas; None for the same as the prefill replicas.
@@ -229,6 +231,12 @@ class Choices:
                                          "share of a year in which the objectives hold [h].", name="mtbf")
     mttr_h: float | None = declare(None, "With --survive: mean time to repair a unit [h]. [failed replicas do not "
                                          "return]", name="mttr")
+    evictions_per_h: float | None = declare(None, "Also find the cheapest share of the replicas on spot instances, by "
+                                                  "replays with so many evictions of a spot replica an hour. Needs a "
+                                                  "spot price.", name="evictions")
+    notice_s: float = declare(30.0, "With --evictions: time from the notice to the eviction. The router sends nothing "
+                                    "more in it [s].", name="notice")
+    away_s: float = declare(600.0, "With --evictions: mean time until an evicted replica is back [s].", name="away")
     period_s: float | None = declare(None, "Plan a number of replicas for each period of this length [s].",
                                      name="period")
     disaggregate: bool = declare(False, "Also try separate prefill and decode replicas.", is_switch=True)

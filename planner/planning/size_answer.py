@@ -8,6 +8,7 @@ from planner.files.keys import Key, Spread
 from planner.planning.growth_answer import Growth
 from planner.planning.missed import Missed, Reached
 from planner.planning.sensitivity_answer import Sensitivity
+from planner.planning.spot_answer import SpotAnswer
 from planner.planning.survival_answer import Survival
 from planner.results.answers import Answer
 from planner.settings.objectives import Required
@@ -326,6 +327,7 @@ class SizeAnswer(Answer):
     sorted_by: Annotated[str | None, Key("", "Column of --sort. Null without it")]
     sensitivity: Annotated[Sensitivity | None, Key("", "What the choice rests on. Null without --sensitivity")]
     growth: Annotated[Growth | None, Key("", "Cheapest path over the months. Null without --growth")]
+    spot: Annotated[SpotAnswer | None, Key("", "Share on spot instances. Null without --evictions")] = None
     routers: Annotated[tuple[RouterSize, ...], Key("", "Size behind each tried router, the used one first")]
     routers_not_tried: Annotated[tuple[str, ...], Key("", "Routers that were not tried")]
     better_router: Annotated[str | None, Key("", "Tried router with over 9 % fewer GPUs. Null if there is none")]

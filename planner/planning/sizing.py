@@ -39,6 +39,7 @@ from planner.planning.search_options import RANKS, Choices
 from planner.planning.sensitivity import sensitivity
 from planner.planning.size_answer import ClosestKind, Fleet, SizeAnswer, UnableFleet
 from planner.planning.size_question import unanswered
+from planner.planning.spot import check_spot, spot_share
 from planner.planning.strata_error import check_strata, strata_notes
 from planner.planning.survival import check_survival, survived
 from planner.planning.thresholds import cheapest_threshold, read_open_fleet
@@ -174,6 +175,7 @@ def _answered(traffic: Traffic, found: SizeAnswer, able: Sequence[tuple[Kind, Fl
                                 _mean_rps(traffic, choices, best.replay_rate or 0.0), choices),
         sensitivity=sensitivity(traffic, able, objectives, choices) if choices.sensitivity else None,
         growth=growth_of(traffic, able, objectives, choices),
+        spot=spot_share(traffic, kind, count, best.trace_copies, objectives, choices),
         routers=compared.routers, routers_not_tried=compared.routers_not_tried, better_router=compared.better_router,
         scalings=compared.scalings, notes=(*compared.notes, *drawn, *found.notes),
         doubts=doubts_of(traffic, kind, count, [fleet for _, fleet in able], objectives, choices))
@@ -237,6 +239,7 @@ def _check(scenario: Scenario, choices: Choices) -> None:
         raise UsageError(f"--fleet {scenario.fleet}: its pools say what replicas are made of; give "
                          f"tensor_parallel_size in them, and leave --tensor-parallel-size and --disaggregate out")
     check_survival(scenario, choices)
+    check_spot(scenario, choices)
     check_schedule(choices)
     check_strata(choices)
     check_sort(choices)

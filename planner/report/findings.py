@@ -195,6 +195,7 @@ def _fleet(found: SizeAnswer) -> Findings:
                     if found.growth else []),
                   *([_listing("Share of a year", YEAR_COLUMNS, found.cheapest.survival.year)]
                     if found.cheapest and found.cheapest.survival else []),
+                  *([_listing("Spot", list(asdict(found.spot.best)), found.spot.mixes)] if found.spot else []),
                   *([_listing("Schedule", list(asdict(parts[0])), parts)] if parts else [])],
         tables={"What was replayed": _settings(found.trace_sha256, slo=asdict(found.slo),
                                                workload=asdict(found.workload))})

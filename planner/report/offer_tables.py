@@ -1,6 +1,6 @@
-"""The options, the sensitivity, the growth and the survival of `planner size` as text."""
+"""The options, sensitivity, growth, spot share and survival of `planner size` as text."""
 
-from planner.files.counts import count_text
+from planner.files.counts import count_text, share_text
 from planner.planning.failing_units import UNITS
 from planner.planning.far_kinds import is_far
 from planner.planning.size_answer import Fleet, Offer, SizeAnswer
@@ -70,6 +70,21 @@ def growth_rows(result: SizeAnswer) -> list[Grid]:
     last, total = len(rows) - 1, result.growth.total_usd
     rows += [] if total is None else [(f"1 to {last}", "", "", "", f"{total:,.2f}", "total USD, without today")]
     return [Grid(heads=("month", "requests/s", "replicas", "GPUs", "USD/month", ""), rows=rows, left=(-1,))]
+
+
+def spot_rows(result: SizeAnswer) -> list[str | Grid]:
+    """Return the mixes of replicas that stay and spot replicas, and the best one; nothing without --evictions."""
+    spot = result.spot
+    if spot is None:
+        return []
+    rows = [(f"{mix.num_steady:,}", f"{mix.num_spot:,}", f"{mix.cost_usd_per_month:,.0f}",
+             "–" if mix.attainment is None else share_text(mix.attainment), "yes" if mix.is_met else "no")
+            for mix in spot.mixes]
+    return [Grid(heads=(spot.steady_term, "spot", "USD/month", "within limits, worst draw", "objectives hold"),
+                 rows=rows),
+            f"{spot.sentence}; {count_text(spot.num_evictions, 'eviction')} in {spot.num_draws} draws; a spot replica "
+            f"runs {100 * spot.running_share:.3g} % of the time",
+            *replay_lines(spot.replay_command, "to check the worst draw")]
 
 
 def survival_words(result: SizeAnswer) -> list[str]:

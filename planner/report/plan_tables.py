@@ -11,7 +11,7 @@ from planner.planning.missed import Missed
 from planner.planning.size_answer import ClosestKind, Fleet, KindNames, SizeAnswer, UnableFleet
 from planner.report.capacity_sentence import limit_words
 from planner.report.cells import headroom_text, launch_line, replay_lines
-from planner.report.offer_tables import growth_rows, offer_rows, sensitivity_rows, survival_words, year_rows
+from planner.report.offer_tables import growth_rows, offer_rows, sensitivity_rows, spot_rows, survival_words, year_rows
 from planner.report.price_tables import api_rows, price_words
 from planner.report.split_tables import ms_text, predicted_words, split_rows, split_words
 from planner.report.text import Grid, Text
@@ -127,7 +127,7 @@ def sizing_table(result: SizeAnswer) -> Text:
     """Return the cheapest fleet and its basis, the others as rows, then its launch and the schedule's gain."""
     return Text([*split_words(result), *_fleet_words(result), _fleet_rows(result.alternatives),
                  *split_rows(result), *offer_rows(result), *api_rows(result), *sensitivity_rows(result),
-                 *growth_rows(result), *year_rows(result), *_closing_words(result)])
+                 *growth_rows(result), *year_rows(result), *spot_rows(result), *_closing_words(result)])
 
 
 def _fleet_words(result: SizeAnswer) -> list[str]:

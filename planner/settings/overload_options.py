@@ -32,9 +32,10 @@ class OverloadOptions:
              "draws.", label="jitter of the pause before a retry", unit="share", least=0, most=1,
         needs={"max_retries": "there are no retries"})
     fail_replica: str | None = option(
-        None, "Failures of replicas: REPLICA@AT[+DURATION][/HEALTH_CHECK] in seconds, as in '2@600+120,0@900/5', or a "
-        "CSV file with the columns replica, at_s, duration_s, health_check_s. HEALTH_CHECK is the time until the "
-        "router finds out: until then the replica is sent requests and answers none.",
+        None, "Failures of replicas: REPLICA@AT[+DURATION][/HEALTH_CHECK][~NOTICE] in seconds, as in "
+        "'2@600+120,0@900/5', or a CSV file with the columns replica, at_s, duration_s, health_check_s, notice_s. "
+        "HEALTH_CHECK is the time until the router finds out: until then the replica is sent requests and answers "
+        "none. NOTICE is the time before the failure in which the router sends it nothing.",
         label="failures of replicas", unit="replica@s")
     router_max_concurrent_requests: int = option(
         0, "Maximum number of requests at all replicas together. Further requests wait in the router's queue. 0: no "

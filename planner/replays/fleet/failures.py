@@ -12,9 +12,9 @@ from planner.files.table_file import read_table_file
 from planner.replays.fleet.timers import RunningFleet, Timer, close_replica, open_replica
 from planner.replays.initial import start_anew
 
-_FAILURE = re.compile(r"(\d+)@([^@+/]+)(?:\+([^@+/]+))?(?:/([^@+/]+))?")
+_FAILURE = re.compile(r"(\d+)@([^@+/~]+)(?:\+([^@+/~]+))?(?:/([^@+/~]+))?(?:~([^@+/~]+))?")
 _COLUMNS = ("replica", "at_s", "duration_s")
-_MORE = ("health_check_s",)  # column that may be left out
+_MORE = ("health_check_s", "notice_s")  # columns that may be left out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,12 +27,14 @@ class Failure:
     at_s : when [s], on the clock of the trace's arrivals as replayed.
     duration_s : until it is back [s]; infinite if it never is.
     health_check_s : until the router finds out [s]. Before that the replica is sent requests, and answers none.
+    notice_s : time before the failure in which the router sends it nothing, as after a spot instance's notice [s].
     """
 
     replica: int
     at_s: float
     duration_s: float
     health_check_s: float = 0.0
+    notice_s: float = 0.0
 
     @property
     def text(self) -> str:
@@ -41,7 +43,7 @@ class Failure:
         >>> Failure(replica=2, at_s=600.5, duration_s=math.inf, health_check_s=5).text
         '2@600.5/5'
         """
-        parts = (("+", self.duration_s, math.inf), ("/", self.health_check_s, 0.0))
+        parts = (("+", self.duration_s, math.inf), ("/", self.health_check_s, 0.0), ("~", self.notice_s, 0.0))
         return f"{self.replica}@{_plain(self.at_s)}" + "".join(
             f"{sign}{_plain(value)}" for sign, value, usual in parts if value != usual)
 
@@ -52,13 +54,13 @@ def _plain(value: float) -> str:
 
 
 def read_failures(text: str) -> list[Failure]:
-    """Read failures: `REPLICA@AT[+FOR][/HEALTH_CHECK]` in seconds, with commas between, or the path of a .csv.
+    """Read failures: `REPLICA@AT[+FOR][/HEALTH_CHECK][~NOTICE]` in seconds, commas between, or the path of a .csv.
 
     >>> read_failures("2@600+120/5")
-    [Failure(replica=2, at_s=600.0, duration_s=120.0, health_check_s=5.0)]
+    [Failure(replica=2, at_s=600.0, duration_s=120.0, health_check_s=5.0, notice_s=0.0)]
 
-    A CSV has a failure a row, with the columns replica, at_s and duration_s, and health_check_s if it is not 0; an
-    empty duration_s is for good.
+    A CSV has a failure a row, with the columns replica, at_s and duration_s, and health_check_s and notice_s if they
+    are not 0; an empty duration_s is for good.
 
     Raises
     ------
@@ -69,8 +71,9 @@ def read_failures(text: str) -> list[Failure]:
     failures.sort(key=lambda failure: (failure.at_s, failure.replica))
     back_s: dict[int, float] = {}
     for failure in failures:
-        if failure.at_s < back_s.get(failure.replica, -math.inf):
-            raise UsageError(f"--fail-replica {text}: replica {failure.replica} fails at {failure.at_s:g} s, and is "
+        begin_s = failure.at_s - failure.notice_s
+        if begin_s < back_s.get(failure.replica, -math.inf):
+            raise UsageError(f"--fail-replica {text}: replica {failure.replica} fails at {begin_s:g} s, and is "
                              f"already down until {back_s[failure.replica]:g} s; leave one failure out")
         back_s[failure.replica] = failure.at_s + failure.duration_s
     return failures
@@ -79,22 +82,25 @@ def read_failures(text: str) -> list[Failure]:
 def _of_part(part: str) -> Failure:
     match = _FAILURE.fullmatch(part)
     if match is None:
-        raise UsageError(f"--fail-replica {part!r}: must be REPLICA@AT, with +FOR and /HEALTH_CHECK if they are not 0, "
-                         f"in seconds, as in '2@600+120' or '2@600+120/5'")
-    return _failure(f"--fail-replica {part!r}", match[1], match[2], match[3] or "", match[4] or "")
+        raise UsageError(f"--fail-replica {part!r}: must be REPLICA@AT, with +FOR, /HEALTH_CHECK and ~NOTICE if they "
+                         f"are not 0, in seconds, as in '2@600+120', '2@600+120/5' or '2@600+120~30'")
+    return _failure(f"--fail-replica {part!r}", *(match[k] or "" for k in range(1, 6)))
 
 
 def _of_file(path: Path) -> list[Failure]:
     table = read_table_file(path, what="table of failures")
-    if tuple(table.columns) not in (_COLUMNS, _COLUMNS + _MORE):
-        raise UsageError(f"{path}: has the columns {', '.join(table.columns)}; must be {', '.join(_COLUMNS)}, and "
-                         f"{', '.join(_MORE)} if the router finds out later")
+    columns = (*_COLUMNS, *(name for name in _MORE if name in table.columns))
+    if tuple(table.columns) != columns:
+        raise UsageError(f"{path}: has the columns {', '.join(table.columns)}; must be {', '.join(_COLUMNS)}, then "
+                         f"health_check_s if the router finds out later, and notice_s if it knows before")
     if table.is_empty():
         raise UsageError(f"{path}: has no rows; must have at least one failure")
-    return [_failure(f"{path} row {row}", *(cell or "" for cell in cells)) for row, cells in enumerate(table.rows())]
+    return [_failure(f"{path} row {row}", *(dict(zip(columns, cells, strict=True)).get(name) or ""
+                                            for name in (*_COLUMNS, *_MORE)))
+            for row, cells in enumerate(table.rows())]
 
 
-def _failure(where: str, replica: str, at: str, duration: str, health_check: str = "") -> Failure:
+def _failure(where: str, replica: str, at: str, duration: str, health_check: str, notice: str) -> Failure:
     if not replica.strip().isdecimal():
         raise UsageError(f"{where}: replica = {replica!r}; must be a number from 0")
     at_s = _seconds(where, "at_s", at)
@@ -102,7 +108,12 @@ def _failure(where: str, replica: str, at: str, duration: str, health_check: str
     if duration_s <= 0:
         raise UsageError(f"{where}: duration_s = {duration!r}; must be above 0 [s]")
     health_check_s = _seconds(where, "health_check_s", health_check) if health_check.strip() else 0.0
-    return Failure(replica=int(replica), at_s=at_s, duration_s=duration_s, health_check_s=health_check_s)
+    notice_s = _seconds(where, "notice_s", notice) if notice.strip() else 0.0
+    if notice_s and health_check_s:
+        raise UsageError(f"{where}: notice_s = {notice_s:g} and health_check_s = {health_check_s:g}: the router knows "
+                         f"of a failure before it or after it; leave one of them out")
+    return Failure(replica=int(replica), at_s=at_s, duration_s=duration_s, health_check_s=health_check_s,
+                   notice_s=notice_s)
 
 
 def _seconds(where: str, name: str, text: str) -> float:
@@ -129,6 +140,8 @@ def failure_timers(failures: Sequence[Failure], num_replicas: int) -> list[Timer
 def _timer(failure: Failure) -> Timer:
     """Return the first timer of a failure: the replica falls silent, the router finds out, and the replica comes back.
 
+    With a notice the replica is closed first, and finishes requests until it fails.
+
     A replica that is back before the health check has lost its requests too: the router finds out then.
     """
     k, back_s = failure.replica, failure.at_s + failure.duration_s
@@ -139,8 +152,13 @@ def _timer(failure: Failure) -> Timer:
         open_replica(running.memory, k)
         return ()
 
-    def fail(running: RunningFleet) -> Sequence[Timer]:
+    def drain(running: RunningFleet) -> Sequence[Timer]:
         close_replica(running.memory, k)
+        return [Timer(failure.at_s, fail)]
+
+    def fail(running: RunningFleet) -> Sequence[Timer]:
+        if not failure.notice_s:
+            close_replica(running.memory, k)
         running.memory.gateway.failing = k
         return [Timer(back_s, come_back)] if back_s < math.inf else []
 
@@ -153,4 +171,6 @@ def _timer(failure: Failure) -> Timer:
         engine.now_s = max(engine.now_s, noticed_s)  # as in a step until then that emits nothing
         return [Timer(noticed_s, fail)]
 
+    if failure.notice_s:
+        return Timer(failure.at_s - failure.notice_s, drain)
     return Timer(failure.at_s, look if noticed_s > failure.at_s else fail)
