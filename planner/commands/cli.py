@@ -17,6 +17,7 @@ from planner.commands.plan_cli import SloOption, TraceArgument, capacity, probe,
 from planner.commands.termination import stops_on_sigterm
 from planner.commands.trace_cli import JsonOption, OverwriteOption
 from planner.commands.trace_cli import trace as trace_app
+from planner.commands.watch_cli import watch
 from planner.errors import OutputError, PlannerError
 from planner.settings.format_spec import OF_TABLES, Reading
 from planner.settings.load_options import MEASURING, OF_SESSIONS, SEARCHED
@@ -180,7 +181,7 @@ def compare(
     raise typer.Exit(0 if is_served else 1)
 
 
-for question in (capacity, probe, size, share):
+for question in (capacity, probe, size, share, watch):
     app.command()(question)
 
 

@@ -50,6 +50,8 @@ class Metrics:
     waiting: str = ""  # gauge of waiting requests; "" without one
     runs_waiting: bool = False  # whether waiting requests are part of the running ones
     kv_use: tuple[str, ...] = ()  # gauges of the used share of the KV cache; the first that exists counts
+    info: str = ""  # gauge with settings of the server as its labels; "" without one
+    info_options: tuple[str, ...] = ()  # its labels that are options of the same name
     separator: str = ":"  # between the prefix and each name
     model: str = "model_name"  # label with the model's name
 

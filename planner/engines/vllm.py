@@ -293,7 +293,9 @@ METRICS = Metrics(
     totals={"input": "prompt_tokens_total", "output": "generation_tokens_total"},
     cache=("prefix_cache_hits_total", "prefix_cache_queries_total"),
     requests="request_success_total", waiting="num_requests_waiting",  # vllm/v1/metrics/loggers.py
-    kv_use=("kv_cache_usage_perc", "gpu_cache_usage_perc"))
+    kv_use=("kv_cache_usage_perc", "gpu_cache_usage_perc"),
+    info="cache_config_info",  # CacheConfig.metrics_info in vllm/config/cache.py
+    info_options=("block_size", "enable_prefix_caching", "gpu_memory_utilization", "num_gpu_blocks"))
 
 STATISTICS = re.compile(
     r"(?:(Engine \d+): )?Avg prompt throughput: (\d+(?:\.\d+)?) tokens/s, Avg generation throughput: "

@@ -87,9 +87,18 @@ def source_of_file(path: Path) -> MetricSource:
     ------
     TraceError : as `read_scrapes`, or the file has no samples.
     """
-    scrapes = read_scrapes(path)
+    return source_of_scrapes(str(path), read_scrapes(path))
+
+
+def source_of_scrapes(where: str, scrapes: Sequence[Scrape]) -> MetricSource:
+    """Return the series of scrapes, as `source_of_file` does.
+
+    Raises
+    ------
+    TraceError : there are no samples.
+    """
     if not scrapes:
-        raise TraceError(f"{path}: has no samples; must be scrapes of /metrics or an answer of query_range")
+        raise TraceError(f"{where}: has no samples; must be scrapes of /metrics or an answer of query_range")
     has_times = len(scrapes) > 1 and all(scrape.at_s is not None for scrape in scrapes)
     if not has_times:
         before = scrapes[0] if len(scrapes) > 1 else Scrape(0.0, dict.fromkeys(scrapes[0].values, 0.0))
@@ -104,6 +113,6 @@ def source_of_file(path: Path) -> MetricSource:
         return {pairs: points for pairs, points in series.get(name, {}).items()
                 if labels.items() <= dict(pairs).items()}
 
-    return MetricSource(where=str(path), names=frozenset(series), read=read, has_times=has_times,
+    return MetricSource(where=where, names=frozenset(series), read=read, has_times=has_times,
                         edges_s=np.array([scrape.at_s or 0.0 for scrape in scrapes]),
                         others=f"its series are {', '.join(sorted(series)[:20])}")

@@ -50,17 +50,7 @@ class Server:
         ------
         TraceError : the server cannot be reached, refuses, or does not answer as Prometheus does.
         """
-        request = urllib.request.Request(f"{self.url}/api/v1/{path}?{urlencode(parameters)}",
-                                         headers={"Accept": "application/json", **self.headers})
-        try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
-                text = answer.read()
-        except urllib.error.HTTPError as error:
-            raise TraceError(f"{self.url}: {_refusal(error)}") from None
-        except (OSError, http.client.HTTPException) as error:
-            reason = getattr(error, "reason", None) or error
-            raise TraceError(f"{self.url}: cannot be reached: {reason}; give the address of a running Prometheus "
-                             f"server, as in http://localhost:9090") from None
+        text = self.text(f"/api/v1/{path}?{urlencode(parameters)}", "application/json")
         try:
             reply = parse_json(text)
         except ValueError:
@@ -69,6 +59,24 @@ class Server:
             raise TraceError(f"{self.url}: the answer of /api/v1/{path} is not Prometheus's JSON; give the address "
                              f"before /api/v1 (a sign-in page in between needs --header or ${TOKEN})")
         return reply
+
+    def text(self, path: str, accept: str) -> str:
+        """Return the text at a path of the server.
+
+        Raises
+        ------
+        TraceError : the server cannot be reached, or refuses.
+        """
+        request = urllib.request.Request(f"{self.url}{path}", headers={"Accept": accept, **self.headers})
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+                return str(answer.read(), "utf-8", "replace")
+        except urllib.error.HTTPError as error:
+            raise TraceError(f"{self.url}: {_refusal(error)}") from None
+        except (OSError, http.client.HTTPException) as error:
+            reason = getattr(error, "reason", None) or error
+            raise TraceError(f"{self.url}: cannot be reached: {reason}; give the address of a running Prometheus "
+                             f"server, as in http://localhost:9090") from None
 
     def names(self, start_s: float, end_s: float, selector: str) -> set[str]:
         """Return the names of engines' series in a range."""

@@ -74,30 +74,40 @@ def read_scrapes(path: Path) -> list[Scrape]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise TraceError(f"{path}: cannot be read: {error}") from error
+    return scrapes_in(str(path), text)
+
+
+def scrapes_in(where: str, text: str) -> list[Scrape]:
+    """Read the scrapes of a text, as `read_scrapes` does those of a file.
+
+    Raises
+    ------
+    TraceError : as `read_scrapes`.
+    """
     if not text.lstrip().startswith("{"):
-        return list(_of_open_metrics(path, text) if text.rstrip().endswith(_END) else _of_text(path, text))
+        return list(_of_open_metrics(where, text) if text.rstrip().endswith(_END) else _of_text(where, text))
     try:
         reply = parse_json(text)
     except ValueError as error:
-        raise TraceError(f"{path}: cannot be read as JSON: {error}") from error
+        raise TraceError(f"{where}: cannot be read as JSON: {error}") from error
     by_time: dict[float, dict[Key, float]] = {}
-    for key, points in query_result(str(path), reply):
+    for key, points in query_result(where, reply):
         for at_s, value in points:
             by_time.setdefault(at_s, {})[key] = value
     return [Scrape(at_s, by_time[at_s]) for at_s in sorted(by_time)]
 
 
-def _of_open_metrics(path: Path, text: str) -> Iterator[Scrape]:
+def _of_open_metrics(where: str, text: str) -> Iterator[Scrape]:
     """Yield a scrape for each time of an OpenMetrics text, whose series may have several points in a row."""
     by_time: dict[float | None, dict[Key, float]] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip() and not line.lstrip().startswith("#"):
-            key, value, stamp_ks = _sample(f"{path} line {number}", line)
+            key, value, stamp_ks = _sample(f"{where} line {number}", line)
             by_time.setdefault(None if stamp_ks is None else stamp_ks * 1e3, {})[key] = value
     yield from (Scrape(at_s, by_time[at_s]) for at_s in sorted(by_time, key=lambda at_s: at_s or 0.0))
 
 
-def _of_text(path: Path, text: str) -> Iterator[Scrape]:
+def _of_text(where: str, text: str) -> Iterator[Scrape]:
     """Yield the scrapes of a text: a series that is there again, or a line that says when, begins the next."""
     values: dict[Key, float] = {}
     at_s: float | None = None
@@ -108,7 +118,7 @@ def _of_text(path: Path, text: str) -> Iterator[Scrape]:
                 values = {}
             at_s = float(time[1])
         elif line.strip() and not line.lstrip().startswith("#"):
-            key, value, stamp_s = _sample(f"{path} line {number}", line)
+            key, value, stamp_s = _sample(f"{where} line {number}", line)
             if key in values:
                 yield Scrape(at_s, values)
                 values, at_s = {}, None

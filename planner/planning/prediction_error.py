@@ -49,8 +49,8 @@ def keeps_with_error(served: ReplayResult, count: int, objectives: Objectives,
     """
     if error is None:
         return None
-    hurried = _hurried(served.trace, 1 + error)
-    return verdict_alone(hurried, served.deployment, objectives.scaled(1 / (1 + error)), count).is_met
+    load = hurried(served.trace, 1 + error)
+    return verdict_alone(load, served.deployment, objectives.scaled(1 / (1 + error)), count).is_met
 
 
 def replicas_with_error(load: Trace, kind: Kind, objectives: Objectives, choices: Choices, count: int,
@@ -67,11 +67,11 @@ def replicas_with_error(load: Trace, kind: Kind, objectives: Objectives, choices
     if fleet.covers_error is not False or fleet.step_error is None:
         return None
     factor = 1 + fleet.step_error
-    sized = fewest_near(_hurried(load, factor), kind, objectives.scaled(1 / factor), choices, count)
+    sized = fewest_near(hurried(load, factor), kind, objectives.scaled(1 / factor), choices, count)
     return None if sized is None else sized.count + spare_replicas(choices, kind.divided)
 
 
-def _hurried(load: Trace, factor: float) -> Trace:
+def hurried(load: Trace, factor: float) -> Trace:
     """Return a load by the clock of a deployment whose steps take `factor` times as long."""
     return pausing(scale_rate(load, factor), 1 / factor)
 

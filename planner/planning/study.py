@@ -11,13 +11,14 @@ import tomli_w
 
 from planner.catalog.catalog_files import read_toml
 from planner.deployment.named_files import beside, trace_beside
-from planner.errors import StudyError, UsageError, told_as
+from planner.errors import StudyError, UnknownNameError, UsageError, told_as
 from planner.files.finite import is_number
 from planner.launch import launch_options
 from planner.settings.format_spec import spec_of
 from planner.settings.load_options import CLOSED_LOOP, SEARCHED
 from planner.settings.objectives import Objectives, given_objectives, objectives_text
-from planner.settings.scenario import OPTION_DEFAULTS, Scenario, given_options, parse_scenario
+from planner.settings.option_text import option_value
+from planner.settings.scenario import KINDS, OPTION_DEFAULTS, Scenario, given_options, parse_scenario
 from planner.traces.gather import BadRows
 
 TRACE_KEYS = ("trace", "format", "column", "where", "on_bad_rows")
@@ -139,6 +140,40 @@ def command_line(study: Study, command: str = "replay", options: Mapping[str, An
         words += [f"--{flag}" if value else f"--no-{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
     words += ["--format", study.format] if study.format else []
     return shlex.join(words if "slo" in options else words + _objective_words(study.objectives))
+
+
+def parse_command(line: str) -> Study:
+    """Read a `planner replay` command as `command_line` writes it.
+
+    >>> parse_command("planner replay chat --request-rate 12.0 --no-async-scheduling").scenario.request_rate
+    12.0
+
+    Raises
+    ------
+    UsageError, UnknownNameError : it is another command, or an option is wrong.
+    """
+    words = shlex.split(line)
+    if words[:2] != ["planner", "replay"] or len(words) < 3:
+        raise UsageError(f"{line[:60]!r}: must be a planner replay command")
+    own: dict[str, str] = {}
+    options: dict[str, Any] = {}
+    flags = iter(words[3:])
+    for flag in flags:
+        name = flag.removeprefix("--").replace("-", "_")
+        switch = name.removeprefix("no_") if name not in KINDS else name
+        if bool in KINDS.get(switch, ()):
+            options[switch] = switch == name
+        elif (text := next(flags, None)) is None:
+            raise UsageError(f"{flag}: has no value")
+        elif name in ("format", "slo", "attainment", "on_bad_rows"):
+            own[name] = text
+        elif name in KINDS:
+            options[name] = option_value(name, text, flag)
+        else:
+            raise UnknownNameError("option", name, KINDS)
+    attainment = float(own["attainment"]) if "attainment" in own else None
+    return Study(name="replay", trace=words[2], format=own.get("format"), scenario=parse_scenario(options),
+                 objectives=given_objectives(own.get("slo"), attainment), on_bad_rows=_on_bad_rows(own))
 
 
 def _objective_words(objectives: Objectives | None) -> list[str]:

@@ -18,6 +18,7 @@ from planner.planning.probe_answer import ProbeAnswer
 from planner.planning.share_answer import ShareAnswer
 from planner.planning.size_answer import SizeAnswer
 from planner.planning.sweep_answer import SweepAnswer
+from planner.planning.watch_answer import WatchAnswer
 from planner.results import glossary
 
 Schema = dict[str, Any]
@@ -25,7 +26,8 @@ Schema = dict[str, Any]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 ANSWERS = {"capacity": CapacityAnswer, "probe": ProbeAnswer, "measure": MeasureAnswer, "size": SizeAnswer,
            "share": ShareAnswer, "sweep": SweepAnswer, "check": CheckAnswer, "validate": ValidateAnswer,
-           "calibrate": CalibrateAnswer, "launch": LaunchAnswer}
+           "calibrate": CalibrateAnswer, "launch": LaunchAnswer, "watch": WatchAnswer}
+LINES = "watch"  # the command that writes several answers, a line each
 TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
 NESTED = ("slo",)  # keys of the summary that have a unit and several numbers
 NUMBERS = ("s", "ms", "requests/s", "tokens/s", "tokens", "USD", "kWh")  # units of keys of the summary with one number
@@ -38,7 +40,8 @@ def answer_schema(command: str) -> Schema:
     ----------
     command : a key of `SCHEMAS`, such as "capacity" or "trace describe".
     """
-    return {"$schema": DIALECT, "title": f"planner {command} --json", **SCHEMAS[command]()}
+    option = "--json-lines" if command == LINES else "--json"
+    return {"$schema": DIALECT, "title": f"planner {command} {option}", **SCHEMAS[command]()}
 
 
 def _of_answer(kind: type) -> Schema:

@@ -14,6 +14,7 @@ from planner.planning.probe_answer import Benchmark, ProbeAnswer
 from planner.planning.share_answer import ShareAnswer
 from planner.planning.size_answer import SizeAnswer
 from planner.planning.sweep_answer import SweepAnswer
+from planner.planning.watch_answer import WatchAnswer
 from planner.report.gate_tables import gate_table
 from planner.report.measured_tables import accuracy_table, calibration_table
 from planner.report.plan_tables import capacity_table, sizing_table
@@ -21,6 +22,7 @@ from planner.report.probe_table import measure_table, probe_table
 from planner.report.share_table import share_table
 from planner.report.sweep_tables import sweep_table
 from planner.report.text import Text
+from planner.report.watch_table import watch_table
 from planner.results.answers import Answer, Shown, shown
 
 FLEET = ("gpu", "tensor_parallel_size", "quantization", "num_replicas", "num_gpus", "cost_usd_per_hour",
@@ -29,7 +31,7 @@ FLEET = ("gpu", "tensor_parallel_size", "quantization", "num_replicas", "num_gpu
 TEXTS: Mapping[type, Callable[[Any], Text]] = {
     CapacityAnswer: capacity_table, SizeAnswer: sizing_table, SweepAnswer: sweep_table, CheckAnswer: gate_table,
     ShareAnswer: share_table, ProbeAnswer: probe_table, MeasureAnswer: measure_table, ValidateAnswer: accuracy_table,
-    CalibrateAnswer: calibration_table}
+    CalibrateAnswer: calibration_table, WatchAnswer: watch_table}
 ROWS: Mapping[type, Callable[[Any], list[dict[str, Any]]]] = {
     CapacityAnswer: lambda answer: answer["probes"],
     SizeAnswer: lambda answer: [_fleet(row) for row in answer["alternatives"]],
@@ -38,7 +40,8 @@ ROWS: Mapping[type, Callable[[Any], list[dict[str, Any]]]] = {
     ShareAnswer: lambda answer: [{"deployment": row["deployment"], "rate_rps": row["rate_rps"], **_fleet(row["fleet"])}
                                  for row in answer["deployments"]],
     ProbeAnswer: lambda answer: [_benchmark(each) for each in answer.benchmarks],
-    MeasureAnswer: lambda answer: answer["runs"]}
+    MeasureAnswer: lambda answer: answer["runs"],
+    WatchAnswer: lambda answer: answer["quantities"]}
 
 
 def text_of(answer: Any) -> Text:

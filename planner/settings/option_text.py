@@ -40,7 +40,7 @@ def option_values(name: str, text: str, where: str) -> list[Any]:
     option = ALIASES.get(name, name)
     if option not in KINDS:
         raise UnknownNameError("option", name, (*KINDS, *ALIASES))
-    values = [_value(option, part.strip(), where) for part in text.split(",")]
+    values = [option_value(option, part.strip(), where) for part in text.split(",")]
     if any(value in values[:place] for place, value in enumerate(values)):
         raise UsageError(f"{where}: has a value twice")
     return values
@@ -57,7 +57,17 @@ def is_none(option: str, value: Any) -> bool:
         value in typing.get_args(kind) for kind in KINDS[name])
 
 
-def _value(option: str, text: str, where: str) -> Any:
+def option_value(option: str, text: str, where: str) -> Any:
+    """Read one value of an option.
+
+    Parameters
+    ----------
+    where : as of `option_values`.
+
+    Raises
+    ------
+    UsageError : the value is not of the option's type.
+    """
     if is_none(option, text):
         return None
     for kind in KINDS[option]:
