@@ -32,7 +32,7 @@ SLOW = {*FIRST, "test_fleet_laws.py", "test_overload_laws.py", "test_lockstep_la
         "test_cli_trace.py", "test_cli_measured.py", "test_capacity.py", "test_accuracy_published.py",
         "test_first_replay.py", "test_links.py", "test_newcomer.py", "test_pages.py", "test_safety.py",
         "test_settings.py", "test_states.py", "test_work.py", "test_made_up_engine.py", "test_assistant.py",
-        "test_prometheus.py"}
+        "test_prometheus.py", "test_watch.py"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -82,7 +82,7 @@ def test_the_json_of_a_command_keeps_its_schema(command: str, options: str, fold
 def test_schemas_are_valid_and_have_the_units() -> None:
     for command in SCHEMAS:
         jsonschema.Draft202012Validator.check_schema(answer_schema(command))
-    assert COMMANDS.keys() | {"calibrate"} == SCHEMAS.keys()
+    assert COMMANDS.keys() | {"calibrate", "watch"} == SCHEMAS.keys()
     run = planner("schema", "trace", "describe")
     assert json.loads(run.stdout) == answer_schema("trace describe")
     summary: dict[str, Any] = json.loads(planner("schema").stdout)["replay"]["properties"]

@@ -80,7 +80,7 @@ def _sources(url: str, length: Mapping[str, Any], place: Mapping[str, Any], conf
 
 def _printed(json_lines: Path | None) -> Report:
     """Return a report of intervals on the terminal, and as lines of JSON."""
-    is_alone, told = str(json_lines) == "-", set[tuple[str, str]]()
+    is_alone, told, noted = str(json_lines) == "-", set[tuple[str, str]](), set[str]()
     if json_lines is not None and not is_alone:
         write_text(json_lines, "")
 
@@ -95,8 +95,9 @@ def _printed(json_lines: Path | None) -> Report:
             for line in drift_lines(answer) if new else ():
                 print(f"  {line}")
         sys.stdout.flush()
-        for note in answer.notes:
+        for note in set(answer.notes) - noted:
             print(f"note: {note}", file=sys.stderr)
+        noted.update(answer.notes)
 
     return report
 

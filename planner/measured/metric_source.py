@@ -31,6 +31,7 @@ class MetricSource:
     others : the other content of the source, for errors.
     scrape_interval_s : time between two scrapes; None if it is not known [s].
     has_times : whether the instants are known; else they are 0 and 1.
+    version : release of the engine; None if the source does not tell it.
     """
 
     where: str
@@ -40,6 +41,7 @@ class MetricSource:
     others: str
     scrape_interval_s: float | None = None
     has_times: bool = True
+    version: str | None = None
 
 
 def source_of_server(url: str, *, start: str | None, end: str, step: str | None, headers: Sequence[str],

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from planner.errors import TraceError, UsageError
+from planner.files.nested import parse_json
 from planner.measured.metric_source import MetricSource, source_of_file, source_of_scrapes, source_of_server
 from planner.measured.prometheus_server import server_at
 from planner.measured.scrape import Scrape, scrapes_in
@@ -60,7 +61,7 @@ def running(source: str, interval_s: float, num: int | None, place: Mapping[str,
         def read() -> MetricSource:
             nonlocal before
             before, earlier = _scraped(source, headers), before
-            return source_of_scrapes(source, [earlier, before])
+            return replace(source_of_scrapes(source, [earlier, before]), version=_version(source, headers))
     else:
         server_at(source, headers).ask("labels", [("limit", 1)])
 
@@ -82,6 +83,15 @@ def _read_or_empty(read: Callable[[], MetricSource], source: str, interval_s: fl
         now_s = time.time()
         return MetricSource(where=source, names=frozenset(), edges_s=np.array([now_s - interval_s, now_s]),
                             read=lambda name, labels: {}, others=str(error))
+
+
+def _version(address: str, headers: tuple[str, ...]) -> str | None:
+    """Return the release that vLLM and TensorRT-LLM tell beside their metrics; None if a server does not."""
+    try:
+        return str(parse_json(server_at(address.rstrip("/").removesuffix(OWN), headers).text("/version",
+                                                                                           "application/json"))["version"])
+    except (TraceError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _scraped(address: str, headers: tuple[str, ...]) -> Scrape:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from planner.deployment.deploy import resolve
 from planner.errors import PlannerError, UsageError
 from planner.files.nested import parse_json
-from planner.measured.counted_traffic import Traffic
+from planner.measured.counted_traffic import Lengths, Traffic
 from planner.measured.drawn_traffic import model_of_traffic
 from planner.measured.scraped import Histogram
 from planner.planning.prediction_error import hurried, step_error
@@ -34,6 +34,7 @@ Floats = NDArray[np.float64]
 
 LEVEL = 0.8  # of the published intervals
 MOST_GAP_CV = 20.0  # variation of gaps that a model draws
+NUM_BUCKETS = 50  # of lengths without a histogram
 WITHOUT_ERRORS = 0.1  # error of step times without published errors [1]
 
 
@@ -173,17 +174,29 @@ def _ended(result: ReplayResult, begin_s: float, end_s: float, factor: float = 1
 
 
 def drawn(plan: Plan, traffic: Traffic, times: int) -> Trace:
-    """Return a trace of traffic that is repeated some times, as bursty as the plan's trace within its windows."""
+    """Return a trace of traffic that is repeated some times.
+
+    Within windows it is as bursty as the plan's trace. Lengths without a histogram are spread as the plan's.
+    """
+    lengths = {side: part if len(part.edges) else _spread_out(part, plan.ended.column(f"{side}_tokens"))
+               for side, part in traffic.lengths.items()}
     bursts = gap_cv(plan.result.trace.requests["arrival_s"].to_numpy())
     traffic = replace(
         traffic, requests=np.tile(traffic.requests, times),
         edges_s=np.append(0.0, np.cumsum(np.tile(traffic.window_s, times))),
         cached=None if traffic.cached is None else np.tile(traffic.cached, (times, 1)),
         lengths={side: replace(part, counts=np.tile(part.counts, (times, 1)), num=np.tile(part.num, times),
-                               sums=np.tile(part.sums, times)) for side, part in traffic.lengths.items()})
+                               sums=np.tile(part.sums, times)) for side, part in lengths.items()})
     model = model_of_traffic(traffic, gap_cv=1.0 if bursts is None else min(bursts, MOST_GAP_CV), correlation=0.0,
                              seed=0)
     return generate(model, seed=None)
+
+
+def _spread_out(part: Lengths, planned: Floats) -> Lengths:
+    """Return lengths of the same means with the plan's distribution, in `NUM_BUCKETS`."""
+    edges = np.unique(np.quantile(planned, np.linspace(0.0, 1.0, NUM_BUCKETS + 1)[1:]))
+    shares = np.diff(np.searchsorted(np.sort(planned), edges, side="right"), prepend=0) / len(planned)
+    return replace(part, edges=edges * part.mean / planned.mean(), counts=part.num[:, None] * shares)
 
 
 def deployed(plan: Plan) -> Scenario:

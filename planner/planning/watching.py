@@ -112,9 +112,11 @@ def _quantities(plan: Plan, traffic: Traffic, prediction: Prediction | None, lim
                               for one in (plan.ended, ended)]
                     high = next((1e3 * edge for edge, _ in histogram.edges if edge >= limit_s), math.inf)
                     is_judged = kind == metric and math.isfinite(high)
-                    yield Quantity(name=key, unit="ms", planned=values[0], predicted=values[1],
-                                   measured=1e3 * histogram.quantile(share), high=high if is_judged else None,
-                                   cause="objective" if is_judged else "")
+                    measured = 1e3 * histogram.quantile(share)
+                    if math.isinf(histogram.bucket(share)[1]):  # above the last edge, which the quantile is
+                        measured = math.nextafter(measured, math.inf)
+                    yield Quantity(name=key, unit="ms", planned=values[0], predicted=values[1], measured=measured,
+                                   high=high if is_judged else None, cause="objective" if is_judged else "")
     for name in ("running", "waiting", "kv_use"):
         values = [None if one is None else one.kv_use if name == "kv_use" else one.in_state(name)
                   for one in (plan.ended, ended)]
@@ -202,6 +204,9 @@ def _differences(plan: Plan, source: MetricSource, traffic: Traffic) -> Iterator
     if planned is not None and planned.prefix != metrics.prefix and not metrics.runs_waiting:
         yield Difference(name="engine", planned=planned.prefix, measured=metrics.prefix)
     yield from _other_model(plan, traffic.model)
+    release = plan.study.scenario.engine_version
+    if source.version is not None and release is not None and source.version.split(".")[:2] != release.split(".")[:2]:
+        yield Difference(name="engine_version", planned=release, measured=source.version)
     running = {} if metrics.runs_waiting else alive(metrics.running)
     count = plan.result.num_replicas + plan.num_spare
     if running and len(running) != count and plan.study.scenario.autoscale is None:
@@ -263,9 +268,9 @@ def _beyond(answer: WatchAnswer) -> set[tuple[str, int]]:
 
 def _sentence(quantity: Quantity) -> str:
     measured = quantity.measured or 0.0
-    against, expected = {"server": ("at the measured traffic the prediction is", quantity.predicted),
-                         "objective": ("the limit is", quantity.high)}.get(quantity.cause, ("the plan has",
-                                                                                            quantity.planned))
+    against, expected = {"traffic": ("the plan has", quantity.planned),
+                         "server": ("at the measured traffic the prediction is", quantity.predicted),
+                         "objective": ("the bucket of its objective ends at", quantity.high)}[quantity.cause]
     change = f" ({change_text(measured / expected - 1)})" if expected else ""
     unit = "" if quantity.unit == "1" else f" {quantity.unit}"
     return f"{quantity.name} is {measured:,.4g}{unit}, {against} {expected or 0.0:,.4g}{change}"

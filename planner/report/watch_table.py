@@ -10,7 +10,7 @@ from planner.report.text import Grid, Text
 def watch_line(answer: WatchAnswer) -> str:
     """Return an interval in a line."""
     names = ", ".join(f"{drift.cause} ({drift.name})" for drift in answer.drifts)
-    verdict = f"drift: {names}" if names else "ok"
+    verdict = f"drift: {names}" if names else "ok" if any(one.cause for one in answer.quantities) else "not judged"
     return f"{answer.start}  {count_text(round(answer.num_requests), 'request')}  {verdict}"
 
 
