@@ -13,10 +13,14 @@ VECTORS, ACTION = "a retrieval model with a vector for each token", "a model of 
 WORDS: Mapping[str, str] = {  # kind -> pattern of a word in a name
     RERANKER: r"re-?rank(er|ing)?|crossencoder|reward|prm|classifier|ms-marco",
     EMBEDDING: r"embed(ding|dings|der|dinggemma)?|bge|gte|e5|minilm|mpnet|sbert|col(bert|pali|qwen)\w*|mxbai|nomic",
-    HEARING: r"whisper|wav2vec2?|parakeet|canary|hubert|conformer|fastconformer|moonshine|asr|voxtral-transcribe",
-    SPEAKING: r"x?tts\d?|kokoro|bark|vits|parler|speecht5|fishspeech|cosyvoice\d?|styletts\d?|vibevoice",
-    VIDEO: r"wan\d?|t2v|i2v|ti2v|hunyuanvideo|ltx|ltxv|cogvideox?|mochi|svd",
-    IMAGE: r"flux\d?|sdxl|sd3|stable-diffusion|t2i|hunyuanimage|image|kandinsky|pixart|sana|dalle|imagen",
+    HEARING: r"\w*whisper|distil-large|wav2vec2?|parakeet|canary|hubert|conformer|fastconformer|moonshine|asr|speech|"
+             r"transcribe|sensevoice\w*|voxtral",
+    SPEAKING: r"\w*tts\d?|kokoro|bark|vits|parler|speecht5|fishspeech|cosyvoice\d?|vibevoice|openaudio|chatterbox|"
+              r"dia|orpheus|csm",
+    VIDEO: r"wan\d?|t2v|i2v|ti2v|hunyuanvideo|ltx|ltxv|cogvideox?|mochi|svd|stable-video-diffusion|video2world|allegro|"
+           r"open-sora",
+    IMAGE: r"flux\d?|sdxl|sd3|stable-diffusion|t2i|hunyuanimage|image|kandinsky|pixart|sana|dalle|imagen|hidream|"
+           r"playground",
     DIFFUSION: r"llada\d*|sdar|diffusiongemma|dream",
     ACTION: r"openvla|alpamayo\d*",
     VISION: r"(open)?clip|siglip\d?|dino(v\d)?|vit",
