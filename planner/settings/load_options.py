@@ -30,7 +30,8 @@ class LoadOptions:
         None, "Factor on the trace's request rate, by the method of --scaling.", label="load", unit="× the log's rate")
     request_rate: float | None = option(
         None, "Mean request rate [1/s], by the method of --scaling. For TRACE random, and for a trace without arrival "
-              "times, arrivals are Poisson. inf: all requests at once.", label="request rate", unit="requests/s")
+              "times, arrivals are Poisson. inf: all requests at once, except in planner size.",
+        label="request rate", unit="requests/s")
     scaling: str | None = option(None, SCALING, label="method of changing the rate")
     trace_copies: int = option(
         1, "Replay the trace N times, one copy after the other. Each copy has prompts of its own, which the cache does "

@@ -194,7 +194,8 @@ def at_rate(trace: Trace, rate_per_s: float, scaling: str, seed: int) -> Trace:
     if scaling not in SCALINGS:
         raise UsageError(f"--scaling {scaling}: must be one of {', '.join(SCALINGS)}")
     if not 0 < rate_per_s < math.inf:
-        raise UsageError(f"request rate = {rate_per_s}; must be finite and > 0 requests per second")
+        raise UsageError(f"request rate = {rate_per_s}; must be finite and > 0 requests per second "
+                         f"(--max-concurrency takes users at once in place of a rate)")
     return SCALINGS[scaling](trace, rate_per_s, seed)
 
 
