@@ -8,7 +8,7 @@ from planner.catalog.gpus import Gpu
 from planner.catalog.provenance import quantity_of
 from planner.errors import UsageError
 
-PRIORS = ("running_share", "memory_share", "compute_share")
+PRIORS = ("running_share", "prompt_share", "memory_share", "compute_share")
 # Prompts of 198,000 tokens on RTX 3090 of 350 W (llmgarage.ai, power-limit-tokens-per-second-benchmark, 2026-02) have
 # 0.943 of the speed at 300 W, 0.853 at 250, 0.600 at 200 and 0.258 at 150. Voltage falls with the clock to this share.
 VOLTAGE_FLOOR_CLOCK = 0.79
@@ -23,26 +23,31 @@ class Power:
     ----------
     idle_w, limit_w : without work, and at most [W].
     running_w : more of it while a step of any kind runs: clocks, schedulers, on-chip network [W].
+    prompt_w : more of it while prompts run, however well their kernels use the tensor cores [W].
     memory_w, compute_w : more of it at the peak of HBM's bandwidth and of the arithmetic [W].
     """
 
     idle_w: float
     limit_w: float
     running_w: float
+    prompt_w: float
     memory_w: float
     compute_w: float
 
-    def draw_w(self, mfu: float, mbu: float) -> float:
-        """Return the draw while steps run at such shares of the two peaks [W].
+    def draw_w(self, mfu: float, mbu: float, prompts: float = 0.0) -> float:
+        """Return the draw while steps run at such shares of the two peaks, and of their time in prompts [W].
 
         Dynamic power of CMOS is the energy of switching: each byte from HBM and each operation takes its energy, beside
-        the draw of a GPU that runs at all. At the limit the GPU lowers its clocks, so the draw stays there.
+        the draw of a GPU that runs at all. Kernels of prompts keep all multiprocessors, shared memory and caches busy,
+        which takes power at a low share of the peak too. At the limit the GPU lowers its clocks, so the draw stays
+        there.
 
-        >>> h100 = Power(idle_w=75, limit_w=700, running_w=156, memory_w=318, compute_w=1244)
-        >>> [round(h100.draw_w(mfu, mbu)) for mfu, mbu in ((0.0, 0.0), (0.02, 0.6), (0.6, 0.2))]
-        [231, 447, 700]
+        >>> h100 = Power(idle_w=75, limit_w=700, running_w=156, prompt_w=238, memory_w=318, compute_w=1244)
+        >>> [round(h100.draw_w(*shares)) for shares in ((0.0, 0.0), (0.02, 0.6), (0.1, 0.1, 0.8), (0.6, 0.2, 1.0))]
+        [231, 447, 577, 700]
         """
-        return min(self.idle_w + self.running_w + mbu * self.memory_w + mfu * self.compute_w, self.limit_w)
+        return min(self.idle_w + self.running_w + prompts * self.prompt_w + mbu * self.memory_w + mfu * self.compute_w,
+                   self.limit_w)
 
 
 def limited(gpu: Gpu, limit_w: float | None) -> Gpu:
@@ -100,7 +105,7 @@ def power_of(gpu: Gpu) -> Power:
     memory_w = gpu.hbm_energy_j_per_byte * gpu.hbm_bandwidth_bytes_per_s or priors()["memory_share"] * span_w
     compute_w = gpu.flop_energy_j * gpu.flops_per_s["bf16"] or priors()["compute_share"] * span_w
     return Power(idle_w=gpu.idle_w, limit_w=limit_of(gpu), running_w=priors()["running_share"] * span_w,
-                 memory_w=memory_w, compute_w=compute_w)
+                 prompt_w=priors()["prompt_share"] * span_w, memory_w=memory_w, compute_w=compute_w)
 
 
 @functools.cache

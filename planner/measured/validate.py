@@ -68,11 +68,16 @@ def predict(measurement: Measurement, constants: EngineConstants | None = None) 
         if measurement.pools and constants is not None:
             return Prediction(measurement=measurement, predicted={},
                               status="prefill and decode apart: pools take their engines' constants, no calibration")
-        if measurement.pools:
-            return replay_apart(measurement)
-        return replay_measured(measurement, deploy_measured(measurement, constants))
+        return _predicted(measurement, *served(measurement, constants))
     except PlannerError as error:
         return Prediction(measurement=measurement, predicted={}, status=str(error))
+
+
+def served(measurement: Measurement, constants: EngineConstants | None = None) -> tuple[ReplayResult, tuple[int, int]]:
+    """Replay one measured run, and return the GPUs by which its client counts output tokens and all tokens."""
+    if measurement.pools:
+        return _served_apart(measurement)
+    return _served_alone(measurement, deploy_measured(measurement, constants))
 
 
 def deploy_measured(measurement: Measurement, constants: EngineConstants | None = None) -> Deployment:
@@ -91,16 +96,20 @@ def replay_measured(measurement: Measurement, deployment: Deployment) -> Predict
     Neither the opening requests count nor requests of a recorded load without measured times. There is no prediction
     if one that was measured does not fit: the server had another deployment.
     """
+    return _predicted(measurement, *_served_alone(measurement, deployment))
+
+
+def _served_alone(measurement: Measurement, deployment: Deployment) -> tuple[ReplayResult, tuple[int, int]]:
     assert measurement.load is not None
     step_time = _for_text(deployment.step_time, measurement.reading / measurement.tokens_per_counted)
     replayed = run(measurement.load, deployment.policy, deployment.settings, step_time, NO_ROWS)
     gpus = 0 if measurement.layout is None else measurement.layout.gpus_per_rank
     replica = Replica(replayed.engine, replayed.settings, replayed.links)
-    return _predicted(measurement, ReplayResult(trace=measurement.load, deployment=deployment, records=replayed,
-                                                replicas=(replica,)), (gpus, gpus))
+    return ReplayResult(trace=measurement.load, deployment=deployment, records=replayed,
+                        replicas=(replica,)), (gpus, gpus)
 
 
-def replay_apart(measurement: Measurement) -> Prediction:
+def _served_apart(measurement: Measurement) -> tuple[ReplayResult, tuple[int, int]]:
     """Replay a measured run whose prefill and decode are apart: all workers behind one router.
 
     Output tokens are counted by GPU that decodes, all tokens by GPU of either side, as InferenceX does.
@@ -110,7 +119,7 @@ def replay_apart(measurement: Measurement) -> Prediction:
     assert load is not None
     deployment = resolve_pools(scenario, measurement.pools, load, f"row {measurement.id}")
     decoding = sum(pool.num_gpus for pool in deployment.pools if pool.role == "decode")
-    return _predicted(measurement, serve(load, deployment), (decoding, deployment.num_gpus))
+    return serve(load, deployment), (decoding, deployment.num_gpus)
 
 
 def _predicted(measurement: Measurement, result: ReplayResult, gpus: tuple[int, int]) -> Prediction:

@@ -1,10 +1,11 @@
 """Power of GPUs in a replay: idle power, and the power of arithmetic and HBM traffic while steps run."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from planner.catalog.gpu_power import limit_of, power_of
+from planner.catalog.gpu_power import Power, limit_of, power_of
 from planner.deployment.roofs import model_flops, peak
 from planner.loop.state.count_table import node_counts
 from planner.replays.fleet.shares import Share, busy_fraction
@@ -27,29 +28,57 @@ def mean_power_w(part: Share, duration_s: float) -> float:
 def busy_power_w(part: Share) -> float:
     """Return the mean draw of one GPU while steps run [W].
 
-    Prompts are taken apart from decodes, since their steps reach the power limit and decodes' steps may not, and more
-    than the limit is never drawn. If the traffic is not known, as with a step time that is a line, it is the
-    limit, which errs upward.
+    If the traffic is not known, as with a step time that is a line, it is the limit, which errs upward.
+    """
+    gpu, work = part.pool.deployment.gpu, work_of(part)
+    assert gpu is not None
+    return limit_of(gpu) if work is None else work_power_w(work, power_of(gpu))
+
+
+class Work(NamedTuple):
+    """Steps of one kind: their time, and the times of their parts at the hardware's peaks [s].
+
+    Parameters
+    ----------
+    time_s : of the steps.
+    flops_s, memory_s : arithmetic and HBM traffic at the peaks.
+    prompts_s : that the steps' prompts take.
+    """
+
+    time_s: float
+    flops_s: float
+    memory_s: float
+    prompts_s: float
+
+
+def work_power_w(work: Sequence[Work], power: Power) -> float:
+    """Return the mean draw of one GPU over steps of several kinds; never more than the limit is drawn [W]."""
+    energy_j = sum(kind.time_s * power.draw_w(kind.flops_s / kind.time_s, kind.memory_s / kind.time_s,
+                                              kind.prompts_s / kind.time_s) for kind in work)
+    return energy_j / sum(kind.time_s for kind in work)
+
+
+def work_of(part: Share) -> list[Work] | None:
+    """Return the work of steps with prompts, and of decodes alone; None if the traffic is not known.
+
+    Prompts are taken apart from decodes, since their steps reach the power limit and decodes' steps may not.
     """
     deployment = part.pool.deployment
     gpu, flops_per_s, busy_s = deployment.gpu, peak(deployment), float(part.engine.busy_s)
     assert gpu is not None
     if flops_per_s is None or deployment.stack is None or busy_s <= 0:
-        return limit_of(gpu)
-    power = power_of(gpu)
+        return None
     room = gpu.hbm_bandwidth_bytes_per_s * deployment.layout.gpus_per_rank / deployment.layout.tensor_parallel_size
     memory_s = float(part.engine.total_hbm_bytes) / room
     prompt_flops_s, decode_flops_s = (flops / flops_per_s for flops in _flops(part))
     prompts_s, prompt_steps = _prompt_time(part)
     prompts_s = min(prompts_s, busy_s)
     beside = min(prompt_steps / int(part.engine.num_steps), 1.0)  # of the decodes, how many share a step with prompts
-    mixed = (prompts_s + beside * (busy_s - prompts_s), prompt_flops_s + beside * decode_flops_s, beside * memory_s)
-    alone = tuple((1.0 - beside) * total for total in (busy_s - prompts_s, decode_flops_s, memory_s))
-    energy_j = 0.0
-    for time_s, flops_s, traffic_s in (mixed, alone):
-        if time_s > 0:
-            energy_j += time_s * power.draw_w(flops_s / time_s, traffic_s / time_s)
-    return energy_j / busy_s
+    mixed = Work(prompts_s + beside * (busy_s - prompts_s), prompt_flops_s + beside * decode_flops_s, beside * memory_s,
+                 prompts_s)
+    rest = 1.0 - beside
+    alone = Work(rest * (busy_s - prompts_s), rest * decode_flops_s, rest * memory_s, 0.0)
+    return [kind for kind in (mixed, alone) if kind.time_s > 0]
 
 
 def _flops(part: Share) -> tuple[float, float]:

@@ -225,7 +225,7 @@ def _kernels(deployment: Deployment) -> list[str]:
         lines.append("bitsandbytes' weights are widened to 16 bit before each product: the planner counts the traffic, "
                      "and nobody measured the kernel")
     if not stack.gpu.hbm_energy_j_per_byte:
-        lines.append(f"energy_kwh uses priors (medians over H100 and B200): the serving power of "
+        lines.append(f"energy_kwh uses priors (medians over H100, B200 and MI355X): the serving power of "
                      f"{stack.gpu.name} was not published")
     if (gpu := stack.gpu).kernels_of != gpu.name:
         lines.append(f"step times use kernels measured on {gpu.kernels_of}, which has the same chip as {gpu.name}: "
