@@ -17,7 +17,7 @@ from planner.loop.memory.radix import find_depth, num_unlocked, walk
 from planner.loop.memory.tiers import find_below
 from planner.loop.overlap import forget_missing
 from planner.loop.preemption import leave_cpu
-from planner.loop.reservation import fits_reservation, never_fits_reservation, whole_pages
+from planner.loop.reservation import fits_reservation, left_tokens, never_fits_reservation, whole_pages
 from planner.loop.state.engine_state import (
     CUT_FIRST,
     CUT_NONE,
@@ -56,7 +56,12 @@ def has_seat(s: State) -> bool:
 
 @jit
 def has_budget(s: State) -> bool:
-    """Tell whether the step has tokens left for a further prompt."""
+    """Tell whether the step has tokens left for a further prompt.
+
+    SGLang looks at one without memory too, and the look shuts the queue.
+    """
+    if s.settings.promise == PROMISE_SHARE and left_tokens(s, 0) <= 0:
+        return True
     return bool(s.engine.prompt_budget > 0 and s.engine.input_budget > 0 and has_place(s))
 
 

@@ -36,6 +36,8 @@ def admit_displacing(s: State, max_new_seqs: int) -> None:
         if n > 0:
             enter_running(s, i, n, hit_blocks, computed)
             admitted += 1
+            if left_tokens(s, 0) <= 0:
+                break
         i = following
     for k in range(yielded):
         queue_again(s, int(s.scratch[k]))

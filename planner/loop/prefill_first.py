@@ -81,17 +81,19 @@ def may_look(s: State) -> bool:
 
 @jit
 def order_queue(s: State) -> None:
-    """Order the waiting requests, or let the tree touch the prefixes of the first 128, in every 32nd look."""
+    """Order the waiting requests; in the first look and every 32nd after it, the tree touches their prefixes."""
     e = s.engine
     if s.settings.queue_order == BY_PREFIX and e.num_waiting <= LOOK_AT:
         order_by_prefix(s)
         sort_waiting(s)
         return
-    e.num_looks += 1
-    if s.settings.caches_in_tree and e.num_looks % LOOK_EVERY == 0:
-        touch_queue(s)
     if s.settings.queue_order == BY_RANK:
         sort_waiting(s)
+    if e.num_waiting == 0:
+        return
+    if s.settings.caches_in_tree and e.num_looks % LOOK_EVERY == 0:
+        touch_queue(s)
+    e.num_looks += 1
 
 
 @jit

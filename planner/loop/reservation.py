@@ -70,7 +70,7 @@ def reserve_for(s: State, request: Any) -> None:
         e.promised_blocks += most_blocks(s, request)
     elif s.settings.promise == PROMISE_SHARE:
         charge(s, request)
-        if left_tokens(s, 0) <= 0 or e.num_free_blocks * s.settings.block_size <= e.charged_tokens:
+        if left_tokens(s, 0) <= 0:
             e.is_full = 1
 
 
@@ -92,7 +92,6 @@ def add_charge(s: State, request: Any, paged: int) -> None:
     """Add to the reservations: a prompt of the step, a page, and its whole output if the step completes the prompt."""
     taken = paged + s.settings.block_size
     is_whole = request.num_scheduled_tokens == pending_tokens(request)
-    s.engine.charged_tokens += taken
     s.engine.promised_tokens += taken + (min(request.max_output_tokens, CLIP_MAX_NEW_TOKENS) if is_whole else 0)
 
 
@@ -116,7 +115,6 @@ def sum_reservations(s: State, num_along: int) -> None:
         i = s.requests[i].next
     promised += e.lingering_output * ratio
     e.promised_tokens = num_along + promised
-    e.charged_tokens = num_along
     for k in range(e.num_prompts):
         request = s.requests[s.prompts[k]]
         if request.num_scheduled_tokens > 0:

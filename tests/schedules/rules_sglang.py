@@ -100,12 +100,11 @@ class Scheduler(Queue):
         for request in self.running.requests:  # one by one: the sum of floats depends on the order
             promised += self.promised(request)
         self.offset: float = num_mixed + promised
-        self.offset_now = num_mixed
         batch = Batch(is_prefill=True)
         self.yielded: list[Request] = []
         if self.cut is not None:
             self.cut = self.go_on(self.cut, batch)
-        for request in list(self.waiting) if self.has_budget() else []:
+        for request in list(self.waiting) if self.has_budget() or self.is_out_of_memory() else []:
             if len(batch.rows) >= self.seats - len(self.running.requests):
                 self.running.full = True
             if self.running.full and not (self.by_priority and self.displace(request)):
@@ -115,6 +114,9 @@ class Scheduler(Queue):
         for request in self.yielded:
             self.enter(request)
         return self.compute(batch) if batch.rows else None
+
+    def is_out_of_memory(self) -> bool:
+        return self.left_memory() <= 0
 
     def has_budget(self) -> bool:
         return self.left_input > 0 and (self.left_chunk is None or self.left_chunk > 0)
@@ -150,7 +152,6 @@ class Scheduler(Queue):
     def charge(self, tokens: int, promise: int) -> None:
         tokens = self.paged(tokens)
         self.offset += tokens + self.page_size + promise
-        self.offset_now += tokens + self.page_size
         self.left_input -= tokens
         if self.left_chunk is not None:
             self.left_chunk -= tokens
@@ -187,7 +188,7 @@ class Scheduler(Queue):
             assert self.cut is None
             self.cut = request
         self.charge(n, 0 if is_cut else min(request.limit, CLIP))
-        if self.left_memory() <= 0 or self.free * self.page_size + self.evictable - self.offset_now <= 0:
+        if self.is_out_of_memory():
             self.running.full = True
             return False
         return self.has_budget()

@@ -132,19 +132,21 @@ class Memory:
         request.node = node
 
     def keep(self, request: Request, num_tokens: int) -> None:
-        """Put what is computed into the tree; pages that it has already are free at once."""
+        """Put what is computed into the tree; pages that it has already are free at once.
+
+        An output that a retraction made known goes into a node of its own too.
+        """
         pages = request.content(num_tokens, self.page_size)
         _, num_known = self.tree.insert(pages)
+        if 0 < len(request.prompt) // self.page_size < len(pages):
+            self.tree.insert(pages[: len(request.prompt) // self.page_size])
         self.free += num_known - request.in_tree
         request.in_tree = len(pages)
         self.stand_on(request, self.tree.match(pages))
 
     def release(self, request: Request, *, keeps: bool) -> None:
         if self.caching and keeps:
-            pages = request.content(request.computed, self.page_size)
-            _, num_known = self.tree.insert(pages)
-            self.free += num_known - request.in_tree
-            request.in_tree = len(pages)
+            self.keep(request, request.computed)
         self.free += -(-request.computed // self.page_size) - request.in_tree
         request.computed = request.in_tree = 0
         if request.node is not None:

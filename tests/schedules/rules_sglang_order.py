@@ -15,15 +15,15 @@ class Queue(Memory):
         if self.lpm and self.caching and len(self.waiting) <= LPM_MOST:
             self.sort_by_prefix()
             return
-        self.num_looks += 1
-        if self.caching and self.num_looks % LOOK_EVERY == 0:
-            for request in reversed(self.waiting[:LOOK_AT]):
-                self.tree.match(request.content(request.known, self.page_size))
         sign = (1 if self.low_first else -1) if self.by_priority else 0
         if self.lof:
             self.waiting.sort(key=lambda r: (sign * r.priority, -r.limit))
         elif self.by_priority:
             self.waiting.sort(key=lambda r: (sign * r.priority, r.entered))
+        if self.caching and self.waiting and self.num_looks % LOOK_EVERY == 0:
+            for request in reversed(self.waiting[:LOOK_AT]):
+                self.tree.match(request.content(request.known, self.page_size))
+        self.num_looks += bool(self.waiting)
 
     def sort_by_prefix(self) -> None:
         key: dict[Request, float] = {}

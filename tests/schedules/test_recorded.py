@@ -18,15 +18,12 @@ CASES = sorted(path.parent for folder in (SCHEDULES, SHARED / "schedules_engines
                                                  SHARED / "schedules_atom")
                for path in folder.glob("*/settings.json"))
 FURTHER = {"trt_equal_progress": ["--context-chunking-policy", "EQUAL_PROGRESS"]}  # options that a recording lacks
-UNEQUAL = {"sg_edge_radix_pages_overlap": "a chunk beside a retraction gets 26 tokens, 10 are right (step 373)"}
 IDS = {"request_id": pl.String}
 
 
 # `make quick` replays every sixth recording.
-@pytest.fixture(params=[pytest.param(path, id=path.name, marks=[
-    *([pytest.mark.slow] if place % 6 else []),
-    *([pytest.mark.xfail(reason=UNEQUAL[path.name], strict=True)] if path.name in UNEQUAL else [])])
-    for place, path in enumerate(CASES or [SCHEDULES])])
+@pytest.fixture(params=[pytest.param(path, id=path.name, marks=[pytest.mark.slow] if place % 6 else [])
+                        for place, path in enumerate(CASES or [SCHEDULES])])
 def case(request: pytest.FixtureRequest) -> Path:
     if not CASES:
         pytest.skip(f"no recordings in {SCHEDULES}; PLANNER_SHARED names the folder above schedules/")

@@ -12,14 +12,13 @@ from rules_sglang import Scheduler, replay
 from rules_sglang_memory import Request
 
 SHARED = Path(os.environ.get("PLANNER_SHARED", Path(__file__).parents[3] / "shared"))
-RECORDINGS = SHARED / "schedules_engines"
-CASES = sorted(path.parent for path in RECORDINGS.glob("sg_*/settings.json"))
+CASES = sorted(path.parent for path in SHARED.glob("schedules_*/sg_*/settings.json"))
 
 
-@pytest.fixture(params=CASES or [RECORDINGS], ids=lambda path: path.name)
+@pytest.fixture(params=CASES or [SHARED], ids=lambda path: path.name)
 def case(request: pytest.FixtureRequest) -> Path:
     if not CASES:
-        pytest.skip(f"no recordings in {RECORDINGS}; PLANNER_SHARED names the folder above schedules_engines/")
+        pytest.skip(f"no recordings in {SHARED}; PLANNER_SHARED names the folder above schedules_engines/")
     path: Path = request.param
     return path
 

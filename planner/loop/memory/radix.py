@@ -139,9 +139,14 @@ def stand_on(s: State, i: int, n: int, depth: int) -> None:
 
 @jit
 def keep(s: State, i: int, computed: int) -> None:
-    """Put a running request's computed pages in the tree; pages that the tree had already become free at once."""
-    depth = computed // s.settings.block_size
+    """Put a running request's computed pages in the tree; pages that the tree had already become free at once.
+
+    Its prompt ends a node, also when output is computed together with it.
+    """
+    depth, prompt = computed // s.settings.block_size, int(s.requests[i].input_tokens // s.settings.block_size)
     _, known = insert(s, i, depth)
+    if 0 < prompt < depth:
+        walk(s, i, prompt)
     n = walk(s, i, depth)
     s.engine.num_free_blocks += known - s.stands[i].num_pages
     s.stands[i].num_kept = computed
@@ -151,14 +156,10 @@ def keep(s: State, i: int, computed: int) -> None:
 @jit
 def leave_tree(s: State, i: int, held: int, keeps: bool) -> None:
     """Take all pages from a request that holds `held`; its computed pages stay in the tree if it `keeps` them."""
-    request, stand = s.requests[i], s.stands[i]
-    in_tree = int(stand.num_pages)
+    stand = s.stands[i]
     if keeps:
-        depth = int(request.num_computed_tokens // s.settings.block_size)
-        _, known = insert(s, i, depth)
-        s.engine.num_free_blocks += known - in_tree
-        in_tree = depth
-    s.engine.num_free_blocks += held - in_tree
+        keep(s, i, int(s.requests[i].num_computed_tokens))
+    s.engine.num_free_blocks += held - stand.num_pages
     lock(s, int(stand.node), -1)
     stand.node = ROOT
     stand.num_pages = 0

@@ -226,7 +226,6 @@ ENGINE = np.dtype(
         ("promised_blocks", "i8"),  # blocks of running requests at their largest outputs
         ("shared_blocks", "i8"),  # users of blocks, less blocks in use
         ("promised_tokens", "f8"),  # left free when requests are admitted: output to come, and the step's prompts
-        ("charged_tokens", "i8"),  # of these, the tokens of the step itself
         ("ratio", "f8"),  # share of output to come that is promised, before the decode steps since
         ("ratio_steps", "i8"),
         ("first_filled", "i8"),  # in the list of blocks to be written to tiers when the step ends
