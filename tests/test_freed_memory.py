@@ -9,7 +9,7 @@ import pytest
 PROGRAM = """
 import resource, sys
 import numpy as np
-from planner.planning.freed_memory import keep_freed_memory
+from planner.planning.sweeping import keep_freed_memory
 if sys.argv[1] == "kept":
     keep_freed_memory()
 def faults():

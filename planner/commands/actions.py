@@ -4,14 +4,14 @@ import gc
 import importlib.util
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 from planner.commands.outputs import check_outputs, keep_other_report, keep_other_result
-from planner.commands.terminal import fitted
 from planner.errors import UsageError
 from planner.files.writing import append_text, write_text
 from planner.loop.state.engine_settings import Recording
@@ -227,7 +227,7 @@ def check(targets: Path, baseline: Path | None, update_baseline: bool, junit: Pa
           json: Path | None) -> bool:
     """Judge a targets file, print and write the verdicts; False if a target is missed."""
     from planner.planning.gate import check as judge_targets
-    from planner.report.gate_report import gate_junit, gate_markdown
+    from planner.report.gate_tables import gate_junit, gate_markdown
 
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     check_outputs({"--baseline": baseline if update_baseline else None, "--junit": junit, "--markdown": markdown,
@@ -351,3 +351,9 @@ def publish_answer(answer: Any, json: Path | None) -> None:
     from planner.report.shown import text_of
 
     publish(answer, text_of(answer), json, answer.notes)
+
+
+def fitted(text: Text, stream: TextIO) -> str:
+    """Return text with lines that a terminal shows without a break; without a change if the stream is no terminal."""
+    width = shutil.get_terminal_size().columns if stream.isatty() else None
+    return "\n".join(text.lines(width))

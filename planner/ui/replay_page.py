@@ -1,29 +1,33 @@
 """The page of one replay: its verdict, three cards with their limits, the reason, changes that help, and downloads."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import streamlit as st
 
 from planner.errors import PlannerError
+from planner.files.counts import share_text
 from planner.planning.study import Study, command_line, study_toml
-from planner.report.target_cards import cards
-from planner.report.verdict_line import verdict_line
+from planner.report.target_cards import Card, cards
+from planner.report.verdict_line import Kind, verdict_line
 from planner.results.saturation import NO, saturation_sentence
 from planner.results.saved import to_json
+from planner.results.short_times import time_text
 from planner.traces import Trace
+from planner.ui.applied import set_options
 from planner.ui.brush import brushed, draw_brush, show_brushed
+from planner.ui.change_tasks import Change, Changes, find_changes
 from planner.ui.downloads import table_csv
 from planner.ui.figure_choice import shown_figure
 from planner.ui.history import draw_history, keep_try
+from planner.ui.kept_answers import answer, question_of, search
 from planner.ui.kept_replays import pictured, replayed
 from planner.ui.own_profiles import portable
 from planner.ui.pinned import Pin, can_pin, named, pin, pin_of, pins, unpin
 from planner.ui.replay_tasks import Asked, Numbers, report, requests
 from planner.ui.tasks import MOST_CSV_ROWS
-from planner.ui.verdict_cards import draw_cards, draw_verdict
 from planner.ui.verdict_image import verdict_png
 from planner.ui.waiting import waited_for
-from planner.ui.what_to_change import what_to_change
 from planner.ui.words import plain, sentence, with_labels, without_paths
 
 REASONS = {  # why a request was not completed, by the table of requests
@@ -123,3 +127,86 @@ def downloads(own: Asked, found: Numbers) -> None:
         width="stretch", on_click="ignore", help="The verdict and its cards, to paste into a chat or a slide.")
     columns[3].download_button("Report, HTML", lambda: waited_for(report, [own]), "report.html", "text/html",
                                width="stretch", on_click="ignore")
+
+
+NAME = "changes"
+
+
+def what_to_change(trace: Trace, study: Study) -> None:
+    """Draw a button that looks for changes, and the changes with their buttons."""
+    asked = Asked(trace=trace, study=study)
+    question = question_of(trace, study, {})
+    if st.button("Find what to change", key="changes_find", icon=":material/build:",
+                 help="Replays the scenario with one setting changed at a time, and sizes the fleet if it misses its "
+                      "targets."):
+        search(NAME, question, None, find_changes, asked)
+    found = answer(NAME, question, "Replaying changed settings", keeps_stale=False)
+    if found is None:
+        return
+    changes: Changes = found.value
+    for place, change in enumerate(changes.changes):
+        _draw(place, change, asked)
+    for note in changes.notes:
+        st.caption(plain(note))
+
+
+def _draw(place: int, change: Change, asked: Asked) -> None:
+    left, right = st.columns([4, 1], vertical_alignment="center")
+    left.markdown(f"**{plain(change.title)}**: {plain(change.effect)}")
+    right.button("Apply", key=f"change_{place}", width="stretch", on_click=_apply, args=(change, asked),
+                 help="Sets it in the sidebar, and pins the present result to compare with.")
+
+
+def _apply(change: Change, asked: Asked) -> None:
+    pin(asked)
+    set_options(change.options)
+
+
+BOXES = {Kind.KEPT: (st.success, ":material/check_circle:"), Kind.MISSED: (st.error, ":material/cancel:"),
+         Kind.OVERLOADED: (st.error, ":material/trending_up:"), Kind.UNSERVED: (st.warning, ":material/block:"),
+         Kind.NO_TARGETS: (st.info, ":material/info:")}
+QUIET = (("p99_e2el_ms", "end to end p99", "ms"), ("mean_queue_ms", "mean queue", "ms"),
+         ("kv_cache_usage_peak", "KV cache peak", "%"), ("gpu_busy_fraction", "GPU busy", "%"),
+         ("cost_usd_per_million_output_tokens", "USD per million output tokens", "USD"),
+         ("cost_usd_per_thousand_results", "USD per 1,000 embeddings or pairs", "USD"))
+
+
+def draw_verdict(numbers: Numbers) -> None:
+    """Draw the verdict as one coloured line."""
+    verdict = verdict_line(numbers.summary)
+    box, icon = BOXES[verdict.kind]
+    box(plain(verdict.sentence), icon=icon)
+
+
+def draw_cards(summary: Mapping[str, Any], pinned: Mapping[str, Any] | None) -> None:
+    """Draw the cards, each with the pinned result's number if there is one; then the other numbers."""
+    shown = cards(summary)
+    before = [] if pinned is None else cards(pinned)
+    for place, (column, card) in enumerate(zip(st.columns(len(shown)), shown, strict=True)):
+        same = next((each for each in before if each.title == card.title), None)
+        key = f"{'missed' if card.is_met is False else 'card'}_{place}"  # the page's style colours a missed limit's bar
+        with column.container(border=True, key=key, height="stretch"):
+            _draw_card(card, same)
+    st.caption(plain(" · ".join(quiet_numbers(summary))))
+    if summary["saturated"] != NO:
+        st.caption(plain(sentence(saturation_sentence(summary))))
+
+
+def _draw_card(card: Card, before: Card | None) -> None:
+    beside = card.beside if before is None else f"{card.beside}; pinned {before.value}"
+    st.metric(card.title, card.value, beside, delta_color="off", delta_arrow="off")
+    if card.used is not None:
+        st.progress(min(1.0, max(0.0, card.used)))
+    if card.limit:
+        icon = {None: "", True: ":material/check: ", False: ":material/close: "}[card.is_met]
+        st.caption(f"{icon}{plain(card.limit)}")
+
+
+def quiet_numbers(summary: Mapping[str, Any]) -> list[str]:
+    """Return the numbers of less weight as texts."""
+    return [f"{summary[key]:,.2f} {name}" if unit == "USD" else f"{name} {_short(summary[key], unit)}"
+            for key, name, unit in QUIET if summary.get(key) is not None]
+
+
+def _short(value: float, unit: str) -> str:
+    return time_text(value) if unit == "ms" else share_text(value)

@@ -5,12 +5,14 @@ page has the log and the launch line on the page instead, as the same widgets.
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 import streamlit as st
 
+from planner.errors import PlannerError
+from planner.launch import launch_options
 from planner.planning.study import Study
 from planner.settings.scenario import Scenario
 from planner.traces import Trace, read_trace
@@ -21,16 +23,8 @@ from planner.ui.fleet_form import FLEET_SETTINGS
 from planner.ui.kept_settings import Setting, bound, last
 from planner.ui.link import SWITCH, TRUTHS, one_of
 from planner.ui.named import PROFILES, named
-from planner.ui.option_fields import (
-    FIELDS,
-    LEFT_OUT,
-    OPTION_SETTINGS,
-    check_value,
-    option_field,
-    widget_value,
-)
+from planner.ui.option_fields import FIELDS, LEFT_OUT, OPTION_SETTINGS, check_value, option_field, widget_value
 from planner.ui.own_profiles import profile_of
-from planner.ui.pasted_command import launch_field
 from planner.ui.targets_form import TARGET_SETTINGS, given_targets, targets_form
 from planner.ui.tasks import read_upload
 from planner.ui.waiting import result_of
@@ -175,3 +169,42 @@ def _uploaded(upload: Any) -> Trace | None:
 @functools.lru_cache(maxsize=8)
 def _sample(name: str) -> Trace:
     return read_trace(name)
+
+
+TEXT, SAID, WRONG = "launch", "launch_notes", "launch_error"  # in the session's state
+
+Take = Callable[[dict[str, Any]], None]
+
+
+def launch_field(take: Take) -> None:
+    """Draw the field.
+
+    Parameters
+    ----------
+    take : sets the widgets to options of a scenario; raises UsageError if one of them cannot be set.
+    """
+    st.text_area("Launch command", key=TEXT, height=68, placeholder="vllm serve Qwen/Qwen3-32B -tp 2 …",
+                 help="Paste vllm serve …, python -m sglang.launch_server … or trtllm-serve …: its options become the "
+                      "settings of model and engine.")
+    st.button("Use its options", key="launch_take", on_click=_take_command, args=(take,), width="stretch")
+    if wrong := st.session_state.get(WRONG):
+        st.error(wrong, icon=":material/error:")
+    for note in st.session_state.get(SAID, ()):
+        st.caption(note)
+
+
+def _take_command(take: Take) -> None:
+    """Set the widgets to the command's options; keep its notes, or its error."""
+    st.session_state[SAID], st.session_state[WRONG] = (), None
+    try:
+        options, notes = launch_options(st.session_state[TEXT], reads_files=False)
+        take(options)
+    except PlannerError as error:
+        st.session_state[WRONG] = _as_field(str(error))
+        return
+    st.session_state[SAID] = tuple(_as_field(note) for note in notes)
+
+
+def _as_field(text: str) -> str:
+    """Return text of the command line's option as text of this field."""
+    return text.removeprefix("--from-command: ").replace("--from-command", "the launch command")

@@ -10,7 +10,6 @@ from planner.traces.bound_reader import bind, unknown_json
 from planner.traces.column_map import COLUMNS, with_columns
 from planner.traces.formats import column_formats as of_columns
 from planner.traces.formats.aiperf import AIPERF
-from planner.traces.formats.aiperf_trace import AIPERF_TRACE
 from planner.traces.formats.dynamo import DYNAMO
 from planner.traces.formats.genai_perf import GENAI_PERF
 from planner.traces.formats.guidellm import GUIDELLM
@@ -18,16 +17,13 @@ from planner.traces.formats.inference_perf import INFERENCE_PERF
 from planner.traces.formats.langfuse import LANGFUSE
 from planner.traces.formats.litellm import LITELLM
 from planner.traces.formats.llmservingsim import LLMSERVINGSIM
-from planner.traces.formats.mooncake import MOONCAKE
-from planner.traces.formats.native_csv import NATIVE_CSV
-from planner.traces.formats.native_jsonl import NATIVE_JSONL
+from planner.traces.formats.mooncake import AIPERF_TRACE, MOONCAKE, TIMED
+from planner.traces.formats.native_csv import NATIVE_CSV, NATIVE_JSONL
 from planner.traces.formats.otel import OTEL
 from planner.traces.formats.ragpulse import RAGPULSE
 from planner.traces.formats.sagemaker import SAGEMAKER
-from planner.traces.formats.sglang_bench import SGLANG_BENCH
-from planner.traces.formats.timed import TIMED
 from planner.traces.formats.vidur import LENGTHS, VIDUR
-from planner.traces.formats.vllm_bench import VLLM_BENCH
+from planner.traces.formats.vllm_bench import SGLANG_BENCH, VLLM_BENCH
 from planner.traces.formats.weka import WEKA
 from planner.traces.likely import guessed, likeness
 from planner.traces.reader import LAYOUT_NAMES, OBJECTS, Head, Reader

@@ -1,9 +1,11 @@
-"""The planner's own CSV: a header with our column names."""
+"""The planner's own CSV, a header with our column names, and its own JSONL with the same names as keys."""
+
+from dataclasses import replace
 
 import polars as pl
 
 from planner.schema import REQUIRED_TRACE_COLUMNS, TRACE_COLUMNS
-from planner.traces.reader import Reader, Skip, has_columns
+from planner.traces.reader import FLAT_OBJECTS, Reader, Skip, has_columns
 
 ENDINGS = ("rejected", "unfinished", "cancelled", "failed", "error")  # of the other requests in a replay's table
 COLUMNS = {column.name: column.name for column in TRACE_COLUMNS} | {"status": "status"}
@@ -23,4 +25,13 @@ NATIVE_CSV = Reader(
     units=UNITS,
     skips=SKIPS,
     fills_times=False,
+)
+
+
+NATIVE_JSONL = replace(
+    NATIVE_CSV,
+    name="jsonl",
+    meaning="the planner's own JSONL: the CSV's columns as keys, and hash_ids with hash_block_tokens",
+    layouts=FLAT_OBJECTS,
+    columns=COLUMNS | {"hash_ids": "hash_ids", "hash_block_tokens": "hash_block_tokens"},
 )

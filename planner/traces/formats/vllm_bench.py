@@ -1,4 +1,4 @@
-"""Results of `vllm bench serve --save-detailed`: one JSON object a run, with a list of every request's times."""
+"""Results of `vllm bench serve --save-detailed` and SGLang's: an object a run, with lists of all requests' times."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -94,6 +94,22 @@ VLLM_BENCH = Reader(
     matches=lambda head: is_run(head) and not is_sglang(head),
     clock="other",
     arrivals="optional",
+    rows=requests_of,
+    single=True,
+    skips=SKIPS,
+    head_notes=client_notes,
+)
+
+
+SGLANG_BENCH = Reader(
+    name="sglang-bench",
+    meaning="SGLang bench_serving --output-details: JSONL with a list of every request's times",
+    layouts=OBJECTS,
+    columns={name: name for name in ("input_tokens", "output_tokens", "ttft_s", "e2e_s", "cached_tokens", "error")},
+    time="s; when requests were sent is not recorded",
+    tokens="the client's tokenizer (input), the server's usage (output)",
+    matches=lambda head: is_run(head) and is_sglang(head),
+    arrivals="absent",
     rows=requests_of,
     single=True,
     skips=SKIPS,
