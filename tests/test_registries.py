@@ -51,8 +51,8 @@ OF_KIND = {  # kind -> names of models that the catalog does not have
         nvidia/Cosmos-Predict2-14B-Video2World hpcai-tech/Open-Sora-v2""",
     ENCODER: """google-bert/bert-base-uncased FacebookAI/roberta-large microsoft/deberta-v3-large
         answerdotai/ModernBERT-base distilbert/distilbert-base-uncased google/electra-large-discriminator
-        FacebookAI/xlm-roberta-large microsoft/codebert-base google-bert/bert-base-chinese allenai/scibert_scivocab_uncased
-        """,
+        FacebookAI/xlm-roberta-large microsoft/codebert-base google-bert/bert-base-chinese
+        allenai/scibert_scivocab_uncased""",
     VISION: "openai/clip-vit-large-patch14 google/siglip2-so400m-patch14-384 facebook/dinov3-vitb16-pretrain-lvd1689m",
     BOTH: "google-t5/t5-large facebook/bart-large facebook/nllb-200-3.3B",
 }

@@ -140,7 +140,7 @@ def scatter(series: Mapping[str, tuple[Any, Any]], title: str, note: str, unit: 
     figure.update_xaxes(type="log", title_text=f"measured [{unit}]")
     figure.update_yaxes(type="log", title_text=f"predicted [{unit}]")
     figure.update_layout(height=420)
-    return finish(figure, title, note, "light", hovermode="closest")
+    return finish(figure, title, note, hovermode="closest")
 
 
 def _shown(values: Any) -> list[float]:

@@ -227,7 +227,7 @@ def check(targets: Path, baseline: Path | None, update_baseline: bool, junit: Pa
           json: Path | None) -> bool:
     """Judge a targets file, print and write the verdicts; False if a target is missed."""
     from planner.planning.gate import check as judge_targets
-    from planner.report.gate_tables import gate_junit, gate_markdown
+    from planner.report.gate_report import gate_junit, gate_markdown
 
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     check_outputs({"--baseline": baseline if update_baseline else None, "--junit": junit, "--markdown": markdown,

@@ -7,8 +7,8 @@ from json import dumps
 from pathlib import Path
 from typing import Any
 
+from planner.commands.actions import fitted
 from planner.commands.outputs import check_outputs
-from planner.commands.terminal import fitted
 from planner.errors import PlannerError, TraceError, UsageError
 from planner.files.writing import append_text, write_text
 from planner.measured.metric_source import MetricSource

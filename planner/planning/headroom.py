@@ -40,15 +40,16 @@ def capacity_headroom(trace: Trace, traffic: Traffic, kind: Kind, count: int, pr
     trace : as read.
     count, prefill : replicas without spares, and those of them that prefill alone [1].
     """
-    is_users = isinstance(traffic, UsersLoad)
-    search = Search(of=traffic.of if is_users else "requests", think_time=choices.think_time if is_users else None,
-                    scaling=choices.scaling if is_users else traffic.named_scaling, quick=True, jobs=choices.jobs,
-                    seed=traffic.seed)
+    search = Search(scaling=traffic.named_scaling, quick=True, jobs=choices.jobs, seed=traffic.seed)
+    load: float = traffic.mean_rps
+    if isinstance(traffic, UsersLoad):
+        search = replace(search, of=traffic.of, think_time=choices.think_time, scaling=choices.scaling)
+        load = traffic.users
     try:
         largest = capacity(trace, without_rate(of_replicas(kind, count, prefill)), objectives, search).capacity
     except UnlimitedError:
         return None
-    return max(largest / (traffic.users if is_users else traffic.mean_rps) - 1.0, 0.0)
+    return max(largest / load - 1.0, 0.0)
 
 
 def headroom(traffic: Traffic, deployment: Deployment, objectives: Objectives, count: int, copies: int,

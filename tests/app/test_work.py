@@ -113,31 +113,31 @@ def test_too_many_replicas_for_so_many_requests_are_refused() -> None:
 
 def test_a_long_replay_has_the_steps_of_its_first_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     """The numbers are of all requests; figures over time are of a part, which is said."""
-    whole = picture([asked()], "queue", "light")
+    whole = picture([asked()], "queue")
     assert whole.parts == (None,)
     num_steps = numbers(asked()).summary["num_steps"]
     known = [numbers(asked())]  # which save a replay
-    assert picture([asked()], "queue", "light", known=known).figure.to_json() == whole.figure.to_json()
+    assert picture([asked()], "queue", known=known).figure.to_json() == whole.figure.to_json()
     for module in (replay_tasks, schedule_tasks):
         monkeypatch.setattr(module, "MOST_STEPS", num_steps // 4)
-    part = picture([asked()], "queue", "light")
-    assert picture([asked()], "queue", "light", known=known).parts == part.parts
+    part = picture([asked()], "queue")
+    assert picture([asked()], "queue", known=known).parts == part.parts
     assert numbers(asked()).summary["completed"] == 300
     said_of = re.search(rf"of the first (\d+) of 300 requests: the replay has {num_steps:,} steps", str(part.parts[0]))
     assert said_of
     assert 70 <= int(said_of[1]) <= 80  # a quarter of the steps
     ends = [found.figure.data[0].dx * len(found.figure.data[0].y) for found in (whole, part)]
     assert ends[1] < ends[0]
-    assert "300" in picture([asked()], "ttft_cdf", "light").figure.layout.title.subtitle.text
+    assert "300" in picture([asked()], "ttft_cdf").figure.layout.title.subtitle.text
     with pytest.raises(UsageError, match="steps pass before these requests end"):
-        window(asked(), 200, 40, "light")
+        window(asked(), 200, 40)
 
 
 def test_a_window_is_around_the_slowest_request_with_the_steps_beside_it() -> None:
     requests = replay(read_trace("chat"), asked().study.scenario).requests
     place = requests["ttft_s"].arg_max()
     assert place is not None
-    found = window(asked(), "slowest first token", 20, "light")
+    found = window(asked(), "slowest first token", 20)
     assert found.subject == requests["request_id"][place]
     assert found.first == max(place - 10, 0)
     assert found.subject in found.requests["request_id"]
@@ -154,7 +154,7 @@ def test_a_benchmarks_result_has_signed_errors_and_another_model_is_refused() ->
     run = {"model_id": "meta-llama/Llama-3.1-8B-Instruct", "num_prompts": 40, "request_rate": "inf",
            "max_concurrency": 4, **{key: summary[key] for key in keys}, "p99_tpot_ms": 2 * summary["p99_tpot_ms"]}
     own = Scenario(model="llama-3.1-8b", gpu="h100-sxm")
-    found = measured("bench.json", json.dumps(run).encode(), own, "light")
+    found = measured("bench.json", json.dumps(run).encode(), own)
     error_of = dict(found.table.select("metric", "error").iter_rows())
     assert error_of["p99_ttft_ms"] == pytest.approx(0.0, abs=1e-6)
     assert error_of["p99_tpot_ms"] == pytest.approx(-0.5, rel=1e-6)
@@ -167,7 +167,7 @@ def test_a_benchmarks_result_has_signed_errors_and_another_model_is_refused() ->
             ({"model_id": "RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8"}, own, r"weight format fp8 \(the sidebar has the"),
             ({"server_info": {"tp_size": 2}}, own, r"tensor parallelism 2 .*\(the sidebar has 1\)")):
         with pytest.raises(UsageError, match=other + words):
-            measured("bench.json", json.dumps({**run, **changed}).encode(), deployment, "light")
+            measured("bench.json", json.dumps({**run, **changed}).encode(), deployment)
 
 
 def test_measurements_that_no_deployment_of_ours_explains_are_refused() -> None:
@@ -176,7 +176,7 @@ def test_measurements_that_no_deployment_of_ours_explains_are_refused() -> None:
     content = f"arrival_s,input_tokens,output_tokens,ttft_s,e2e_s\n{rows}".encode()
     with pytest.raises(UsageError, match=r"slow.csv: is of another deployment, or has another unit: "
                                          r"mean_ttft_ms is predicted at [\d.e-]+ times the measured value"):
-        measured("slow.csv", content, Scenario(model="llama-3.1-8b", gpu="h100-sxm"), "light")
+        measured("slow.csv", content, Scenario(model="llama-3.1-8b", gpu="h100-sxm"))
 
 
 def test_a_servers_log_of_another_launch_is_refused(tmp_path: Any) -> None:
@@ -187,7 +187,7 @@ def test_a_servers_log_of_another_launch_is_refused(tmp_path: Any) -> None:
                f"Prefix cache hit rate: 0.0%" for second in range(10, 50, 10))]
     own = Scenario(model="llama-3.1-8b", gpu="h100-sxm")
     with pytest.raises(UsageError, match=r"server.log: is of another deployment: model qwen3-32b \(.*tensor parallel"):
-        measured("server.log", "\n".join(lines).encode(), own, "light")
+        measured("server.log", "\n".join(lines).encode(), own)
 
 
 def test_a_replay_is_a_chrome_trace() -> None:

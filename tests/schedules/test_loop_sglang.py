@@ -53,7 +53,7 @@ def cases(draw: Any) -> dict[str, Any]:
 @some.composite
 def tight_cases(draw: Any) -> dict[str, Any]:
     """Draw cases with the radix cache in which most of the output is not reserved, so that requests are retracted."""
-    case = draw(cases())
+    case: dict[str, Any] = draw(cases())
     page, n = case["block_size"], len(case["lengths"])
     lengths = [(draw(some.integers(1, 40)), draw(some.integers(4, 60))) for _ in range(n)]
     return case | {
