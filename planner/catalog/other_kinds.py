@@ -76,12 +76,12 @@ def model_refusal(key: str) -> str | None:
     """Return why a name is no model that can be planned: another kind, or a closed model; None if it may be one.
 
     >>> model_refusal("gpt-5-mini"), model_refusal("gpt-oss-20b")
-    ('it is a closed model of OpenAI, whose weights nobody else can serve; name an open model', None)
+    ('it is a closed model of OpenAI, and its weights are not public; name an open model', None)
     """
     name = key.rpartition("/")[2]
     maker = next((maker for maker, pattern in CLOSED.items() if re.match(pattern, name)), None)
     if maker is not None:
-        return f"it is a closed model of {maker}, whose weights nobody else can serve; name an open model"
+        return f"it is a closed model of {maker}, and its weights are not public; name an open model"
     newer = next((model_type for pattern, model_type in NEWER.items() if re.match(pattern, name)), None)
     if newer is not None:
         return f"its layers have {UNMODELLED[newer]}, which the planner does not model"
@@ -121,7 +121,7 @@ def named_kind(key: str) -> str | None:
 
 
 def stated_refusal(config: Mapping[str, object], model_type: str) -> str | None:
-    """Return why a config.json is of no model that can be planned, by its kind or its layers; None if it may be one.
+    """Explain why the model of a config.json cannot be planned, by its kind or its layers; None if it may be.
 
     Parameters
     ----------

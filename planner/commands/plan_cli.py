@@ -95,7 +95,7 @@ def share(
 
     Each deployment gets replicas of one kind, within its SLO. If the GPUs do not suffice, the answer is the largest
     share of every load that they serve, and the GPUs to add. Exit code 1 in this case. --format, --column, --where and
-    --on-bad-rows are for all traces, beside the keys of each table.
+    --on-bad-rows hold for all traces. A table may have keys of its own.
 
     Example: planner share cluster.toml --minimize cost
     """

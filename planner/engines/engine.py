@@ -200,7 +200,7 @@ class Memory:
     # KV types with more than an element and its scale (`PACKED_KV`) -> the number format that a GPU must multiply in,
     # None for any.
     packed_kv: Mapping[str, str | None] = field(default_factory=dict)
-    # Those that a GPU without NVLink widens to 8 bit for a prompt's attention, in a workspace of one layer.
+    # Formats that a GPU without NVLink widens to 8 bit, in a workspace of one layer, for the attention of prompts.
     widened_kv: tuple[str, ...] = ()
     # Whether the engine refuses to start if its KV cache holds less than one longest context.
     needs_whole_context: bool = False

@@ -78,7 +78,7 @@ def read_scrapes(path: Path) -> list[Scrape]:
 
 
 def scrapes_in(where: str, text: str) -> list[Scrape]:
-    """Read the scrapes of a text, as `read_scrapes` does those of a file.
+    """Read the scrapes of a text, as `read_scrapes` reads a file.
 
     Raises
     ------

@@ -298,7 +298,7 @@ def _packed_bytes_per_element(name: str, form: PackedKv, arch: Architecture, eng
 
     Parameters
     ----------
-    widened_layers : layers whose tokens have a place in 8 bit besides [1].
+    widened_layers : layers whose tokens are also stored in 8 bit [1].
     """
     stored, elements, layers = 0.0, 0, 0
     for attention, groups in arch.by_attention:

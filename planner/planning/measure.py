@@ -49,7 +49,7 @@ def measure(scenario: Scenario, *, minutes: float, num_runs: int, folder: Path,
     scenario : the deployment, without a load.
     minutes : limit of the runs' predicted time [min].
     num_runs : runs at most.
-    folder : where the script and its results will be.
+    folder : the script and its results go there.
     jobs : processes; -1 for as many as there are cores.
 
     Raises
@@ -99,7 +99,7 @@ def choose_runs(slopes: Floats, seconds: Sequence[float], *, limit_s: float, num
     num_runs : runs at most.
     """
     sigmas = np.array([LOOSE.sigma(name) for name in bounds()])
-    information = np.diag(LOOSE.weight / sigmas**2)  # what the fit knows before a run
+    information = np.diag(LOOSE.weight / sigmas**2)  # known before a run
     gained = np.einsum("rmi,rmj->rij", slopes, slopes) / ERROR_SCALE**2
     before = _variance(slopes, information)
     chosen: dict[int, float] = {}

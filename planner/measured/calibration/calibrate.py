@@ -147,7 +147,7 @@ def write_calibration(result: CalibrateAnswer, path: Path) -> None:
 
 
 def starting_constants(scenario: Scenario, engine: str) -> dict[str, float]:
-    """Return an engine's bundled constants, with those of the scenario's calibration in their place."""
+    """Return an engine's bundled constants, replaced by the constants of the scenario's calibration."""
     bundled = read_constants(data_dir("hardware_db") / "engines" / f"{engine}.toml")
     return bundled | (read_constants(Path(scenario.calibration)) if scenario.calibration else {})
 
