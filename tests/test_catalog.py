@@ -326,7 +326,7 @@ def test_a_device_is_what_tensor_parallelism_counts(name: str) -> None:
     ("gpt-5", "OpenAI"), ("gpt-4o-mini", "OpenAI"), ("openai/o3", "OpenAI"), ("claude-sonnet-4.5", "Anthropic"),
     ("gemini-2.5-pro", "Google"), ("grok-4", "xAI"), ("mistral-medium-3", "Mistral"), ("qwen3-max", "Alibaba")])
 def test_a_closed_model_is_refused_by_its_maker(name: str, maker: str) -> None:
-    with pytest.raises(UnknownNameError, match=f"it is a closed model of {maker}, whose weights nobody") as error:
+    with pytest.raises(UnknownNameError, match=f"it is a closed model of {maker}, and its weights are not") as error:
         load_model(name)
     assert "did you mean" not in str(error.value)
     assert model_refusal("gpt-oss-20b") is model_refusal("gpt-j-6b") is model_refusal("xai-org/grok-2") is None
