@@ -13,7 +13,7 @@ from hypothesis import strategies as some
 from planner.deployment.deploy import pools_of, resolve
 from planner.errors import UsageError
 from planner.policies.builtin_routers import ROUTERS
-from planner.replays.fleet.interleaved import Fleet, _states, run_interleaved
+from planner.replays.fleet.interleaved import Fleet, fleet_states, run_interleaved
 from planner.replays.initial import start_anew
 from planner.results.phases import request_phases
 from planner.results.story import tell
