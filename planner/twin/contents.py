@@ -46,22 +46,29 @@ class Contents:
     Parameters
     ----------
     states : the replicas' memories, with their block tables laid out by `planner.replays.initial`.
-    rows : rows of block tables that are in use at once, at most.
+    pieces : pieces of text that block tables in use may have at once.
     """
 
-    def __init__(self, states: Sequence[st.State], rows: int) -> None:
+    def __init__(self, states: Sequence[st.State], pieces: int) -> None:
         settings = states[0].settings
         self._block_size, self._more = int(settings.block_size), int(settings.hashes_next_token)
         self.piece_tokens = -(-PIECE_TOKENS // self._block_size) * self._block_size
         self._per_piece = self.piece_tokens // self._block_size
+        num_cached = sum(int(state.settings.num_gpu_blocks) for state in states)
+        rows = pieces * self._per_piece + (num_cached if settings.caches_in_tree else 0)  # the tree's are in it
         self._half, self._begin, self._used = rows, 0, 0
-        most = 2 * rows + sum(int(state.settings.num_gpu_blocks) for state in states)
-        self._most_pieces = min(-(-most // self._per_piece), (1 << 31) // self._per_piece - 1)
+        self._most_pieces = -(-(2 * rows + num_cached) // self._per_piece)
+        self._first_own = self._most_pieces * self._per_piece  # contents by the row, of blocks with a lost token
         self._pieces: dict[bytes, int] = {}
         self._free: list[int] = []
         self._num_pieces = self._num_ready = 0
         self.slots = st.records(2 * rows, SLOT)
-        self.entries = [st.records(self._most_pieces * self._per_piece + _STEP, ENTRY) for _ in states]
+        self._has_own = bool(settings.has_placeholders)
+        self.entries = [st.records(self._first_own + max(2 * rows * self._has_own, _STEP), ENTRY) for _ in states]
+        for state, entries in zip(states, self.entries, strict=True):
+            state.settings.first_own_content = self._first_own
+            if self._has_own:
+                entries.first[self._first_own:] = entries.last[self._first_own:] = st.NONE
         self.states = [state._replace(slots=self.slots, entries=entries)
                        for state, entries in zip(states, self.entries, strict=True)]
 
@@ -137,8 +144,6 @@ class Contents:
         start, length = np.concatenate(starts), np.concatenate(lengths)
         ends = np.cumsum(length)
         rows = np.repeat(start - ends + length, length) + np.arange(int(ends[-1]) if len(ends) else 0)
-        if len(rows) > self._half:  # the halves are too small for all that is cached: refused when it began
-            raise MemoryError(f"block tables in use have {len(rows):,} rows, and half of the memory has {self._half:,}")
         self.slots[target:target + len(rows)] = self.slots[rows]
         moved = target + ends - length
         prefixes.slot_start[in_use] = moved[:len(in_use)]
@@ -146,14 +151,34 @@ class Contents:
         for state, alive in zip(self.states, nodes, strict=False):
             state.nodes.first_slot[alive] = moved[done:done + len(alive)]
             done += len(alive)
+        if self._has_own:
+            self._move_own(rows, target)
         self._begin, self._used = target, len(rows)
         self._forget(np.asarray(self.slots.content[target:target + len(rows)]))
+
+    def _move_own(self, rows: Numbers, target: int) -> None:
+        """Let the contents that a row's place numbers follow the rows; others can no longer be found."""
+        first = self._first_own
+        content = self.slots.content[target:target + len(rows)]
+        is_own = np.flatnonzero(content >= first)
+        place = np.full(2 * self._half, st.NONE, np.int64)
+        place[content[is_own] - first] = target + is_own
+        content[is_own] = first + target + is_own
+        for state, entries in zip(self.states, self.entries, strict=True):
+            held = np.flatnonzero(state.blocks.content >= first)
+            old = np.asarray(state.blocks.content[held]) - first
+            new = place[old]
+            state.blocks.content[held] = np.where(new >= 0, first + new, st.NONE)
+            kept = np.asarray(entries[first + old]).copy()
+            for name in ("first", "last"):
+                entries[name][first + old] = st.NONE
+                entries[name][first + new[new >= 0]] = kept[name][new >= 0]
 
     def _forget(self, named: Numbers) -> None:
         """Take back the numbers of pieces that no block table names and no cache holds."""
         count = self._num_pieces * self._per_piece
         is_held = np.zeros(count, bool)
-        is_held[named] = True
+        is_held[named[named < count]] = True
         for entries in self.entries:
             is_held |= np.asarray(entries.first[:count]) != st.NONE
         alive = is_held.reshape(-1, self._per_piece).any(axis=1)
