@@ -132,6 +132,16 @@ class LiveFleet:
         """Tokens of a piece of text that prefixes are compared by."""
         return PIECE_TOKENS if self.contents is None else self.contents.piece_tokens
 
+    @property
+    def max_prompt(self) -> int:
+        """The shortest prompt that the engine refuses [tokens]."""
+        return self._limits.max_prompt
+
+    @property
+    def max_model_len(self) -> int:
+        """The longest context [tokens]."""
+        return self._limits.max_model_len
+
     def send(self, arrival: Arrival) -> int | None:
         """Take a request in, at the fleet's clock or later; return its place, None if the memory is full."""
         inputs = np.array([arrival.input_tokens], np.int64)
@@ -195,16 +205,16 @@ class LiveFleet:
         planned[fleet.num_planned] = i
         fleet.num_planned += 1
 
-    def cancel(self, i: int) -> None:
-        """Let the client of a request hang up now; without effect if it has left."""
+    def cancel(self, i: int, at_s: float) -> None:
+        """Let the client of a request hang up, at the fleet's clock or later [s]; without effect if it has left."""
         request = self.requests[i]
         if not self.in_use[i] or request.state >= st.COMPLETED:
             return
-        self.memory.cancel_after_s[i] = max(self.now_s - request.arrival_s, 0.0)  # what the API server finds
+        self.memory.cancel_after_s[i] = max(at_s - request.arrival_s, 0.0)  # what the API server finds
         if request.state >= st.WAITING:
             engine = self.states[self.memory.replica_of[i]].engine
             cancels = self.states[self.memory.replica_of[i]].cancels
-            engine.num_cancel_entries = uncompiled(heap_push)(cancels, int(engine.num_cancel_entries), self.now_s, i)
+            engine.num_cancel_entries = uncompiled(heap_push)(cancels, int(engine.num_cancel_entries), at_s, i)
 
     def advance(self, until_s: float) -> None:
         """Take all steps that start before an instant.
