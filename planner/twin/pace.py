@@ -135,7 +135,7 @@ class Pace:
         places, fleet = self._places, self.fleet
         if not len(places):
             return
-        ends_s = np.array([state.engine.now_s for state in fleet.states])
+        ends_s = fleet.ends_s()
         if len(ends_s) > 1:
             places = places[ends_s[fleet.memory.replica_of[places]] <= now_s]
         elif ends_s[0] > now_s:
@@ -147,18 +147,18 @@ class Pace:
         seen = self._num_seen[places]
         changed = np.flatnonzero((counts > seen) | left)
         self._num_seen[places] = np.maximum(counts, seen)
-        streams, replica_of, requests = self._streams, fleet.memory.replica_of, fleet.requests
+        streams, replica_of = self._streams, fleet.memory.replica_of
         for j in changed.tolist():
             place, count, has_left = int(places[j]), int(counts[j]), bool(left[j])
             stream = streams[place]
             if count > stream.num_tokens:
                 if stream.num_tokens == 0:
-                    stream.num_cached = max(int(requests[place].num_cached_tokens), 0)
+                    stream.num_cached = fleet.num_cached_tokens(place)
                 at_s = float(ends_s[replica_of[place]])
                 self._observe(stream, count, at_s)
                 stream.first_s = at_s if stream.num_tokens == 0 else stream.first_s
                 stream.last_s = at_s
-            stream.publish(max(count, stream.num_tokens), int(requests[place].state) if has_left else stream.state)
+            stream.publish(max(count, stream.num_tokens), fleet.state(place) if has_left else stream.state)
             if has_left:
                 del streams[place]
                 self._ended(stream)
