@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 from planner.deployment.deploy import Deployment, pools_of, resolve
 from planner.errors import UsageError
 from planner.loop.compiled.generator import MODULUS
-from planner.loop.compiled.jit import uncompiled
-from planner.loop.compiled.queues import heap_push
 from planner.loop.state import engine_state as st
 from planner.loop.state.binding import pointers
 from planner.loop.state.engine_settings import Recording
+from planner.loop.state.entries import FLOAT_HEAP
 from planner.policies.policy import NO_LIMIT
 from planner.replays.driver import Taken, compiled_plan, fault
 from planner.replays.fleet.interleaved import (
@@ -104,7 +103,7 @@ class LiveFleet:
         self._clear()
         self._score, self._loop = compiled_score(deployment.router), compiled_fleet_loop()
         self._pointers = pointers([self.memory])
-        self.taken = [Taken(state, has_gaps=False) for state in states]
+        self._taken = [Taken(state, has_gaps=False) for state in states]
         self._draws = np.random.default_rng(deployment.settings.seed)
         self.now_s = 0.0
         self._columns = {name: self._field(self.requests, name) for name in (
@@ -221,9 +220,11 @@ class LiveFleet:
             return
         self.memory.cancel_after_s[i] = max(at_s - request.arrival_s, 0.0)  # what the API server finds
         if request.state >= st.WAITING:
-            engine = self.states[self.memory.replica_of[i]].engine
-            cancels = self.states[self.memory.replica_of[i]].cancels
-            engine.num_cancel_entries = uncompiled(heap_push)(cancels, int(engine.num_cancel_entries), at_s, i)
+            state = self.states[self.memory.replica_of[i]]
+            count = int(state.engine.num_cancel_entries)
+            entries = sorted([*state.cancels[:count].tolist(), (at_s, i)])  # sorted entries are a heap
+            state.cancels[:count + 1] = np.array(entries, FLOAT_HEAP)
+            state.engine.num_cancel_entries = count + 1
 
     def advance(self, until_s: float) -> None:
         """Take all steps that start before an instant.
@@ -241,7 +242,13 @@ class LiveFleet:
             k = int(fleet.faulty)
             if outcome != st.FLUSH:
                 raise fault(self._fleet.policies[k], self.states[k], outcome)
-            self.taken[k].take()
+            self._taken[k].take()
+
+    def taken_rows(self) -> list[Taken]:
+        """Return the rows of steps so far, of each replica, if they are recorded."""
+        for part in self._taken:
+            part.take()
+        return self._taken
 
     def next_s(self) -> float:
         """Return when the next step ends, or begins at an idle replica; inf if nothing is to be done [s]."""
