@@ -22,7 +22,8 @@ from planner.twin.live_fleet import Arrival, LiveFleet
 
 NUM = 80
 FIELDS = ("first_token_s", "finished_s", "num_output_tokens", "num_cached_tokens", "num_preemptions", "state")
-COMPOSED = ("start_s", "duration_s", "num_prompts", "num_prompt_tokens", "num_decodes", "num_used_blocks", "num_waiting")
+COMPOSED = ("start_s", "duration_s", "num_prompts", "num_prompt_tokens", "num_decodes", "num_used_blocks",
+            "num_waiting")
 
 
 @dataclass
@@ -149,14 +150,19 @@ def test_other_rules_of_an_engine_hold_too(options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("engine", "pieces", "options"), [
     ("vllm", 3400, {"num_gpu_blocks": 500}), ("atom", 3400, {"num_gpu_blocks": 250}), ("trtllm", 3400, {}),
-    ("sglang", 1600, {"num_gpu_blocks": 30_000}), ("vllm", 3400, {"data_parallel_size": 2}),
+    ("sglang", 1000, {"num_gpu_blocks": 9000, "block_size": 1}), ("vllm", 3400, {"data_parallel_size": 2}),
 ])
 def test_memory_that_is_used_again_changes_nothing(engine: str, pieces: int, options: dict[str, Any],
                                                    monkeypatch: pytest.MonkeyPatch) -> None:
     collections = []
     collect = Contents._collect
+
+    def counted(contents: Contents, in_use: NDArray[np.int64]) -> None:
+        collections.append(len(in_use))
+        collect(contents, in_use)
+
     monkeypatch.setattr(live_fleet, "MOST_PIECES", pieces)
-    monkeypatch.setattr(Contents, "_collect", lambda *given: (collections.append(1), collect(*given)))
+    monkeypatch.setattr(Contents, "_collect", counted)
     compare(load_at(6.0), engine=engine, **options)
     assert collections
 

@@ -396,7 +396,7 @@ def test_tiers_end_with_what_they_say(case: tuple[Trace, dict[str, Any]]) -> Non
     deployment = resolve(Scenario(**PLAIN | options), trace)
     fleet = Fleet(pools=pools_of(deployment, 2), router=ROUTERS["round-robin"], report_interval_s=0.0, seed=0)
     kept: list[Any] = []
-    original = _states
+    original = fleet_states
 
     def keep(*args: Any) -> Any:
         states, requests = original(*args)

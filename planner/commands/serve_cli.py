@@ -29,7 +29,7 @@ def serve(
                                                    "each 4 bytes of text.")] = None,
     record: Annotated[Path | None, typer.Option(help="Write the requests that arrived, as a trace in JSONL.")] = None,
 ) -> None:
-    """Can my gateway, autoscaler and alerts live with the plan? Serves an OpenAI-compatible API that answers as it will.
+    """Does my gateway work with the planned deployment? Serves an OpenAI-compatible API that answers as it would.
 
     Tokens come at the times of a replay, under the engine's scheduler, prefix cache and limits. No GPU is used.
 

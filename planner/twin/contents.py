@@ -8,7 +8,6 @@ that are still in use move to the other half, and the numbers that no block and 
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -181,6 +180,6 @@ class Contents:
         is_held[named[named < count]] = True
         for entries in self.entries:
             is_held |= np.asarray(entries.first[:count]) != st.NONE
-        alive = is_held.reshape(-1, self._per_piece).any(axis=1)
+        alive = np.logical_or.reduce(is_held.reshape(-1, self._per_piece), axis=1)
         self._pieces = {key: number for key, number in self._pieces.items() if alive[number]}
         self._free = np.flatnonzero(~alive).tolist()

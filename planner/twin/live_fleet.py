@@ -7,7 +7,6 @@ schedule is that of a replay of all that arrived. A place in the loop's memory i
 
 import math
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 

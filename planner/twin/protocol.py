@@ -1,4 +1,4 @@
-"""Requests and answers of the OpenAI-compatible endpoints: bodies checked, answers built, errors in the engine's form."""
+"""Requests and answers of the OpenAI-compatible endpoints: bodies are checked, answers and errors are written."""
 
 import json
 import time
@@ -182,15 +182,18 @@ def _message(message: Any) -> str:
         raise BadRequestError("each message must be an object with a role", param="messages")
     content = message.get("content")
     if isinstance(content, list):
-        parts = [part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None
-                 for part in content]
-        if not all(isinstance(part, str) for part in parts):
-            raise BadRequestError("parts of a message's content must be text: the twin reads no images or audio",
-                                  param="messages")
-        content = "".join(parts)
+        content = "".join(map(_part, content))
     if content is not None and not isinstance(content, str):
         raise BadRequestError("a message's content must be text", param="messages")
     return f"{message['role']}\n{content or ''}\n"
+
+
+def _part(part: Any) -> str:
+    text = part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None
+    if not isinstance(text, str):
+        raise BadRequestError("parts of a message's content must be text: the twin reads no images or audio",
+                              param="messages")
+    return text
 
 
 class Answer:

@@ -141,14 +141,13 @@ class Twin:
         if (reason := self.refusal()) is not None:
             raise BadRequestError(reason, 503)
         call = read_call(raw, self._options.models, self._encode, is_chat=is_chat)
-        num_prompt, limit = call.prompt.num_tokens, self._fleet.max_prompt
-        if num_prompt >= limit:
-            raise BadRequestError(f"This model's maximum context length is {self._fleet.max_model_len} tokens. However, "
-                                  f"your prompt has {num_prompt} tokens.", param="prompt")
-        if call.max_tokens is not None and num_prompt + call.max_tokens > self._fleet.max_model_len:
-            raise BadRequestError(f"This model's maximum context length is {self._fleet.max_model_len} tokens. However, "
-                                  f"you requested {call.max_tokens} output tokens and your prompt has {num_prompt} "
-                                  f"tokens.", param="max_tokens")
+        num_prompt, longest = call.prompt.num_tokens, self._fleet.max_model_len
+        limit = f"This model's maximum context length is {longest} tokens. However, "
+        if num_prompt >= self._fleet.max_prompt:
+            raise BadRequestError(f"{limit}your prompt has {num_prompt} tokens.", param="prompt")
+        if call.max_tokens is not None and num_prompt + call.max_tokens > longest:
+            raise BadRequestError(f"{limit}you requested {call.max_tokens} output tokens and your prompt has "
+                                  f"{num_prompt} tokens.", param="max_tokens")
         output = MOST_OUTPUT if call.ignore_eos else max(self._options.output_tokens, call.min_tokens)
         size = self._fleet.piece_tokens * (BYTES_PER_TOKEN if isinstance(call.prompt.tokens, bytes) else 1)
         arrival = Arrival(at_s=max(self.pace.now_s(), self._fleet.now_s), input_tokens=num_prompt,
