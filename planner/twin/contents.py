@@ -127,7 +127,7 @@ class Contents:
         return number
 
     def _collect(self, in_use: Numbers) -> None:
-        """Move the rows that are in use to the other half, and take back the numbers of contents that nobody holds."""
+        """Move the rows that are in use to the other half, and free the numbers of unused contents."""
         prefixes = self.states[0].prefixes
         target = self._half - self._begin  # the other half begins at 0 or at `_half`
         starts, lengths = [np.asarray(prefixes.slot_start[in_use])], [np.asarray(prefixes.num_slots[in_use])]

@@ -38,7 +38,7 @@ from planner.traces import PrefixIds, Trace
 from planner.traces.shaping.client_load import burst
 from planner.twin.contents import PIECE_TOKENS, Contents, Keys
 
-PLACES = 1 << 14  # requests in the fleet at once, and those whose place is not used again yet
+PLACES = 1 << 14  # of requests in the fleet; a place is used again once its request has left
 MOST_PIECES = 1 << 20  # of text whose block tables are in use at once
 # Options of a scenario that a live fleet does not follow yet, or that a client decides.
 REFUSED = (*(name for name in names_in("Load") if name != "seed"), *names_in("Overload"), *names_in("Cache tiers"),
@@ -201,7 +201,7 @@ class LiveFleet:
             state.draws[i] = self._draws.integers(1, MODULUS)
 
     def _plan(self, i: int) -> None:
-        """Put a request at the end of those that are to be sent."""
+        """Put a request at the end of the requests to come."""
         fleet, planned = self.memory.fleet, self.memory.planned
         if fleet.next_planned == fleet.num_planned:
             fleet.next_planned = fleet.num_planned = 0
@@ -217,7 +217,7 @@ class LiveFleet:
         request = self.requests[i]
         if not self.in_use[i] or request.state >= st.COMPLETED:
             return
-        self.memory.cancel_after_s[i] = max(at_s - request.arrival_s, 0.0)  # what the API server finds
+        self.memory.cancel_after_s[i] = max(at_s - request.arrival_s, 0.0)  # if it has not reached the engine
         if request.state >= st.WAITING:
             state = self.states[self.memory.replica_of[i]]
             count = int(state.engine.num_cancel_entries)

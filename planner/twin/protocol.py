@@ -83,7 +83,7 @@ def read_call(raw: bytes, models: tuple[str, ...], encode: Encode | None, *, is_
 
     Raises
     ------
-    BadRequestError : the body is not valid, or asks for what the twin cannot do.
+    BadRequestError : the body is not valid, or a field has a value that the twin does not support.
     """
     body = read_body(raw)
     model = body.get("model")
