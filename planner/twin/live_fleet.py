@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from planner.deployment.deploy import Deployment, pools_of, resolve
 from planner.errors import UsageError
+from planner.loop.compiled.direct_call import direct_call
 from planner.loop.compiled.generator import MODULUS
 from planner.loop.state import engine_state as st
 from planner.loop.state.binding import pointers
@@ -24,6 +25,7 @@ from planner.loop.state.entries import FLOAT_HEAP
 from planner.policies.policy import NO_LIMIT
 from planner.replays.driver import Taken, compiled_plan, fault
 from planner.replays.fleet.interleaved import (
+    SCORE_SIGNATURE,
     Fleet,
     compiled_fleet_loop,
     compiled_score,
@@ -100,7 +102,7 @@ class LiveFleet:
         plans = [compiled_plan(policy) for policy in self._fleet.policies]
         self.memory = fleet_memory(vacant, states, plans, self._fleet, None)
         self._clear()
-        self._score, self._loop = compiled_score(deployment.router), compiled_fleet_loop()
+        self._loop = direct_call(compiled_fleet_loop(), compiled_score(deployment.router), SCORE_SIGNATURE)
         self._pointers = pointers([self.memory])
         self._taken = [Taken(state, has_gaps=False) for state in states]
         self._draws = np.random.default_rng(deployment.settings.seed)
@@ -235,7 +237,7 @@ class LiveFleet:
         fleet = self.memory.fleet
         fleet.until_s = self.now_s = until_s
         while True:
-            outcome = self._loop(self._pointers, self._score)
+            outcome = self._loop(self._pointers)
             if outcome == st.PAUSED:
                 return
             k = int(fleet.faulty)
