@@ -404,7 +404,7 @@ def test_tiers_end_with_what_they_say(case: tuple[Trace, dict[str, Any]]) -> Non
         return states, requests
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("planner.replays.fleet.interleaved._states", keep)
+        patch.setattr("planner.replays.fleet.interleaved.fleet_states", keep)
         run_interleaved(trace, fleet, None, EVERYTHING)
     for state in kept:
         assert state.engine.num_free_cpu_blocks == state.settings.num_cpu_blocks
