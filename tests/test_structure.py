@@ -19,7 +19,7 @@ ROOMS = (
     "catalog", "engines", "settings", "traces",
     "model", "steptime", "launch", "deployment",
     "replays", "results",
-    "run", "measured", "planning",
+    "run", "measured", "planning", "twin",
     "report",
     "pytest_plugin", "notebook", "ui", "commands", "assistant",
 )

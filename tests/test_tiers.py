@@ -13,7 +13,7 @@ from hypothesis import strategies as some
 from planner.deployment.deploy import pools_of, resolve
 from planner.errors import UsageError
 from planner.policies.builtin_routers import ROUTERS
-from planner.replays.fleet.interleaved import Fleet, _states, run_interleaved
+from planner.replays.fleet.interleaved import Fleet, fleet_states, run_interleaved
 from planner.replays.initial import start_anew
 from planner.results.phases import request_phases
 from planner.results.story import tell
@@ -396,7 +396,7 @@ def test_tiers_end_with_what_they_say(case: tuple[Trace, dict[str, Any]]) -> Non
     deployment = resolve(Scenario(**PLAIN | options), trace)
     fleet = Fleet(pools=pools_of(deployment, 2), router=ROUTERS["round-robin"], report_interval_s=0.0, seed=0)
     kept: list[Any] = []
-    original = _states
+    original = fleet_states
 
     def keep(*args: Any) -> Any:
         states, requests = original(*args)
@@ -404,7 +404,7 @@ def test_tiers_end_with_what_they_say(case: tuple[Trace, dict[str, Any]]) -> Non
         return states, requests
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("planner.replays.fleet.interleaved._states", keep)
+        patch.setattr("planner.replays.fleet.interleaved.fleet_states", keep)
         run_interleaved(trace, fleet, None, EVERYTHING)
     for state in kept:
         assert state.engine.num_free_cpu_blocks == state.settings.num_cpu_blocks

@@ -24,6 +24,7 @@ class Package:
     # part counts.
     class_backends: Mapping[str, str] = field(default_factory=dict)
     others: tuple[tuple[str, str], ...] = ()  # patterns of programs that are not the server, and their kinds
+    has_flat_errors: bool = False  # whether the body of an HTTP error has no field `error`
     bench_backend: str = "openai"  # backend of `vllm bench serve` for this server; "" for its default
 
 

@@ -280,7 +280,8 @@ ROLES = {role: ("--disaggregation-mode", role) for role in ("prefill", "decode")
 PACKAGE = Package(
     names="sglang", image="lmsysorg/sglang:v{}", role_flags=ROLES, dynamo_roles=ROLES,
     classes={f"sglang.{name}": {} for name in ("Engine", "ServerArgs", "Runtime")},
-    others=((r"sglang\.bench_\w+", BENCHMARK),))
+    others=((r"sglang\.bench_\w+", BENCHMARK),),
+    has_flat_errors=True)  # ErrorResponse in srt/entrypoints/openai/protocol.py
 
 METRICS = Metrics(
     prefix="sglang", running="num_running_reqs",

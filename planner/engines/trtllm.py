@@ -211,7 +211,8 @@ PACKAGE = Package(
     role_flags={"prefill": ("--server_role", "CONTEXT"), "decode": ("--server_role", "GENERATION")},
     classes={"tensorrt_llm.LLM": {}},
     class_backends={"_tensorrt_engine": "tensorrt", "auto_deploy": "_autodeploy", "": "pytorch"},
-    others=((r"trtllm-bench", BENCHMARK),))
+    others=((r"trtllm-bench", BENCHMARK),),
+    has_flat_errors=True)  # ErrorResponse in tensorrt_llm/serve/openai_protocol.py
 
 METRICS = Metrics(  # tensorrt_llm/metrics/collector.py: no histograms of lengths
     prefix="trtllm", separator="_", running="num_requests_running",

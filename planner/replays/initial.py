@@ -235,8 +235,12 @@ def _image_s_per_token(trace: Trace, settings: EngineSettings) -> NDArray[np.flo
 
 
 def _largest(trace: Trace, policy: Policy, settings: EngineSettings, record: Any) -> NDArray[np.int64]:
-    """Return the tokens that each request may have KV slots for, shape [num_requests]."""
-    inputs, outputs, limits = limits_of_requests(policy, settings).of(trace.requests)
+    """Return `most_tokens` of a trace's requests, shape [num_requests]."""
+    return most_tokens(record, *limits_of_requests(policy, settings).of(trace.requests))
+
+
+def most_tokens(record: Any, inputs: NDArray[np.int64], outputs: NDArray[np.int64], limits: Any) -> NDArray[np.int64]:
+    """Return the tokens that requests may have KV slots for, by `Limits.of`, shape [num_requests]."""
     ahead = outputs
     if record.num_speculative_tokens:  # the row's, the refused drafts' before it, and the lookahead
         more = 2 * int(record.num_speculative_tokens) + int(record.num_lookahead_tokens)
@@ -279,9 +283,7 @@ def _block_table(trace: Trace, record: Any, adapters: Any, tokens: NDArray[np.in
         return st.records(1, st.PREFIX), st.records(1, BLOCK), st.records(1, ENTRY), st.records(1, SLOT)
     n, size = trace.num_requests, int(record.block_size)
     inputs = trace.requests["input_tokens"].to_numpy().astype(np.int64)
-    num_blocks = -(-tokens // size)
-    if record.reserve == st.RESERVE_MODEL_LEN:
-        num_blocks = np.maximum(num_blocks, -(-int(record.max_model_len) // size))  # longer prompts have more
+    num_blocks = most_rows(record, tokens)
     start = np.concatenate(([0], np.cumsum(num_blocks)))
     slots = st.records(int(start[-1]), SLOT)
     ids, offsets, id_tokens = np.empty(0, np.int64), np.zeros(n + 1, np.int64), size
@@ -304,6 +306,14 @@ def _block_table(trace: Trace, record: Any, adapters: Any, tokens: NDArray[np.in
         prefixes.cached_tokens = optional(trace.requests, "cached_tokens", 0)
     free = _free_blocks(1 if record.caches_in_tree else int(record.num_gpu_blocks))
     return prefixes, free, entries, slots
+
+
+def most_rows(record: Any, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the rows of block tables that have room for `most_tokens`; a longer prompt than the context has more."""
+    rows: NDArray[np.int64] = -(-tokens // int(record.block_size))
+    if record.reserve == st.RESERVE_MODEL_LEN:
+        rows = np.maximum(rows, -(-int(record.max_model_len) // int(record.block_size)))
+    return rows
 
 
 def _free_blocks(count: int) -> Any:

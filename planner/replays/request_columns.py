@@ -215,23 +215,33 @@ class Limits:
     def of(self, table: pl.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64], Any]:
         """Return prompts, outputs as far as engine and client allow them, and how far that is [tokens].
 
-        SGLang's output leaves a page of the pool free, and two tokens of the context (`init_req_max_new_tokens`).
-
         Parameters
         ----------
         table : rows of a trace's requests.
         """
+        asked = optional(table, "max_output_tokens", math.inf) if "max_output_tokens" in table.columns else None
         inputs = table["input_tokens"].to_numpy().astype(np.int64)
+        return inputs, *self.outputs(inputs, table["output_tokens"].to_numpy(), asked)
+
+    def outputs(self, inputs: NDArray[np.int64], outputs: NDArray[np.int64], asked: Floats | None) -> tuple[Any, Any]:
+        """Return outputs as far as engine and client allow them, and how far that is [tokens].
+
+        SGLang's output leaves a page of the pool free, and two tokens of the context (`init_req_max_new_tokens`).
+
+        Parameters
+        ----------
+        asked : the client's limits; None without any [tokens].
+        """
         most = np.full(len(inputs), MOST_OUTPUT) if self.ends_late else self.max_model_len - inputs
         if self.pool_tokens:
             paged = -(-inputs // self.page_tokens) * self.page_tokens
             most = np.minimum(min(self.max_model_len, self.pool_tokens) - 2 - inputs,
                               self.pool_tokens - paged - self.page_tokens - 1)
         limits: Any = np.maximum(most, 0)
-        if "max_output_tokens" in table.columns:
-            limits = np.minimum(optional(table, "max_output_tokens", math.inf), limits).astype(np.int64)
-        outputs = np.minimum(table["output_tokens"].to_numpy(), limits)
-        return inputs, np.maximum(outputs, 1) if self.pool_tokens else outputs, limits
+        if asked is not None:
+            limits = np.minimum(asked, limits).astype(np.int64)
+        outputs = np.minimum(outputs, limits)
+        return np.maximum(outputs, 1) if self.pool_tokens else outputs, limits
 
 
 def limits_of_requests(policy: Policy, settings: EngineSettings) -> Limits:

@@ -136,8 +136,8 @@ def run_interleaved(trace: Trace, fleet: Fleet, waits: Dependencies | None, reco
     ------
     PolicyError : a policy or the router cannot be compiled, raised an error, or made no progress.
     """
-    states, requests = _states(trace, fleet, recording)
-    memory = _fleet_state(trace, states, [compiled_plan(policy) for policy in fleet.policies], fleet, waits)
+    states, requests = fleet_states(trace, fleet, recording)
+    memory = fleet_memory(trace, states, [compiled_plan(policy) for policy in fleet.policies], fleet, waits)
     failures = () if fleet.overload is None else failure_timers(fleet.overload.failures, fleet.num_replicas)
     score, loop = compiled_score(fleet.router), compiled_fleet_loop()
     taken, attempts = [Taken(state) for state in states], [empty_rows()]
@@ -201,7 +201,7 @@ def _take_attempts(memory: fs.FleetState) -> NDArray[np.void]:
     return rows
 
 
-def _states(trace: Trace, fleet: Fleet, recording: Recording) -> tuple[list[st.State], RequestMemory]:
+def fleet_states(trace: Trace, fleet: Fleet, recording: Recording) -> tuple[list[st.State], RequestMemory]:
     """Return the replicas' memories and the requests' memory; decode replicas have no use for a prefix cache."""
     pulls = None
     if fleet.transfer is not None:
@@ -266,7 +266,7 @@ def _instant(memory: fs.FleetState) -> str:
     return f"at {now_s:.6f} s" if math.isfinite(now_s) else "before the first request"
 
 
-def _fleet_state(trace: Trace, states: list[st.State], plans: list[Any], fleet: Fleet,
+def fleet_memory(trace: Trace, states: list[st.State], plans: list[Any], fleet: Fleet,
                  waits: Dependencies | None) -> fs.FleetState:
     """Lay out the fleet's memory and fill in its first state."""
     n, count, weights, routed = trace.num_requests, fleet.num_replicas, fleet.weights, fleet.routed

@@ -1,0 +1,41 @@
+"""The command that serves the twin of a planned deployment."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from planner.commands.options import takes_scenario
+from planner.settings.scenario import Scenario, names_in
+
+LIVE = (*(name for name in names_in("Load") if name != "seed"), *names_in("Overload"), *names_in("Cache tiers"))
+
+
+@takes_scenario(without=LIVE)
+def serve(
+    scenario: Scenario,
+    host: Annotated[str, typer.Option(help="Address that is bound. Others than localhost let any host of the network "
+                                      "in.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port that is bound.")] = 8000,
+    served_model_name: Annotated[list[str] | None, typer.Option(help="Name of the model in requests and metrics. "
+                                                                "Repeatable. [the name in --model]")] = None,
+    speed: Annotated[float, typer.Option(help="Seconds of the deployment in a second of the clock.")] = 1.0,
+    slow: Annotated[float, typer.Option(help="Factor on all times of the server, for tests of alerts.")] = 1.0,
+    startup_delay: Annotated[float, typer.Option(min=0.0, help=r"Time until the server is ready \[s]. Before, it "
+                                                 "answers 503.")] = 0.0,
+    output_tokens: Annotated[int, typer.Option(min=1, help=r"Output of a request without ignore_eos \[tokens]. Its "
+                                               "max_tokens may end it earlier.")] = 256,
+    tokenizer: Annotated[Path | None, typer.Option(help="File tokenizer.json that counts tokens. Default: a token for "
+                                                   "each 4 bytes of text.")] = None,
+    record: Annotated[Path | None, typer.Option(help="Write the requests that arrived, as a trace in JSONL.")] = None,
+) -> None:
+    """Does my gateway work with the planned deployment? Serves an OpenAI-compatible API that answers as it would.
+
+    Tokens come at the times of a replay, under the engine's scheduler, prefix cache and limits. No GPU is used.
+
+    Example: planner serve --model llama-3.1-8b --gpu h100-sxm --engine vllm --port 8000
+    """
+    from planner.commands import serve_actions
+
+    serve_actions.serve(scenario, host, port, served_model_name or (), record, tokenizer, speed=speed, slow=slow,
+                        startup_delay_s=startup_delay, output_tokens=output_tokens)
