@@ -283,13 +283,18 @@ def report(results: Sequence[Path], output: Path, llmd: Path | None, overwrite: 
         print(path)
 
 
-def ui(port: int, address: str) -> None:
+def ui(port: int, address: str, studies: Path | None, read_only: bool, sign_in: Path | None,
+       user_header: str | None) -> None:
     """Serve the dashboard until it is stopped."""
     if importlib.util.find_spec("streamlit") is None:
         raise UsageError("planner ui: needs streamlit; pip install 'llm-serving-planner[ui]'")
+    from planner.ui.hosting import environment
+
+    os.environ |= environment(studies, read_only, sign_in, user_header)
+    secrets = [] if sign_in is None else [f"--secrets.files={sign_in.resolve()}"]
     page = Path(__file__).parents[1] / "ui" / "app.py"
     os.execv(sys.executable, [sys.executable, "-m", "streamlit", "run", str(page), *UI_OPTIONS,
-                              f"--server.port={port}", f"--server.address={address}"])
+                              f"--server.port={port}", f"--server.address={address}", *secrets])
 
 
 def _read(source: str, scenario: Scenario, format: str | None, on_bad_rows: OnBadRows) -> Trace:
