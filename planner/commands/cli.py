@@ -369,6 +369,8 @@ def ui(
     user_header: Annotated[str | None, typer.Option(help="Header with the user's name that a proxy with sign-in sets, "
                                                     "such as X-Forwarded-Email. It is trusted: only the proxy may "
                                                     "reach the dashboard.")] = None,
+    watch: Annotated[Path | None, typer.Option(help="File that planner watch --json-lines writes, for the page "
+                                               "Watch.")] = None,
 ) -> None:
     """How do I use the planner in a browser? Starts the dashboard.
 
@@ -376,7 +378,7 @@ def ui(
     """
     from planner.commands import actions
 
-    actions.ui(port, address, studies, read_only, sign_in, user_header)
+    actions.ui(port, address, studies, read_only, sign_in, user_header, watch)
 
 
 for question in (launch, schema, mcp):

@@ -22,6 +22,7 @@ from planner.ui import replay_page as replay
 from planner.ui import schedule_page as schedule
 from planner.ui import sizing_page as sizing
 from planner.ui import studies_page as studies
+from planner.ui import watch_page as watch
 from planner.ui import workload_page as workload
 from planner.ui.brush import TIME_SETTINGS
 from planner.ui.chips import chips
@@ -42,9 +43,10 @@ PAGES = (  # title, page, address, icon
     ("Explore", explore.page, "explore", ":material/explore:"),
     ("Accuracy", accuracy.page, "accuracy", ":material/target:"),
     ("Catalog", catalog.page, "catalog", ":material/library_books:"),
+    ("Watch", watch.page, "watch", ":material/monitor_heart:"),
     ("Studies", studies.page, "studies", ":material/bookmarks:"),
 )
-WITHOUT_LOG = (catalog.page, studies.page)
+WITHOUT_LOG = (catalog.page, watch.page, studies.page)
 SETTINGS = {**sidebar.SETTINGS, **PIN_SETTINGS, **TIME_SETTINGS,
             **capacity.CAPACITY_SETTINGS, **explore.EXPLORE_SETTINGS,
             **POOL_SETTINGS, **STUDY_SETTINGS}  # of all pages

@@ -14,16 +14,16 @@ import streamlit as st
 from planner.errors import UsageError
 from planner.files.nested import parse_toml
 from planner.ui.study_store import StudyStore
-from planner.ui.words import plain
 
-STUDIES, READ_ONLY, SIGN_IN, HEADER = (f"PLANNER_UI_{name}" for name in ("STUDIES", "READ_ONLY", "SIGN_IN",
-                                                                         "USER_HEADER"))
+STUDIES, READ_ONLY, SIGN_IN, HEADER, WATCH = (f"PLANNER_UI_{name}" for name in (
+    "STUDIES", "READ_ONLY", "SIGN_IN", "USER_HEADER", "WATCH"))
 
 KEYS = ("redirect_uri", "cookie_secret")  # of [auth]
 CLIENT_KEYS = ("client_id", "client_secret", "server_metadata_url")  # of [auth], or of each provider in it
 
 
-def environment(studies: Path | None, read_only: bool, sign_in: Path | None, user_header: str | None) -> dict[str, str]:
+def environment(studies: Path | None, read_only: bool, sign_in: Path | None, user_header: str | None,
+                watch: Path | None) -> dict[str, str]:
     """Return the environment of a server with these options, once they are checked.
 
     Raises
@@ -42,7 +42,7 @@ def environment(studies: Path | None, read_only: bool, sign_in: Path | None, use
     elif read_only:
         raise UsageError("--read-only: is for saved studies; add --studies FILE")
     values = {STUDIES: studies and str(studies.resolve()), READ_ONLY: read_only and "1", SIGN_IN: sign_in and "1",
-              HEADER: user_header}
+              HEADER: user_header, WATCH: watch and str(watch.resolve())}
     return {name: str(value or "") for name, value in values.items()}
 
 
@@ -109,7 +109,7 @@ def is_admitted() -> bool:
         return False
     if name:
         with st.sidebar.container(horizontal=True, vertical_alignment="center"):
-            st.caption(plain(name))
+            st.text(name)
             if not os.environ.get(HEADER):
                 st.button("Sign out", on_click=st.logout, type="tertiary", key="sign_out")
     return True

@@ -19,7 +19,7 @@ from planner.ui.study_store import MOST_NAME, SavedStudy, StudyFile, new_study
 from planner.ui.words import plain
 
 STUDY = "study"  # in the session's state and in the address: the identity of the opened study
-OPENED, SAVED = "opened_study", "saved_study"  # in the session's state
+OPENED = "opened_study"  # in the session's state
 STUDY_SETTINGS = {STUDY: Setting(first="", read=last, values=lambda: Values(
     _is_known, "", why=lambda text: f"this server has no study {text!r}; it may have been deleted"))}
 
@@ -48,18 +48,17 @@ def save_form(page: str, headline: str, answer: Any) -> None:
     studies = store()
     if studies is None or is_read_only():
         return
-    with st.popover("Save as a study", icon=":material/bookmark_add:"):
+    with st.popover("Save as a study", icon=":material/bookmark_add:"), st.form("study_form", border=False):
         name = st.text_input("Name of the study", key="study_name", max_chars=MOST_NAME)
         if files := [f"{file.name} ({file.kind})" for file in _files()]:
             st.caption(plain(f"Everybody who opens the study gets {', '.join(files)} too."))
-        if st.button("Save", key="study_save", type="primary"):
-            study = new_study(name=name, user=user(), page=page, headline=headline, answer=to_json(answer),
-                              address=_address(), files=tuple(_files()))
-            studies.save(study)
-            st.session_state[SAVED] = study_link(study)
-        if link := st.session_state.get(SAVED):
-            st.success("The study is saved. Its link:")
-            st.code(str(st.context.url).rpartition("/")[0] + "/" + link, language=None, wrap_lines=True)
+        is_asked = st.form_submit_button("Save", type="primary")
+    if is_asked:
+        study = new_study(name=name, user=user(), page=page, headline=headline, answer=to_json(answer),
+                          address=_address(), files=tuple(_files()))
+        studies.save(study)
+        st.success(plain(f"{study.name} is saved. Its link:"))
+        st.code(f"{str(st.context.url).rpartition('/')[0]}/{study_link(study)}", language=None, wrap_lines=True)
 
 
 def study_link(study: SavedStudy) -> str:

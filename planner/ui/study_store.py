@@ -118,7 +118,6 @@ class StudyStore:
         with self._opened() as database:
             if database.execute("PRAGMA quick_check").fetchone() != ("ok",):
                 raise sqlite3.DatabaseError("its pages are damaged")
-            database.execute("PRAGMA journal_mode = WAL")
         with self._opened(writes=True) as database:
             (form,) = database.execute("PRAGMA user_version").fetchone()
             has_tables = database.execute("SELECT count(*) FROM sqlite_schema").fetchone() != (0,)
@@ -129,6 +128,8 @@ class StudyStore:
             elif form != FORM:
                 raise sqlite3.DatabaseError("it was written by a newer planner" if form > FORM else
                                             "it is the database of another program")
+        with self._opened() as database:
+            database.execute("PRAGMA journal_mode = WAL")
 
     @contextmanager
     def _opened(self, *, writes: bool = False) -> Iterator[sqlite3.Connection]:
