@@ -18,8 +18,8 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from benchmarks.dashboard_server import served
 
 AT_ONCE = 8  # sessions that run their page at the same time
-ROUNDS = 3
-GONE_S = 15.0  # after which the server has forgotten closed sessions
+ROUNDS = 2
+GONE_S = 150.0  # after which the server has forgotten closed sessions: Streamlit keeps them for two minutes
 PAGE = "replay"
 
 

@@ -183,6 +183,7 @@ def probe(source: str, scenario: Scenario, slo: str, attainment: float, results:
 def size(source: str, scenario: Scenario, slo: str, attainment: float, choices: Choices, reading: Reading,
          json: Path | None, write: str | None) -> bool:
     """Find the cheapest fleet for a load, print it beside the others and write it; False if there is none."""
+    from planner.deployment.shaped_load import shape_load
     from planner.planning.fleets import check_prices
     from planner.planning.sizing import size as find_fleet
     from planner.planning.write_size import autoscale_of, fleet_manifest, workload_of, write_target
@@ -211,7 +212,7 @@ def size(source: str, scenario: Scenario, slo: str, attainment: float, choices: 
     publish_answer(answer, json)
     if kind is not None and path is not None and answer.cheapest is not None:
         write_text(path, fleet_manifest(kind, answer.cheapest, scenario.engine_version, rules,
-                                        workload_of(trace, answer)))
+                                        workload_of(shape_load(scenario, trace), answer)))
     return answer.feasible
 
 

@@ -22,7 +22,7 @@ from planner.ui.pinned import PIN
 from planner.ui.sidebar import SETTINGS
 from planner.ui.study_files import opened, study_link
 from planner.ui.study_store import SavedStudy, StudyStore
-from planner.ui.words import plain, sentence, with_labels, without_paths
+from planner.ui.words import plain, with_labels, without_paths
 
 TOLD = "studies_told"  # in the session's state: what an import has done
 OFF = "This server keeps no studies. Start it with `planner ui --studies studies.sqlite` to save and share them."
@@ -99,7 +99,7 @@ def _show(study: SavedStudy) -> None:
     """Draw a study: its settings and its answer."""
     st.subheader(plain(study.name), anchor=False)
     settings = [f"{_label(name)} {with_labels(', '.join(texts))}" for name, texts in _settings(study).items()]
-    st.caption(plain(f"{sentence(_origin(study))}. Settings: {', '.join(settings) or 'as on a new page'}."))
+    st.caption(plain(f"Saved: {_origin(study)}. Settings: {', '.join(settings) or 'as on a new page'}."))
     st.link_button("Open", study_link(study), icon=":material/open_in_new:")
     _answer(study)
 
@@ -146,7 +146,7 @@ def _saved_answer(study: SavedStudy) -> SavedAnswer:
 
 def _origin(study: SavedStudy) -> str:
     by = f" by {study.user}" if study.user else ""
-    return f"saved on {study.saved_at[:10]}{by} with planner {study.version}"
+    return f"{study.saved_at[:10]}{by}, planner {study.version}"
 
 
 def _settings(study: SavedStudy) -> dict[str, list[str]]:
