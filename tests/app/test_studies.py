@@ -168,7 +168,7 @@ def test_a_team_saves_opens_compares_and_deletes(browser: Any, tmp_path: Path) -
         stranger.set_default_timeout(WAIT_MS)
         stranger.goto(url)
         stranger.get_by_text("the header X-Forwarded-Email is missing").wait_for()
-        assert stranger.get_by_role("link").count() == 0
+        assert stranger.get_by_test_id("stSidebarNav").count() == 0
         for rate in ("3.0", "6.0"):
             page = opened(browser, f"{url}/replay?limit=300&rate_scale={rate}&gpu=l40s", **ana)
             save(page, f"Load {rate}")
@@ -215,7 +215,7 @@ server_metadata_url = "http://localhost:{login.server_port}/.well-known/openid-c
             page.set_default_timeout(WAIT_MS)
             page.goto(f"{url}/replay?limit=300")
             page.get_by_role("button", name="Sign in").wait_for()
-            assert page.get_by_role("link").count() == 0
+            assert page.get_by_test_id("stSidebarNav").count() == 0
             shoot(page, "sign-in")
             page.get_by_role("button", name="Sign in").click()
             page.locator("[name=sub]").first.wait_for()
@@ -228,6 +228,8 @@ server_metadata_url = "http://localhost:{login.server_port}/.well-known/openid-c
             save(page, "signed")
             assert [study.user for study in StudyStore(path).studies()] == ["ana@example.com"]
             page.get_by_role("button", name="Sign out").click()
+            page.wait_for_url("**/oauth2/end_session*")  # the provider's
+            page.goto(url)
             page.get_by_role("button", name="Sign in").wait_for()
 
 
