@@ -69,8 +69,8 @@ def _store(path: str) -> StudyStore:
 def store() -> StudyStore | None:
     """Return the server's studies; None if it keeps none."""
     path = os.environ.get(STUDIES)
-    found: StudyStore | None = _store(path) if path else None
-    return found
+    studies: StudyStore | None = _store(path) if path else None
+    return studies
 
 
 def is_read_only() -> bool:

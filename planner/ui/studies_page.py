@@ -24,7 +24,7 @@ from planner.ui.study_files import opened, study_link
 from planner.ui.study_store import SavedStudy, StudyStore
 from planner.ui.words import plain, with_labels, without_paths
 
-TOLD = "studies_told"  # in the session's state: what an import has done
+TOLD = "studies_told"  # in the session's state: the numbers of studies of an import
 OFF = "This server keeps no studies. Start it with `planner ui --studies studies.sqlite` to save and share them."
 
 
@@ -115,21 +115,21 @@ def _answer(study: SavedStudy) -> None:
 def _compare(first: SavedStudy, second: SavedStudy) -> None:
     """Draw the settings of two studies that differ, then their answers side by side."""
     st.subheader(plain(f"{second.name} against {first.name}"), anchor=False)
-    settings = [_settings(each) for each in (first, second)]
-    lines = [f"| | {' | '.join(f'**{plain(each.name)}**' for each in (first, second))} |", "|:--|--:|--:|",
-             line("saved", [plain(_origin(each)) for each in (first, second)])]
-    lines += [line(_label(name), [plain(with_labels(", ".join(each.get(name, ["default"])))) for each in settings])
+    settings = [_settings(study) for study in (first, second)]
+    lines = [f"| | {' | '.join(f'**{plain(study.name)}**' for study in (first, second))} |", "|:--|--:|--:|",
+             line("saved", [plain(_origin(study)) for study in (first, second)])]
+    lines += [line(_label(name), [plain(with_labels(", ".join(texts.get(name, ["default"])))) for texts in settings])
               for name in dict.fromkeys([*settings[0], *settings[1]]) if settings[0].get(name) != settings[1].get(name)]
-    answers = [_saved_answer(each).answer for each in (first, second)]
-    summaries = [each.summaries[0] for each in answers if isinstance(each, Comparison)]
+    answers = [_saved_answer(study).answer for study in (first, second)]
+    summaries = [answer.summaries[0] for answer in answers if isinstance(answer, Comparison)]
     if len(summaries) == 2:
         lines += [line(label, [cell(number) for number in numbers])
                   for label, numbers in compared_rows(summaries).items()]
     st.markdown("\n".join(lines))
     if not first.files and not second.files:
-        texts = [urlencode({name: texts for name, texts in each.items() if name in SETTINGS}, doseq=True)
-                 for each in settings]
-        st.link_button("Replay both on Compare", before_and_after(*texts), icon=":material/compare_arrows:")
+        addresses = [urlencode({name: texts for name, texts in values.items() if name in SETTINGS}, doseq=True)
+                     for values in settings]
+        st.link_button("Replay both on Compare", before_and_after(*addresses), icon=":material/compare_arrows:")
     for study, place in zip((first, second), st.columns(2), strict=True):
         with place:
             st.markdown(f"**{plain(study.name)}**: {plain(study.headline)}")

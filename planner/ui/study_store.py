@@ -179,7 +179,7 @@ class StudyStore:
         return None if row is None else replace(_read(row), files=tuple(StudyFile.of(*file) for file in files))
 
     def delete(self, identities: Sequence[str], user: str) -> None:
-        """Delete studies, with their files. A user who has a name deletes only studies of that name and of none."""
+        """Delete studies, with their files. With a name, only studies of that user and studies without a user are deleted."""
         with self._opened(writes=True) as database:
             database.executemany("DELETE FROM studies WHERE id = ? AND (? = '' OR user IN ('', ?))",
                                  [[identity, user, user] for identity in identities])
