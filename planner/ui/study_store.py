@@ -179,7 +179,7 @@ class StudyStore:
         return None if row is None else replace(_read(row), files=tuple(StudyFile.of(*file) for file in files))
 
     def delete(self, identities: Sequence[str], user: str) -> None:
-        """Delete studies, with their files. With a name, only studies of that user and studies without a user are deleted."""
+        """Delete studies, with their files; for a user with a name only that user's and studies without a user."""
         with self._opened(writes=True) as database:
             database.executemany("DELETE FROM studies WHERE id = ? AND (? = '' OR user IN ('', ?))",
                                  [[identity, user, user] for identity in identities])
