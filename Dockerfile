@@ -21,8 +21,8 @@ ENV PATH=/opt/planner/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     STREAMLIT_SERVER_HEADLESS=true
 RUN useradd --create-home --home-dir /home/planner --uid 10001 planner \
- && mkdir /work \
- && chown planner:planner /work
+ && mkdir /work /studies \
+ && chown planner:planner /work /studies
 
 USER 10001
 WORKDIR /work

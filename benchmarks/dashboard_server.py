@@ -12,8 +12,12 @@ START_S = 60.0  # the longest that a start may take
 
 
 @contextmanager
-def served() -> Iterator[tuple[str, int]]:
+def served(*options: str) -> Iterator[tuple[str, int]]:
     """Yield the address and the process of the server.
+
+    Parameters
+    ----------
+    options : more of `planner ui`.
 
     Raises
     ------
@@ -22,7 +26,7 @@ def served() -> Iterator[tuple[str, int]]:
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
-    own = subprocess.Popen([sys.executable, "-m", "planner.commands.cli", "ui", "--port", str(port)],
+    own = subprocess.Popen([sys.executable, "-m", "planner.commands.cli", "ui", "--port", str(port), *options],
                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     url = f"http://localhost:{port}"
     try:

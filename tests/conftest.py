@@ -31,7 +31,9 @@ FIRST = ("test_packaging.py", "test_gate_integrations.py", "test_documents.py", 
 SLOW = {*FIRST, "test_fleet_laws.py", "test_overload_laws.py", "test_lockstep_laws.py", "test_rules.py", "test_cli.py",
         "test_cli_trace.py", "test_cli_measured.py", "test_capacity.py", "test_accuracy_published.py",
         "test_first_replay.py", "test_links.py", "test_newcomer.py", "test_pages.py", "test_safety.py",
-        "test_settings.py", "test_states.py", "test_work.py", "test_made_up_engine.py", "test_assistant.py",
+        "test_settings.py", "test_states.py",
+        "test_studies.py", "test_study_store.py", "test_watch_page.py", "test_work.py", "test_made_up_engine.py",
+        "test_assistant.py",
         "test_prometheus.py", "test_watch.py"}
 
 

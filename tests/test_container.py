@@ -11,6 +11,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
+from typer.main import get_command
+
+from planner.commands.cli import app
 
 ROOT = Path(__file__).resolve().parent.parent
 Instruction = tuple[str, str]
@@ -96,6 +100,20 @@ def test_what_is_copied_is_there_and_reaches_the_build() -> None:
             assert is_ignored(name) == ("__pycache__" in name), name
     for name in (".git/HEAD", "tests/conftest.py", "out/report.html", ".venv/bin/python", "docs/README.md"):
         assert is_ignored(name), name
+
+
+def test_the_compose_file_keeps_the_studies_in_a_volume() -> None:
+    """The command is one of the dashboard, and the image's user owns the folder of the volume."""
+    document = yaml.safe_load((ROOT / "compose.yaml").read_text())
+    service = document["services"]["planner"]
+    entry, *words = service["command"]
+    context = get_command(app).commands[entry].make_context(entry, words)  # type: ignore[attr-defined]
+    volume, _, folder = service["volumes"][0].partition(":")
+    assert volume in document["volumes"]
+    assert context.params["studies"].parent == Path(folder)
+    made = next(line for line in arguments("RUN", LAST) if f"mkdir /work {folder}" in line)
+    assert f"chown planner:planner /work {folder}" in made
+    assert service["ports"] == [f"127.0.0.1:{port}:{port}" for port in arguments("EXPOSE", LAST)]
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -15,8 +16,24 @@ from planner.engines.package import Package
 from planner.errors import UsageError
 from planner.launch import launch_command, read_launch
 from planner.launch.write_manifest import WRITERS, Engine, manifest, role_command
+from planner.planning.write_size import SKUS
+from planner.traces import read_trace
 
 OF_VLLM = ("kserve", "helm", "llm-d")  # they write the command of vLLM
+NUMBER, COUNT = {"type": "number"}, {"type": "integer"}
+
+
+def of(required: list[str], **properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+REQUEST = of(["apiVersion", "kind", "metadata", "spec"], apiVersion={"const": "nvidia.com/v1beta1"}, kind={
+    "const": "DynamoGraphDeploymentRequest"}, metadata={"type": "object"}, spec=of(
+        ["model"], model={"type": "string", "minLength": 1}, backend={"enum": ["auto", "sglang", "trtllm", "vllm"]},
+        autoApply={"type": "boolean"}, hardware=of([], gpuSku={"enum": list(SKUS)}, totalGpus=COUNT),
+        workload=of([], isl=COUNT, osl=COUNT, concurrency=NUMBER, requestRate=NUMBER),
+        sla=of([], ttft=NUMBER, itl=NUMBER, e2eLatency=NUMBER),
+        overrides=of([], dgd={"type": "object", "required": ["apiVersion", "kind"]})))
 SCENARIOS: list[dict[str, Any]] = [
     {"engine": "vllm", "tensor_parallel_size": 2, "max_num_seqs": 64, "speculative_method": "ngram",
      "num_speculative_tokens": 3},
@@ -37,7 +54,8 @@ def engine_of(options: dict[str, Any], **changes: Any) -> Engine:
 def test_what_is_written_reads_back(kind: str, options: dict[str, Any], tmp_path: Path) -> None:
     engine = engine_of(options)
     path = tmp_path / "written.yaml"
-    if (kind == "dynamo" and options["engine"] == "trtllm") or (kind in OF_VLLM and options["engine"] != "vllm"):
+    refused = {"trtllm": ("dynamo", "dgdr", *OF_VLLM), "sglang": OF_VLLM}
+    if kind in refused.get(options["engine"], ()):
         with pytest.raises(UsageError, match=r"give k8s or compose|launches vLLM, and the engine is .*; write k8s"):
             manifest(kind, [engine])
         return
@@ -111,6 +129,42 @@ def test_size_writes_its_fleet(tmp_path: Path) -> None:
     refused = CliRunner().invoke(app, [*words, "--write", "nomad"])
     assert refused.exit_code != 0
     assert "must be k8s, compose, dynamo" in str(refused.exception)
+
+
+def test_a_request_to_dynamo_has_the_hardware_the_traffic_and_the_targets(tmp_path: Path) -> None:
+    path = tmp_path / "request.yaml"
+    done = CliRunner().invoke(app, [
+        "size", "chat", "--limit", "300", "--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--tensor-parallel-size", "1",
+        "--slo", "ttft:1000 p99_ttft:900 tpot:60", "--no-compare-assumptions", "--write", f"dgdr={path}"])
+    assert done.exit_code == 0, done.output
+    request = yaml.safe_load(path.read_text())
+    assert (request["apiVersion"], request["kind"]) == ("nvidia.com/v1beta1", "DynamoGraphDeploymentRequest")
+    found, spec = read_launch(str(path)).options, request["spec"]
+    assert spec["model"] == found["model"]
+    assert spec["backend"] == "vllm"
+    assert spec["sla"] == {"ttft": 900.0, "itl": 60.0}
+    assert spec["hardware"] == {"gpuSku": "h100_sxm", "totalGpus": found.get("data_parallel_size", 1)}
+    trace = read_trace("chat").requests.head(300)
+    assert spec["workload"]["isl"] == pytest.approx(trace["input_tokens"].mean(), abs=0.51)
+    assert spec["workload"]["osl"] == pytest.approx(trace["output_tokens"].mean(), abs=0.51)
+    assert spec["workload"]["requestRate"] > 0
+
+
+def test_a_request_to_dynamo_keeps_the_published_definition(tmp_path: Path) -> None:
+    """Types and names of api/v1beta1 of Dynamo's operator; a graph of its own fits the definition of overrides."""
+    request = yaml.safe_load(manifest("dgdr", [engine_of({"engine": "vllm"})], {
+        "hardware": {"gpuSku": "h100_sxm", "totalGpus": 3}, "workload": {"isl": 1, "osl": 2, "requestRate": 0.5},
+        "sla": {"ttft": 1.0}}))
+    jsonschema.validate(request, REQUEST)
+    assert request["spec"]["overrides"]["dgd"]["kind"] == "DynamoGraphDeployment"
+    assert list(request["spec"]["overrides"]["dgd"]["spec"]["services"]) == ["worker"]
+
+
+def test_a_request_without_workers_launches_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "request.yaml"
+    path.write_text("apiVersion: nvidia.com/v1beta1\nkind: DynamoGraphDeploymentRequest\nspec: {model: m/m}\n")
+    with pytest.raises(UsageError, match="kind DynamoGraphDeploymentRequest: none launches an engine that is known"):
+        read_launch(str(path))
 
 
 @pytest.mark.parametrize(("model", "quantization", "engine", "version", "lacks"), [

@@ -183,9 +183,10 @@ def probe(source: str, scenario: Scenario, slo: str, attainment: float, results:
 def size(source: str, scenario: Scenario, slo: str, attainment: float, choices: Choices, reading: Reading,
          json: Path | None, write: str | None) -> bool:
     """Find the cheapest fleet for a load, print it beside the others and write it; False if there is none."""
+    from planner.deployment.shaped_load import shape_load
     from planner.planning.fleets import check_prices
     from planner.planning.sizing import size as find_fleet
-    from planner.planning.write_size import autoscale_of, fleet_manifest, write_target
+    from planner.planning.write_size import autoscale_of, fleet_manifest, workload_of, write_target
     from planner.settings.objectives import parse_objectives
 
     kind, path = (None, None) if write is None else write_target(write)
@@ -206,10 +207,12 @@ def size(source: str, scenario: Scenario, slo: str, attainment: float, choices: 
     choices = replace(choices, gpus=(scenario.gpu or "").split(","), quantizations=formats)
     check_prices(choices)
     objectives = parse_objectives(slo, attainment)
-    answer = find_fleet(_read_searched(source, scenario, reading), scenario, objectives, choices)
+    trace = _read_searched(source, scenario, reading)
+    answer = find_fleet(trace, scenario, objectives, choices)
     publish_answer(answer, json)
     if kind is not None and path is not None and answer.cheapest is not None:
-        write_text(path, fleet_manifest(kind, answer.cheapest, scenario.engine_version, rules))
+        write_text(path, fleet_manifest(kind, answer.cheapest, scenario.engine_version, rules,
+                                        workload_of(shape_load(scenario, trace), answer)))
     return answer.feasible
 
 
@@ -283,13 +286,18 @@ def report(results: Sequence[Path], output: Path, llmd: Path | None, overwrite: 
         print(path)
 
 
-def ui(port: int, address: str) -> None:
+def ui(port: int, address: str, studies: Path | None, read_only: bool, sign_in: Path | None,
+       user_header: str | None, watch: Path | None) -> None:
     """Serve the dashboard until it is stopped."""
     if importlib.util.find_spec("streamlit") is None:
         raise UsageError("planner ui: needs streamlit; pip install 'llm-serving-planner[ui]'")
+    from planner.ui.hosting import environment
+
+    os.environ |= environment(studies, read_only, sign_in, user_header, watch)
+    secrets = [] if sign_in is None else [f"--secrets.files={sign_in.resolve()}"]
     page = Path(__file__).parents[1] / "ui" / "app.py"
     os.execv(sys.executable, [sys.executable, "-m", "streamlit", "run", str(page), *UI_OPTIONS,
-                              f"--server.port={port}", f"--server.address={address}"])
+                              f"--server.port={port}", f"--server.address={address}", *secrets])
 
 
 def _read(source: str, scenario: Scenario, format: str | None, on_bad_rows: OnBadRows) -> Trace:

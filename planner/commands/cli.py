@@ -361,6 +361,17 @@ def ui(
     port: Annotated[int, typer.Option(help="Port of the dashboard.")] = 8501,
     address: Annotated[str, typer.Option(help="Address of the dashboard. 0.0.0.0: other machines can "
                                          "reach it.")] = "localhost",
+    studies: Annotated[Path | None, typer.Option(help="SQLite file for saved studies, on a local disk; made if it is "
+                                                 "missing. Without it, nothing is saved.")] = None,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Studies can be opened and exported only.")] = False,
+    sign_in: Annotated[Path | None, typer.Option(help="Sign-in by OpenID Connect: a TOML file with Streamlit's table "
+                                                 "[auth] (redirect_uri, cookie_secret, client_id, client_secret, "
+                                                 "server_metadata_url).")] = None,
+    user_header: Annotated[str | None, typer.Option(help="Header with the user's name that a proxy with sign-in sets, "
+                                                    "such as X-Forwarded-Email. It is trusted: only the proxy may "
+                                                    "reach the dashboard.")] = None,
+    watch: Annotated[Path | None, typer.Option(help="File that planner watch --json-lines writes, for the page "
+                                               "Watch.")] = None,
 ) -> None:
     """How do I use the planner in a browser? Starts the dashboard.
 
@@ -368,7 +379,7 @@ def ui(
     """
     from planner.commands import actions
 
-    actions.ui(port, address)
+    actions.ui(port, address, studies, read_only, sign_in, user_header, watch)
 
 
 for question in (launch, schema, mcp):

@@ -120,7 +120,7 @@ def size(
     reading: Reading,
     json: JsonOption = None,
     write: Annotated[str | None, typer.Option(
-        help="Write the cheapest fleet as a deployment file: k8s, compose, dynamo, kserve, helm, llm-d; or, with "
+        help="Write the cheapest fleet as a deployment file: k8s, compose, dynamo, dgdr, kserve, helm, llm-d; or, with "
              "the rules of --autoscale, keda or hpa. With a path if wanted: k8s=llm.yaml.")] = None,
 ) -> None:
     """How many GPUs serve this traffic within the SLO, and which fleet is the cheapest?

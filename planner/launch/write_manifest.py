@@ -96,8 +96,12 @@ def role_command(command: str, role: str) -> str:
     return f"{command} {shlex.join(flags)}" if flags else f"{command}  # lacks the flags of {role} replicas"
 
 
-def manifest(kind: str, engines: Sequence[Engine]) -> str:
+def manifest(kind: str, engines: Sequence[Engine], wanted: Mapping[str, Any] | None = None) -> str:
     """Return engines as a file of a kind, which `read_launch` reads back.
+
+    Parameters
+    ----------
+    wanted : hardware, workload and sla of a request to Dynamo; other kinds have no place for them.
 
     Raises
     ------
@@ -105,7 +109,10 @@ def manifest(kind: str, engines: Sequence[Engine]) -> str:
     """
     if kind not in WRITERS:
         raise UsageError(f"--write {kind}: must be {', '.join(WRITERS)}")
-    texts = (yaml.safe_dump(document, sort_keys=False, width=110) for document in WRITERS[kind](engines))
+    documents = WRITERS[kind](engines)
+    if kind == "dgdr":
+        documents[0]["spec"] |= wanted or {}
+    texts = (yaml.safe_dump(document, sort_keys=False, width=110) for document in documents)
     return HEADS.get(kind, "") + "---\n".join(texts)
 
 
@@ -136,11 +143,27 @@ def _compose(engines: Sequence[Engine]) -> list[dict[str, Any]]:
 
 def _dynamo(engines: Sequence[Engine]) -> list[dict[str, Any]]:
     """Return a graph with a frontend and workers."""
-    services: dict[str, Any] = {"Frontend": {"componentType": "frontend", "replicas": 1}}
+    services = {"Frontend": {"componentType": "frontend", "replicas": 1}, **_dynamo_workers("dynamo", engines)}
+    return [{**GRAPH, "metadata": {"name": "llm"}, "spec": {"services": services}}]
+
+
+def _dynamo_request(engines: Sequence[Engine]) -> list[dict[str, Any]]:
+    """Return a request for a graph. Its overrides have the workers; a graph of Dynamo's profiler names them so."""
+    workers = dict(zip(["worker" if engine.role == "both" else engine.role for engine in engines],
+                       _dynamo_workers("dgdr", engines).values(), strict=True))
+    model = read_launch(engines[0].command, reads_files=False).options["model"]
+    return [{"apiVersion": "nvidia.com/v1beta1", "kind": "DynamoGraphDeploymentRequest", "metadata": {"name": "llm"},
+             "spec": {"model": model, "backend": engines[0].engine.name, "autoApply": False,
+                      "overrides": {"dgd": {**GRAPH, "spec": {"services": workers}}}}}]
+
+
+def _dynamo_workers(kind: str, engines: Sequence[Engine]) -> dict[str, Any]:
+    """Return the services of Dynamo's workers by name."""
+    services: dict[str, Any] = {}
     for engine in engines:
         facts, arguments = engine.engine, list(launched(engine.launch.words).arguments)
         if not facts.package.dynamo_roles:
-            raise UsageError(f"--write dynamo: {facts.title}'s flags are other ones in Dynamo; give "
+            raise UsageError(f"--write {kind}: {facts.title}'s flags are other ones in Dynamo; give "
                              f"k8s or compose")
         if not arguments[0].startswith("-"):
             arguments.insert(0, facts.dialect.model[0])
@@ -151,8 +174,7 @@ def _dynamo(engines: Sequence[Engine]) -> list[dict[str, Any]]:
                 "image": f"nvcr.io/nvidia/ai-dynamo/{facts.name}-runtime:latest",
                 "command": ["python3", "-m", f"dynamo.{facts.name}"],
                 "args": [*arguments, *facts.package.dynamo_roles.get(engine.role, ())]}}}
-    return [{"apiVersion": "nvidia.com/v1alpha1", "kind": "DynamoGraphDeployment", "metadata": {"name": "llm"},
-             "spec": {"services": services}}]
+    return services
 
 
 def _model_and_arguments(kind: str, engine: Engine) -> tuple[str, list[str]]:
@@ -212,8 +234,11 @@ def _llmd(engines: Sequence[Engine]) -> list[dict[str, Any]]:
 
 
 WRITERS: Mapping[str, Callable[[Sequence[Engine]], list[dict[str, Any]]]] = {
-    "k8s": _kubernetes, "compose": _compose, "dynamo": _dynamo, "kserve": _kserve, "helm": _helm,
-    "llm-d": _llmd}
-FILES = {"k8s": "deployment.yaml", "compose": "compose.yaml", "dynamo": "graph.yaml", "kserve": "service.yaml",
-         "helm": "values.yaml", "llm-d": "values.yaml"}
-HEADS = {"helm": "# The chart requires requestCPU and requestMemory. They are not predicted: set yours.\n"}
+    "k8s": _kubernetes, "compose": _compose, "dynamo": _dynamo, "dgdr": _dynamo_request, "kserve": _kserve,
+    "helm": _helm, "llm-d": _llmd}
+FILES = {"k8s": "deployment.yaml", "compose": "compose.yaml", "dynamo": "graph.yaml", "dgdr": "request.yaml",
+         "kserve": "service.yaml", "helm": "values.yaml", "llm-d": "values.yaml"}
+HEADS = {"helm": "# The chart requires requestCPU and requestMemory. They are not predicted: set yours.\n",
+         "dgdr": "# Dynamo's profiler makes a graph. The overrides set its workers to this fleet if the graph has the "
+                 "same\n# components. Compare before you set autoApply. sla has no percentiles.\n"}
+GRAPH = {"apiVersion": "nvidia.com/v1alpha1", "kind": "DynamoGraphDeployment"}

@@ -1,7 +1,11 @@
 """The fleet that `planner size` finds, written as a deployment file."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from planner.catalog.catalog_files import load_gpu
 from planner.catalog.mig import SEPARATOR
@@ -9,11 +13,17 @@ from planner.deployment.autoscale import Autoscale, read_autoscale
 from planner.errors import UsageError
 from planner.launch.write_manifest import FILES as FIXED
 from planner.launch.write_manifest import Engine, manifest
-from planner.planning.size_answer import Fleet
+from planner.planning.size_answer import Fleet, SizeAnswer
 from planner.planning.write_autoscaler import FILES as AUTOSCALED
 from planner.planning.write_autoscaler import autoscaled_manifest
+from planner.settings.statistic import parse_statistic
+from planner.traces import Trace
 
 FILES = {**FIXED, **AUTOSCALED}
+# Dynamo's names of GPUs, in the definition of its request (api/v1beta1, 2026-11).
+SKUS = ("gb200_sxm", "gb10", "b200_sxm", "h200_sxm", "h100_sxm", "h100_pcie", "a100_sxm", "a100_pcie", "a30", "l40s",
+        "l40", "l4", "v100_sxm", "v100_pcie", "t4", "mi200", "mi300")
+TARGETS = {"ttft": "ttft", "tpot": "itl", "e2el": "e2eLatency"}  # keys of its sla
 RESOURCES = {"amd": "amd.com/gpu", "intel": "gpu.intel.com/xe"}
 
 
@@ -33,12 +43,14 @@ def write_target(asked: str) -> tuple[str, Path]:
     return kind, Path(path or FILES[kind])
 
 
-def fleet_manifest(kind: str, fleet: Fleet, version: str | None, autoscale: Autoscale | None = None) -> str:
+def fleet_manifest(kind: str, fleet: Fleet, version: str | None, autoscale: Autoscale | None = None,
+                   workload: Mapping[str, float] | None = None) -> str:
     """Return a fleet as a deployment file.
 
     Parameters
     ----------
     version : of the engine; None for the newest.
+    workload : isl and osl [tokens], and requestRate [requests/s] or concurrency [1], for a request to Dynamo.
     autoscale : the rules that keda and hpa write.
 
     Raises
@@ -57,11 +69,29 @@ def fleet_manifest(kind: str, fleet: Fleet, version: str | None, autoscale: Auto
         raise UsageError(f"--write {kind}: writes replicas of one kind, and prefill and decode are apart; write k8s")
     lacking = "".join(f"# The command lacks {text}.\n" for text in fleet.command_lacks)
     if autoscale is None:
-        return lacking + manifest(kind, parts)
+        return lacking + manifest(kind, parts, _wanted(fleet, workload or {}))
     if autoscale.rules.maximum < fleet.num_replicas:
         lacking += (f"# The load needs {fleet.num_replicas} replicas at its peak; the autoscaler's maximum is "
                     f"{autoscale.rules.maximum}.\n")
     return lacking + autoscaled_manifest(kind, replace(parts[0], replicas=autoscale.initial), autoscale)
+
+
+def workload_of(trace: Trace, answer: SizeAnswer) -> dict[str, float]:
+    """Return the workload of a request to Dynamo: mean lengths [tokens], and a rate [1/s] or requests at once."""
+    values = {"isl": round(np.mean(trace.requests["input_tokens"].to_numpy())),
+              "osl": round(np.mean(trace.requests["output_tokens"].to_numpy())),
+              "requestRate": answer.request_rate, "concurrency": answer.workload.users}
+    return {key: value for key, value in values.items() if value}
+
+
+def _wanted(fleet: Fleet, workload: Mapping[str, float]) -> dict[str, Any]:
+    """Return hardware, workload and targets of a request to Dynamo; the lowest limit of each latency is the target."""
+    sku = fleet.kind.gpu.replace("-", "_")
+    limits = {key: min((reached.limit_ms for reached in fleet.reached if metric in (
+        reached.objective, getattr(parse_statistic(reached.objective), "metric", ""))), default=None)
+        for metric, key in TARGETS.items()}
+    return {"hardware": {**({"gpuSku": sku} if sku in SKUS else {}), "totalGpus": fleet.num_gpus},
+            "workload": dict(workload), "sla": {key: limit for key, limit in limits.items() if limit is not None}}
 
 
 def autoscale_of(kind: str | None, path: str | None) -> Autoscale | None:

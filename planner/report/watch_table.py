@@ -22,14 +22,19 @@ def drift_lines(answer: WatchAnswer) -> Iterator[str]:
         yield answer.replan.sentence
 
 
-def watch_table(answer: WatchAnswer) -> Text:
-    """Return measured values beside the plan's replay and a replay at the measured traffic, then the drift."""
+def watch_grid(answer: WatchAnswer) -> Grid:
+    """Return measured values beside the plan's replay and a replay at the measured traffic."""
     rows = [(one.name, one.unit, *map(_number, (one.planned, one.predicted, one.measured)), _change(one), _limits(one))
             for one in answer.quantities]
-    grid = Grid(heads=("", "unit", "plan", "at this traffic", "measured", "difference", "limits"), rows=rows,
+    return Grid(heads=("", "unit", "plan", "at this traffic", "measured", "difference", "limits"), rows=rows,
                 left=(0, 1))
+
+
+def watch_table(answer: WatchAnswer) -> Text:
+    """Return measured values beside predictions, then the drift."""
     facts = [f"{one.name}: {one.measured}, the plan has {one.planned}" for one in answer.differences]
-    return Text([f"{answer.start} to {answer.end}: {count_text(round(answer.num_requests), 'request')}", grid, *facts,
+    return Text([f"{answer.start} to {answer.end}: {count_text(round(answer.num_requests), 'request')}",
+                 watch_grid(answer), *facts,
                  *(drift_lines(answer) if answer.drifts else ["no confirmed drift"])])
 
 

@@ -16,16 +16,19 @@ from planner.ui import capacity_page as capacity
 from planner.ui import catalog_page as catalog
 from planner.ui import compare_page as compare
 from planner.ui import explore_page as explore
-from planner.ui import kept_settings, link, sidebar
+from planner.ui import hosting, kept_settings, link, sidebar
 from planner.ui import plan_page as plan
 from planner.ui import replay_page as replay
 from planner.ui import schedule_page as schedule
 from planner.ui import sizing_page as sizing
+from planner.ui import studies_page as studies
+from planner.ui import watch_page as watch
 from planner.ui import workload_page as workload
 from planner.ui.brush import TIME_SETTINGS
 from planner.ui.chips import chips
 from planner.ui.pinned import PIN_SETTINGS
 from planner.ui.pools_form import POOL_SETTINGS
+from planner.ui.study_files import STUDY_SETTINGS, open_linked
 from planner.ui.words import plain, without_paths
 from planner.ui.work import workers
 
@@ -40,10 +43,13 @@ PAGES = (  # title, page, address, icon
     ("Explore", explore.page, "explore", ":material/explore:"),
     ("Accuracy", accuracy.page, "accuracy", ":material/target:"),
     ("Catalog", catalog.page, "catalog", ":material/library_books:"),
+    ("Watch", watch.page, "watch", ":material/monitor_heart:"),
+    ("Studies", studies.page, "studies", ":material/bookmarks:"),
 )
+WITHOUT_LOG = (catalog.page, watch.page, studies.page)
 SETTINGS = {**sidebar.SETTINGS, **PIN_SETTINGS, **TIME_SETTINGS,
             **capacity.CAPACITY_SETTINGS, **explore.EXPLORE_SETTINGS,
-            **POOL_SETTINGS}  # of all pages
+            **POOL_SETTINGS, **STUDY_SETTINGS}  # of all pages
 KEYS = (*SETTINGS, *plan.KEYS, *schedule.KEYS, *capacity.KEYS, *sizing.KEYS,
         *explore.KEYS)  # in the address
 FIRST = PAGES[0][0]  # has the log and the launch command on the page
@@ -61,13 +67,16 @@ def main() -> None:
     """Draw the sidebar, and the page that was asked for; an error is one sentence in its place."""
     st.set_page_config(page_title="planner", page_icon=ICON, layout="wide")
     st.html(f"<style>{STYLE}</style>")
+    if not hosting.is_admitted():
+        return
     workers().warm()
     said: list[sidebar.Asked | str] = []
     first, pages = plan.page, []
     for title, page, address, icon in PAGES:
         shown = partial(_draw_said, page, said)
         pages.append(st.Page(shown, title=title, url_path="root" if page is first else address, icon=icon,
-                             default=page is first))
+                             default=page is first,
+                             visibility="hidden" if page is studies.page and hosting.store() is None else "visible"))
         if page is first:  # Streamlit has it at the root alone; it is found by its name too
             pages.append(st.Page(shown, title=title, url_path=address, visibility="hidden"))
     shown_page = st.navigation(pages)
@@ -77,6 +86,7 @@ def main() -> None:
 
 def ask(title: str) -> sidebar.Asked | str:
     """Draw the title of a page and the settings of all pages; return the values asked for, or an error."""
+    open_linked()
     link.begin_run(KEYS)
     kept_settings.keep(SETTINGS)
     st.title(title, anchor=False)
@@ -100,11 +110,13 @@ def draw(page: Page, asked: sidebar.Asked | str) -> None:
     wrong = link.wrong()
     if wrong:
         _wrong(wrong)
+    if page is not studies.page and (error := _told(studies.draw_opened)):
+        st.error(error, icon=":material/error:")
     if isinstance(asked, str):
         st.error(asked, icon=":material/error:")
-    elif wrong and page is not catalog.page:
+    elif wrong and page not in WITHOUT_LOG:
         return
-    elif asked.trace is None and page is not catalog.page:
+    elif asked.trace is None and page not in WITHOUT_LOG:
         place = "above" if page is plan.page else "in the sidebar"
         st.info(f"Upload a trace {place}: requests with arrival times and token counts, as CSV or JSONL.")
     elif error := _told(page, asked.trace, asked.study):

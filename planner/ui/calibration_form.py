@@ -75,7 +75,7 @@ def _draw(found: Answer) -> None:
     with st.container(horizontal=True, gap="small"):
         is_used = calibration_source() == found.about and _is_kept(fit.toml)
         st.button("In use on all pages" if is_used else "Use on all pages", key="calibration_use", type="primary",
-                  disabled=is_used, on_click=_use, args=(found.about, fit.toml))
+                  disabled=is_used, on_click=use, args=(found.about, fit.toml))
         st.download_button("Constants, TOML", fit.toml, FILE, "application/toml", on_click="ignore")
 
 
@@ -86,7 +86,8 @@ def _errors(metric: str, stages: list[ErrorSummary | None]) -> str:
             f"runs left out of it")
 
 
-def _use(name: str, toml: str) -> None:
+def use(name: str, toml: str) -> None:
+    """Use constants on all pages of the session."""
     st.session_state[CALIBRATION] = (kept_file(FILE, toml.encode()), name)
 
 

@@ -31,6 +31,7 @@ from planner.ui.kept_settings import Setting, bound, last
 from planner.ui.link import in_link, number, one_of
 from planner.ui.own_profiles import portable
 from planner.ui.replay_tasks import check_load
+from planner.ui.study_files import save_form
 from planner.ui.table_words import rounded, worded
 from planner.ui.targets_form import targets_words
 from planner.ui.words import plain, without_paths
@@ -61,6 +62,8 @@ def page(trace: Trace, study: Study) -> None:
     if found is not None:
         is_current = found.question.key == question.key
         _draw(found, trace, study, is_current=is_current)
+        if is_current:
+            save_form("capacity", text_of(found.value).words[0], found.value)
     elif not is_asked(NAME):
         st.info("Find the highest rate of this traffic that the sidebar's deployment serves within the targets.")
 

@@ -89,27 +89,29 @@ def _table(scenarios: Sequence[Asked], found: Sequence[Numbers]) -> None:
     settings = differing_settings([portable(each.study) for each in scenarios])
     lines = ["| | " + " | ".join(f"**{plain(each.study.name)}**" for each in scenarios) + " |",
              "|:--|" + "--:|" * len(scenarios)]
-    lines += [_line(setting_label(option), [plain(with_labels(setting_text(value))) for value in values])
+    lines += [line(setting_label(option), [plain(with_labels(setting_text(value))) for value in values])
               for option, values in settings.items()]
-    lines.append(_line("verdict", [plain(verdict_line(each.summary).kind.value) for each in found]))
-    lines += [_line(label, [_cell(cell) for cell in cells])
-              for label, cells in compared_rows([each.summary for each in found]).items()]
+    lines.append(line("verdict", [plain(verdict_line(each.summary).kind.value) for each in found]))
+    lines += [line(label, [cell(number) for number in numbers])
+              for label, numbers in compared_rows([each.summary for each in found]).items()]
     with st.container(key="compared"):
         st.html("<style>.st-key-compared th, .st-key-compared td { overflow-wrap: anywhere; }</style>")  # on a phone
         st.markdown("\n".join(lines))
     st.caption("Bold: the best. In brackets: the difference from the first column.")
 
 
-def _line(label: str, cells: Sequence[str]) -> str:
+def line(label: str, cells: Sequence[str]) -> str:
+    """Return a row of a table in Markdown."""
     return f"| {plain(label)} | {' | '.join(cells)} |"
 
 
-def _cell(cell: Cell) -> str:
-    text = f"**{plain(cell.text)}**" if cell.is_best else plain(cell.text)
-    if not cell.difference:
+def cell(number: Cell) -> str:
+    """Return a number of a scenario with its difference from the first, in Markdown."""
+    text = f"**{plain(number.text)}**" if number.is_best else plain(number.text)
+    if not number.difference:
         return text
-    color = {None: "gray", True: "green", False: "red"}[cell.is_better]
-    return f"{text} :{color}[({plain(cell.difference)})]"
+    color = {None: "gray", True: "green", False: "red"}[number.is_better]
+    return f"{text} :{color}[({plain(number.difference)})]"
 
 
 def _reasons(scenarios: Sequence[Asked], picture: Picture) -> None:

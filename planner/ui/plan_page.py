@@ -16,6 +16,7 @@ from planner.planning.study import Study, command_line, times_rate
 from planner.report.cells import replay_lines
 from planner.report.figures.plan_figures import load_against_capacity, money_against_headroom
 from planner.report.report_source import load_answer
+from planner.report.shown import text_of
 from planner.results.saved import to_json
 from planner.traces import Trace
 from planner.ui.fleet_answer import (
@@ -33,6 +34,7 @@ from planner.ui.kept_settings import changed
 from planner.ui.link import in_link, number
 from planner.ui.own_profiles import portable, profile_of
 from planner.ui.sidebar import LOG_SETTINGS, SETTINGS
+from planner.ui.study_files import save_form
 from planner.ui.targets_form import targets_words
 from planner.ui.words import plain, sentence, without_paths
 
@@ -65,6 +67,8 @@ def page(trace: Trace, study: Study) -> None:
     found = answer(NAME, question, "Replaying fleets", so_far=_draw_so_far)
     if found is not None:
         _draw(found)
+        if found.question.key == question.key and found.cut is None:
+            save_form("plan", text_of(found.value).words[0], found.value)
     elif not is_asked(NAME):
         st.info(f"How many GPUs does this traffic need, and what do they cost? {PROMPT} Or press the button to see the "
                 f"answer for this sample.")

@@ -25,6 +25,7 @@ from planner.ui.kept_replays import pictured, replayed
 from planner.ui.own_profiles import portable
 from planner.ui.pinned import Pin, can_pin, named, pin, pin_of, pins, unpin
 from planner.ui.replay_tasks import Asked, Numbers, report, requests
+from planner.ui.study_files import save_form
 from planner.ui.tasks import MOST_CSV_ROWS
 from planner.ui.verdict_image import verdict_png
 from planner.ui.waiting import waited_for
@@ -55,6 +56,7 @@ def page(trace: Trace, study: Study) -> None:
     _why(own, found, first)
     draw_history()
     downloads(own, found)
+    save_form("replay", verdict_line(found.summary).sentence, found.summary)
 
 
 def _pin_button(place: Any, own: Asked) -> Pin | None:

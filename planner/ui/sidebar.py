@@ -31,6 +31,7 @@ from planner.ui.waiting import result_of
 from planner.ui.words import SAMPLES, log_words
 
 UPLOAD = "your file"
+LOG_FILE = "log_file"  # in the session's state: the uploaded log, or the log of the study that was opened
 ENGINES_PANELS = ("Deployment", "Cache tiers", "Scheduling", "Step time")  # whose options a launch command sets
 MOST_ROWS = 2_000_000
 LOG_SETTINGS = {"trace": Setting(first="chat", values=lambda: one_of([*sample_names(), UPLOAD]), read=last),
@@ -143,11 +144,13 @@ def _choice(file: Any) -> Any:
         return None
     st.checkbox("leave out bad rows", help="The page Workload counts bad rows. If off, the first bad row is an error.",
                 **bound("drop"))
+    file = st.session_state[LOG_FILE] = file or st.session_state.get(LOG_FILE)
     return None if file is None else (file, st.session_state["drop"])
 
 
 def _choose_upload() -> None:
-    """Take the file that was given, in place of a sample."""
+    """Take the file that was given, in place of a sample and of a study's log."""
+    st.session_state.pop(LOG_FILE, None)
     if st.session_state["file"] is not None:
         st.session_state["trace"] = UPLOAD
 

@@ -33,6 +33,7 @@ from planner.ui.link import ANY, SWITCH, in_link, number, one_of
 from planner.ui.own_profiles import portable, profile_of
 from planner.ui.pools_form import FILE, Pools, draw_pools, pools_form, words_of
 from planner.ui.pools_form import KEYS as POOL_KEYS
+from planner.ui.study_files import save_form
 from planner.ui.table_words import worded
 from planner.ui.targets_form import targets_words
 from planner.ui.uploads import as_file
@@ -68,6 +69,8 @@ def page(trace: Trace, study: Study) -> None:
     found = answer(NAME, question, "Replaying fleets", so_far=_draw_so_far)
     if found is not None:
         _draw(found)
+        if found.question.key == question.key and found.cut is None:
+            save_form("sizing", text_of(found.value).words[0], found.value)
     elif not is_asked(NAME):
         st.info("Find the fewest replicas of each kind of GPU that serve this traffic at the sidebar's rate.")
 

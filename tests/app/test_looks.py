@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from browsing import CHROMIUM, REASON, opened, set_axes, set_option, settle, shoot
 from measured_runs import write_synthetic
+from test_watch_page import DRIFTED, interval, lines
 
 pytest.importorskip("playwright.sync_api")
 pytest.importorskip("streamlit")
@@ -15,7 +16,8 @@ axe = pytest.importorskip("axe_playwright_python.sync_playwright")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=REASON)
 
 LOOKS = {"light": ("light", 1400, 2400), "narrow": ("light", 400, 3200), "dark": ("dark", 1400, 2400)}
-PAGES = ("Plan", "Replay", "Workload", "Schedule", "Compare", "Capacity", "Sizing", "Explore", "Accuracy", "Catalog")
+PAGES = ("Plan", "Replay", "Workload", "Schedule", "Compare", "Capacity", "Sizing", "Explore", "Accuracy", "Catalog",
+         "Watch")
 GRAVE = ("serious", "critical")
 WIDER = "() => { const m = document.querySelector('[data-testid=stMain]'); return m.scrollWidth - m.clientWidth }"
 
@@ -96,6 +98,10 @@ def fill(page: Any, name: str, folder: Path) -> None:
         write_synthetic(folder / "runs.csv", {}, noise=0.02)
         page.locator(".st-key-measured input[type=file]").set_input_files(folder / "runs.csv")
         page.get_by_text("predicted over measured").first.wait_for()
+    elif name == "Watch":
+        (folder / "watch.jsonl").write_bytes(lines(interval(0, 21.0), interval(1, 41.0), DRIFTED))
+        page.locator(".st-key-watched input[type=file]").set_input_files(folder / "watch.jsonl")
+        page.get_by_text("mean_tpot_ms over time").wait_for()
 
 
 def test_the_dialog_of_settings_can_be_read(page: Any) -> None:

@@ -28,11 +28,20 @@ from planner.launch.manifests.platform_files import of_cloud_task, of_image_char
 
 Document = Mapping[str, Any]
 
+
+def _of_request(document: Document) -> Iterator[Described]:
+    """Yield the engines of a request to Dynamo, which its overrides set; none without overrides."""
+    graph = at(document, "spec.overrides.dgd")
+    if isinstance(graph, Mapping):
+        yield from of_kubernetes({**graph, "kind": "DynamoGraphDeployment"})
+
+
 # The reader of each kind of Kubernetes' documents.
 BY_KIND: Mapping[str, Callable[[Document], Iterator[Described]]] = {
     **dict.fromkeys(POD_KINDS, of_kubernetes), **dict.fromkeys(CLUSTERS, of_ray_cluster), "RayService": of_ray_service,
     **dict.fromkeys(("InferenceService", "ServingRuntime", "ClusterServingRuntime"), of_runtime),
-    **dict.fromkeys(("LLMInferenceService", "LLMInferenceServiceConfig"), of_llm_service), "Model": of_kube_ai}
+    **dict.fromkeys(("LLMInferenceService", "LLMInferenceServiceConfig"), of_llm_service), "Model": of_kube_ai,
+    "DynamoGraphDeploymentRequest": _of_request}
 # Keys that another kind has, with their types, and its reader, which gets the file's folder. The first that fits reads.
 BY_KEYS: tuple[tuple[Mapping[str, type], Callable[[Document, Path], Iterator[Described]]], ...] = (
     *(({key: dict}, of_ray) for key in RAY_CONFIGS), ({"llm_configs": list}, of_ray), ({"applications": list}, of_ray),
