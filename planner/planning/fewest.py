@@ -165,7 +165,7 @@ def fewest_replicas(trace: Trace, deployment: Deployment, objectives: Objectives
     most = max(min(trace.num_requests, MOST_GPUS // deployment.layout.num_gpus), least) if bound is None else bound
     if not is_near and trace.num_requests >= LONG:
         guess = guessed(trace, deployment, objectives, guess, divided, bound)
-    low, high = bracketed(is_met, min(max(guess, least), most), least, most, raise_where_none,
+    low, high = _bracketed(is_met, min(max(guess, least), most), least, most, raise_where_none,
                            precision)
     low, high = bisected(is_met, low, high, precision)
     for _ in range(MOST_REPAIRS if precision == 0 else 0):
@@ -174,14 +174,14 @@ def fewest_replicas(trace: Trace, deployment: Deployment, objectives: Objectives
         if not missed:
             break
         try:
-            low, high = bracketed(is_met, missed[-1], missed[-1], most, raise_where_none)
+            low, high = _bracketed(is_met, missed[-1], missed[-1], most, raise_where_none)
         except UnreachableError:  # none above is better
             break
         low, high = bisected(is_met, low, high, precision)
     return high, whole(high)[0], whole(low)[1].limiting_metric if low >= least and precision == 0 else "none"
 
 
-def bracketed(is_met: Callable[[int], bool], guess: int, least: int, most: int,
+def _bracketed(is_met: Callable[[int], bool], guess: int, least: int, most: int,
                raise_where_none: Callable[[int], None], precision: float = 0.0) -> tuple[int, int]:
     """Return a number that misses the objectives, `least` - 1 if there is none, and a larger one that keeps them.
 

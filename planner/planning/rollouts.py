@@ -18,7 +18,7 @@ from planner.errors import CapacityError, UsageError
 from planner.files.counts import count_text, share_text
 from planner.loop.state import engine_state as st
 from planner.planning.answers_on_disk import keeps_answers
-from planner.planning.fewest import MOST_GPUS, bisected, bracketed
+from planner.planning.fewest import MOST_GPUS, bisected
 from planner.planning.fleets import price_of
 from planner.planning.price_list import ON_DEMAND
 from planner.planning.rollout_batches import Batch, Batches
@@ -32,7 +32,7 @@ from planner.settings.scenario import Scenario
 from planner.traces import Trace
 
 ROUNDS = 8  # times that the replayed steps follow each other before their pace is taken
-GAIN = 0.05  # by which twice as many generators must shorten a step, if none keep the trainer busy
+GAIN = 0.05  # by which twice as many generators must shorten a step, or more are not tried [1]
 CAPS, BUDGETS, LAGS = (0.9, 0.99), (0.5, 0.9), (0, 1, 2)  # of the changes; quantiles of the output lengths
 LEAST_ONE = Range(least=1)
 RANGES = {"prompts": ("--prompts", LEAST_ONE), "group_size": ("--group-size", LEAST_ONE),
@@ -111,7 +111,7 @@ class _Generators:
     @property
     def cut_share(self) -> float:
         """Share of the samples that the limit on the length cuts [1]."""
-        return self.batches.num_cut / self.batches.lengths.size
+        return self.batches.num_cut / int(self.batches.lengths.size)
 
     def at_lag(self, lag: int) -> "_Generators":
         """Return generators of the same batches, which are not replayed again, with another lag."""
@@ -212,7 +212,7 @@ def rollouts(trace: Trace, scenario: Scenario, asked: Rollouts, choices: Choices
 
     fleet = generators(asked)
     floor = fleet.step(1, fleet.alone())
-    tried, count = _search(fleet, floor)
+    tried, count = _search(fleet)
     step = fleet.step(count)
     with stage("replaying other ways to run the steps"):
         changes = tuple(_changes(fleet, step, generators))
@@ -247,8 +247,11 @@ def check_rollouts(asked: Rollouts, scenario: Scenario) -> None:
                          f"generators, or --data-parallel-attention, whose ranks it is the number of")
 
 
-def _search(fleet: _Generators, floor: RolloutStep) -> tuple[set[int], int]:
-    """Return the numbers of replicas that were replayed, and the one that the answer is about."""
+def _search(fleet: _Generators) -> tuple[set[int], int]:
+    """Return the numbers of replicas that were replayed, and the one that the answer is about.
+
+    More are not tried once twice as many shorten a step by less than `GAIN`: the longest samples then set its time.
+    """
     asked = fleet.asked
     tried: set[int] = set()
 
@@ -258,19 +261,24 @@ def _search(fleet: _Generators, floor: RolloutStep) -> tuple[set[int], int]:
 
     if asked.replicas is not None:
         return {max(asked.replicas // 2, 1), asked.replicas, 2 * asked.replicas}, asked.replicas
-    with stage("trying numbers of generators"):
-        if floor.trainer_wait_share <= asked.trainer_wait:
-            def is_busy(count: int) -> bool:
-                return step(count).trainer_wait_share <= asked.trainer_wait or count == fleet.most
+    def is_busy(count: int) -> bool:
+        return step(count).trainer_wait_share <= asked.trainer_wait
 
-            low, high = bracketed(is_busy, fleet.seated, 1, fleet.most, lambda _: None)
-            return tried, bisected(is_busy, low, high, 0.0)[1]
-        count = fleet.seated
-        while count > 1 and (1 - GAIN) * step(count // 2).step_s <= step(count).step_s:
+    with stage("trying numbers of generators"):
+        low, count = 0, fleet.seated
+        while count > 1 and (is_busy(count) or not _is_shorter(step(count), step(count // 2))):
             count //= 2
-        while 2 * count <= fleet.most and step(2 * count).step_s < (1 - GAIN) * step(count).step_s:
-            count *= 2
-    return tried, count
+        while not is_busy(count):
+            more = min(2 * count, fleet.most)
+            if more == count or not (is_busy(more) or _is_shorter(step(more), step(count))):
+                return tried, count
+            low, count = count, more
+        return tried, bisected(is_busy, low, count, 0.0)[1]
+
+
+def _is_shorter(step: RolloutStep, other: RolloutStep) -> bool:
+    """Tell whether a step with twice as many generators is worth them."""
+    return step.step_s < (1 - GAIN) * other.step_s
 
 
 def _changes(fleet: _Generators, step: RolloutStep,
@@ -280,9 +288,11 @@ def _changes(fleet: _Generators, step: RolloutStep,
     for option, meaning, question in _others(fleet):
         is_lag_alone = question == replace(fleet.asked, lag=question.lag) and question.max_staleness is None
         other = fleet.at_lag(question.lag) if is_lag_alone else generators(question)
-        changed = other.step(step.num_replicas)
+        changed, fewest = other.step(step.num_replicas), _search(other)[1]
+        is_busy = fleet.asked.replicas is None and other.step(fewest).trainer_wait_share <= question.trainer_wait
         rows.append(RolloutChange(option=option, meaning=meaning, speedup=changed.samples_per_s / step.samples_per_s,
-                                  cut_share=other.cut_share, step=changed))
+                                  cut_share=other.cut_share, step=changed,
+                                  fewest_replicas=fewest if is_busy else None))
     yield from sorted(rows, key=lambda row: -row.speedup)
 
 

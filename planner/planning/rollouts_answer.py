@@ -46,6 +46,8 @@ class RolloutChange:
     meaning: Annotated[str, Key("", "The change in words")]
     speedup: Annotated[float, Key("1", "Samples a second over those of the question")]
     cut_share: Annotated[float, Key("1", "Share of the samples that the limit on the length cuts")]
+    fewest_replicas: Annotated[int | None, Key("1", "Fewest generator replicas that keep the trainer busy with the "
+                                               "change. Null if none do, and with --replicas")]
     step: Annotated[RolloutStep, Key("", "Step with the change")]
 
 
@@ -58,8 +60,8 @@ class RolloutsAnswer(Answer):
     step: Annotated[RolloutStep, Key("", "Generators and step: the fewest that keep the trainer busy, or as asked; if "
                                      "no number does, the number from which twice as many shorten a step by less than "
                                      "5 %")]
-    longest_alone_s: Annotated[float, Key("s", "Generation time of the longest sample alone on a replica, mean over the "
-                                          "steps: no number of generators takes less")]
+    longest_alone_s: Annotated[float, Key("s", "Generation time of the longest sample of a batch alone on a replica, "
+                                          "mean over the steps: no number of generators takes less")]
     max_trainer_wait: Annotated[float, Key("1", "Share of the time in which a busy trainer may wait")]
     prompts: Annotated[int, Key("1", "Prompts of a batch")]
     group_size: Annotated[int, Key("1", "Samples of a prompt")]
