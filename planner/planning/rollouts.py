@@ -96,7 +96,7 @@ def paced(generation_s: Sequence[float], trainer_s: Sequence[float], update_s: f
     return Pace(step_s=(taken[-1] - taken[-1 - window]) / window, lags=tuple(lags[-window:]))
 
 
-class _Generators:
+class Generators:
     """A deployment whose replicas generate the batches of a question; each number of replicas is replayed once."""
 
     def __init__(self, trace: Trace, deployment: Deployment, asked: Rollouts, choices: Choices) -> None:
@@ -113,7 +113,7 @@ class _Generators:
         """Share of the samples that the limit on the length cuts [1]."""
         return self.batches.num_cut / int(self.batches.lengths.size)
 
-    def at_lag(self, lag: int) -> "_Generators":
+    def at_lag(self, lag: int) -> "Generators":
         """Return generators of the same batches, which are not replayed again, with another lag."""
         other = copy.copy(self)
         other.asked = replace(self.asked, lag=lag)
@@ -136,8 +136,8 @@ class _Generators:
         served = serve(batch.load, self.deployment, count)
         requests = served.records.requests
         if (lost := int((requests.state != st.COMPLETED).sum())) > 0:
-            raise CapacityError(f"{batch.load.source}: {lost:,} of {count_text(batch.load.num_requests, 'sample')} of a "
-                                f"batch are not served; give --max-length, or a longer --max-model-len")
+            raise CapacityError(f"{batch.load.source}: {lost:,} of {count_text(batch.load.num_requests, 'sample')} of "
+                                f"a batch are not served; give --max-length, or a longer --max-model-len")
         ended_s = np.sort(requests.finished_s)
         last_s = np.zeros(served.num_replicas)
         np.maximum.at(last_s, np.zeros(len(ended_s), int) if served.replica is None else served.replica,
@@ -207,13 +207,12 @@ def rollouts(trace: Trace, scenario: Scenario, asked: Rollouts, choices: Choices
     scenario = replace(scenario, router=scenario.router or TURNS)
     started = startable(scenario, Batches(trace, asked).whole)
 
-    def generators(question: Rollouts) -> _Generators:
-        return _Generators(trace, started.deployment, question, choices)
+    def generators(question: Rollouts) -> Generators:
+        return Generators(trace, started.deployment, question, choices)
 
     fleet = generators(asked)
-    floor = fleet.step(1, fleet.alone())
     tried, count = _search(fleet)
-    step = fleet.step(count)
+    step, floor = fleet.step(count), fleet.step(1, fleet.alone())
     with stage("replaying other ways to run the steps"):
         changes = tuple(_changes(fleet, step, generators))
     lengths = fleet.batches.lengths
@@ -247,7 +246,7 @@ def check_rollouts(asked: Rollouts, scenario: Scenario) -> None:
                          f"generators, or --data-parallel-attention, whose ranks it is the number of")
 
 
-def _search(fleet: _Generators) -> tuple[set[int], int]:
+def _search(fleet: Generators) -> tuple[set[int], int]:
     """Return the numbers of replicas that were replayed, and the one that the answer is about.
 
     More are not tried once twice as many shorten a step by less than `GAIN`: the longest samples then set its time.
@@ -281,8 +280,8 @@ def _is_shorter(step: RolloutStep, other: RolloutStep) -> bool:
     return step.step_s < (1 - GAIN) * other.step_s
 
 
-def _changes(fleet: _Generators, step: RolloutStep,
-             generators: Callable[[Rollouts], _Generators]) -> Iterator[RolloutChange]:
+def _changes(fleet: Generators, step: RolloutStep,
+             generators: Callable[[Rollouts], Generators]) -> Iterator[RolloutChange]:
     """Yield other ways to run the steps on as many replicas, the fastest first."""
     rows = []
     for option, meaning, question in _others(fleet):
@@ -296,7 +295,7 @@ def _changes(fleet: _Generators, step: RolloutStep,
     yield from sorted(rows, key=lambda row: -row.speedup)
 
 
-def _others(fleet: _Generators) -> Iterator[tuple[str, str, Rollouts]]:
+def _others(fleet: Generators) -> Iterator[tuple[str, str, Rollouts]]:
     """Yield the options of each change, its meaning and the question with it."""
     asked, lengths = fleet.asked, fleet.batches.lengths
     names = {0: "synchronous", 1: "overlapped, one step off", 2: "overlapped, two steps off"}
@@ -325,7 +324,7 @@ def _sentence(step: RolloutStep, floor: RolloutStep, is_busy: bool) -> str:
             f"{tail}{alone}")
 
 
-def _notes(trace: Trace, asked: Rollouts, lowered: str | None, fleet: _Generators) -> Iterator[str]:
+def _notes(trace: Trace, asked: Rollouts, lowered: str | None, fleet: Generators) -> Iterator[str]:
     yield from filter(None, [lowered])
     rows, groups = trace.num_requests, fleet.batches.num_groups
     if left := rows - groups * asked.group_size:

@@ -33,9 +33,10 @@ class RolloutStep:
     mean_staleness: Annotated[float, Key("1", "Weight updates between a group's first token and the trainer, mean over "
                                          "groups")]
     max_staleness: Annotated[int, Key("1", "Weight updates between a group's first token and the trainer, largest")]
-    cost_usd_per_step: Annotated[float | None, Key("USD", "Price of the generators and of the trainer's GPUs for a step")]
-    cost_usd_per_million_output_tokens: Annotated[float | None, Key("USD", "This price over the output tokens that the trainer "
-                                                             "takes in a step")]
+    cost_usd_per_step: Annotated[float | None, Key("USD", "Price of the generators and of the trainer's "
+                                                   "GPUs for a step")]
+    cost_usd_per_million_output_tokens: Annotated[float | None, Key("USD", "This price over the output "
+                                                                    "tokens that the trainer takes in a step")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
