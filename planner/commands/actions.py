@@ -231,7 +231,7 @@ def rollouts(source: str, scenario: Scenario, asked: Rollouts, choices: Choices,
     check_outputs({"--json": json})
     answer = find_generators(_read_searched(source, scenario, reading), scenario, asked, choices)
     publish_answer(answer, json)
-    return answer.feasible or asked.replicas is not None
+    return answer.feasible or asked.generators is not None
 
 
 def check(targets: Path, baseline: Path | None, update_baseline: bool, junit: Path | None, markdown: Path | None,

@@ -37,7 +37,7 @@ CAPS, BUDGETS, LAGS = (0.9, 0.99), (0.5, 0.9), (0, 1, 2)  # of the changes; quan
 LEAST_ONE = Range(least=1)
 RANGES = {"prompts": ("--prompts", LEAST_ONE), "group_size": ("--group-size", LEAST_ONE),
           "steps": ("--steps", LEAST_ONE), "max_length": ("--max-length", LEAST_ONE),
-          "length_budget": ("--length-budget", LEAST_ONE), "replicas": ("--replicas", LEAST_ONE),
+          "length_budget": ("--length-budget", LEAST_ONE), "generators": ("--generators", LEAST_ONE),
           "lag": ("--lag", Range(least=0)), "max_staleness": ("--max-staleness", Range(least=0)),
           "trainer_gpus": ("--trainer-gpus", Range(least=0)),
           "trainer_s": ("--trainer-time", Range(least=0, is_finite=True)),
@@ -242,8 +242,8 @@ def check_rollouts(asked: Rollouts, scenario: Scenario) -> None:
     if asked.max_staleness is not None and asked.max_staleness < asked.lag:
         raise UsageError(f"--max-staleness {asked.max_staleness}: must be at least --lag {asked.lag}")
     if scenario.data_parallel_size > 1 and not scenario.data_parallel_attention:
-        raise UsageError(f"--data-parallel-size {scenario.data_parallel_size}: give --replicas, the number of "
-                         f"generators, or --data-parallel-attention, whose ranks it is the number of")
+        raise UsageError(f"--data-parallel-size {scenario.data_parallel_size}: give --generators, the number of "
+                         f"replicas, or --data-parallel-attention, whose ranks it is the number of")
 
 
 def _search(fleet: Generators) -> tuple[set[int], int]:
@@ -258,8 +258,8 @@ def _search(fleet: Generators) -> tuple[set[int], int]:
         tried.add(count)
         return fleet.step(count)
 
-    if asked.replicas is not None:
-        return {max(asked.replicas // 2, 1), asked.replicas, 2 * asked.replicas}, asked.replicas
+    if asked.generators is not None:
+        return {max(asked.generators // 2, 1), asked.generators, 2 * asked.generators}, asked.generators
     def is_busy(count: int) -> bool:
         return step(count).trainer_wait_share <= asked.trainer_wait
 
@@ -288,7 +288,7 @@ def _changes(fleet: Generators, step: RolloutStep,
         is_lag_alone = question == replace(fleet.asked, lag=question.lag) and question.max_staleness is None
         other = fleet.at_lag(question.lag) if is_lag_alone else generators(question)
         changed, fewest = other.step(step.num_replicas), _search(other)[1]
-        is_busy = fleet.asked.replicas is None and other.step(fewest).trainer_wait_share <= question.trainer_wait
+        is_busy = fleet.asked.generators is None and other.step(fewest).trainer_wait_share <= question.trainer_wait
         rows.append(RolloutChange(option=option, meaning=meaning, speedup=changed.samples_per_s / step.samples_per_s,
                                   cut_share=other.cut_share, step=changed,
                                   fewest_replicas=fewest if is_busy else None))

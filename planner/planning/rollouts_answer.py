@@ -48,7 +48,7 @@ class RolloutChange:
     speedup: Annotated[float, Key("1", "Samples a second over those of the question")]
     cut_share: Annotated[float, Key("1", "Share of the samples that the limit on the length cuts")]
     fewest_replicas: Annotated[int | None, Key("1", "Fewest generator replicas that keep the trainer busy with the "
-                                               "change. Null if none do, and with --replicas")]
+                                               "change. Null if none do, and with --generators")]
     step: Annotated[RolloutStep, Key("", "Step with the change")]
 
 

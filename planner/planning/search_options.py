@@ -298,7 +298,7 @@ class Rollouts:
     max_staleness: int | None = declare(None, "With --length-budget: weight updates between a sample's first token and "
                                               "the trainer, --lag among them. A sample that has no more left ends in "
                                               "its step. [no limit]")
-    replicas: int | None = declare(None, "Number of generator replicas. [the fewest that keep the trainer busy]")
+    generators: int | None = declare(None, "Number of generator replicas. [the fewest that keep the trainer busy]")
     trainer_wait: float = declare(0.05, "Share of the time in which a busy trainer may wait.")
     trainer_gpus: int = declare(0, "Number of GPUs of the trainer, for the cost of a step: as generators' GPUs.")
     steps: int = declare(2, "Number of steps that are replayed.")
