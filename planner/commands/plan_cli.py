@@ -154,7 +154,7 @@ def rollouts(
     reading: Reading,
     json: JsonOption = None,
 ) -> None:
-    """How many generators keep the trainer of a reinforcement learning busy, and what do stragglers cost?
+    """How many generators keep the trainer of reinforcement learning busy, and how much time do stragglers take?
 
     Each row of the trace is a sample, with its prompt and output length. Exit code 1 if no number of generators keeps
     the trainer busy.
