@@ -1,7 +1,7 @@
 """Batches of rollouts: samples of prompts in groups, cut at a limit, and continued from one step to the next.
 
-With a length budget a sample stops after so many tokens of a step. It goes on in the next one, where its prompt and its
-tokens are computed again, as the weights have changed. Whether a sample goes on depends on its length alone, so the
+With a length budget, a sample stops at the budget and continues in the next step. The weights have changed by then, so
+its prompt and its tokens are computed again. Whether a sample goes on depends on its length alone, so the
 samples of any step follow from the rows of the trace: no step has to be simulated to reach the steady state.
 """
 
@@ -24,7 +24,7 @@ KEPT = ("arrival_s", "input_tokens", "output_tokens", "request_id", "adapter", "
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Batch:
-    """What generators compute in one step, and what the trainer gets after it.
+    """The samples that generators compute in one step, and the samples that the trainer gets after it.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class Batches:
 
     Parameters
     ----------
-    trace : its rows are samples. Each `group_size` of them are of one prompt, the prompt of the first.
+    trace : its rows are samples. A group of `group_size` rows has one prompt, the prompt of its first row.
     asked : size of a batch, limit and budget of lengths, and the staleness that a sample may have.
 
     Raises
