@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from steps import seconds, stack_of, step
 
+from planner import notebook
 from planner.deployment.deploy import resolve
 from planner.errors import CapacityError, UsageError
 from planner.planning.rollout_batches import Batches
@@ -251,6 +252,14 @@ def test_the_command_prints_the_answer_and_its_exit_code_says_whether_the_traine
     waiting = planner(*line, "--trainer-time", "1")
     assert waiting.returncode == 1
     assert not json.loads(waiting.stdout)["feasible"]
+
+
+def test_the_function_takes_the_options_of_the_command() -> None:
+    answer = notebook.rollouts(samples([20] * 8), CONSTANT, prompts=4, group_size=2, trainer_time=1.0, generators=2,
+                               steps=1, price={})
+    assert answer.step.num_replicas == 2
+    assert answer.step.trainer_s == 1.0
+    assert answer.to_polars()["num_replicas"].to_list() == [1, 2, 4]
 
 
 def test_the_text_has_the_sentence_the_parts_and_the_changes() -> None:
