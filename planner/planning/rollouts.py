@@ -5,6 +5,7 @@ of batch j begins when batch j - 1 is generated and the trainer has taken batch 
 when it has taken batch j - 1 and batch j is generated. A weight update holds up both.
 """
 
+import bisect
 import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -90,7 +91,7 @@ def paced(generation_s: Sequence[float], trainer_s: Sequence[float], update_s: f
     for j in range(window * (ROUNDS + 1)):
         k = j % len(generation_s)
         begin_s = max(generated[-1], taken[j])
-        lags.append(j - int(np.searchsorted(taken[lag + 1:], begin_s, side="right")))
+        lags.append(j + lag + 1 - bisect.bisect_right(taken, begin_s, lo=lag + 1))
         generated.append(begin_s + update_s + generation_s[k])
         taken.append(max(generated[-1], taken[-1] + (update_s if lag and j else 0.0)) + trainer_s[k])
     return Pace(step_s=(taken[-1] - taken[-1 - window]) / window, lags=tuple(lags[-window:]))
@@ -318,7 +319,7 @@ def _sentence(step: RolloutStep, floor: RolloutStep, is_busy: bool) -> str:
     tail = (f"generation takes {step.generation_s:,.1f} s, of which the last 10 % of the samples take "
             f"{share_text(step.stragglers_s / step.generation_s)}")
     if is_busy:
-        return f"{who} keep the trainer busy: a step takes {step.step_s:,.1f} s; {tail}"
+        return f"{who} keep{'s' * (step.num_replicas == 1)} the trainer busy: a step takes {step.step_s:,.1f} s; {tail}"
     alone = f"; the longest sample alone takes {floor.generation_s:,.1f} s"
     return (f"with {who} the trainer waits {share_text(step.trainer_wait_share)} of a step of {step.step_s:,.1f} s; "
             f"{tail}{alone}")

@@ -28,7 +28,7 @@ def rollouts_table(answer: RolloutsAnswer) -> Text:
              left=(0, -1), indent=2),
         f"samples: {answer.output_tokens_p50:,.0f} output tokens (p50), {answer.output_tokens_p99:,.0f} (p99), "
         f"{answer.output_tokens_max:,} (most); the longest of a batch alone takes {answer.longest_alone_s:,.1f} s; "
-        f"staleness {step.mean_staleness:.2g} weight updates on average, {step.max_staleness:,} at most",
+        f"staleness in weight updates {step.mean_staleness:.2g} on average, {step.max_staleness:,} at most",
         Grid(heads=FLEETS, rows=[_fleet(each) for each in answer.fleets], left=()),
         "", f"other ways, with {step.num_replicas:,} generators:",
         Grid(heads=CHANGES, left=(-2, -1), rows=[
