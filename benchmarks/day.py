@@ -16,8 +16,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from planner import read_trace, replay, size
+from planner import read_trace, replay
+from planner.deployment.deploy import resolve
 from planner.deployment.shaped_load import shape_load
+from planner.planning.fewest import fewest_replicas
+from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
 from planner.traces import Trace
 
@@ -89,20 +92,19 @@ def autoscaled(day: Trace, most: int, target: float) -> Mapping[str, Any]:
 
 def row(name: str, summary: Mapping[str, Any]) -> str:
     """Return a row of the table of replays."""
-    replicas = summary.get("mean_replicas") or summary["deployment"]["num_replicas"]
+    replicas = summary.get("replicas_mean") or summary["deployment"]["num_replicas"]
     return (f"| {name} | {replicas:.2f} | {summary['gpu_hours']:.1f} | {100 * summary['slo_attainment']:.2f} % | "
             f"{summary['p99_ttft_ms']:,.0f} | {summary['p99_tpot_ms']:.1f} | "
-            f"{100 * summary['prefix_cache_hit_rate']:.1f} % |")
+            f"{100 * (summary['prefix_cache_hit_rate'] or 0.0):.1f} % |")
 
 
 def main(path: str, rate_per_s: float = RATE_PER_S) -> None:
     """Ask the questions, print their times and write the report."""
     clock = Clock()
     day = clock.time("read the week and make the day", lambda: a_day(read_trace(path), rate_per_s))
-    fleet = clock.time("fewest GPUs", lambda: size(
-        day, replace(SERVING, router=LEAST), SLO, attainment=ATTAINMENT, ranks=(1,), quick=True, jobs=1)).cheapest
-    assert fleet is not None, "the objectives can be met"
-    count = fleet.num_replicas
+    objectives = parse_objectives(SLO, ATTAINMENT)
+    count = clock.time("fewest GPUs", lambda: fewest_replicas(
+        day, resolve(replace(SERVING, router=LEAST), day), objectives, guess=2)[0])
     routers = {name: clock.time(f"router {name}", lambda name=name: served(
         day, data_parallel_size=count, router=name)) for name in ROUTERS}
     uncached = clock.time("without a prefix cache", lambda: served(
