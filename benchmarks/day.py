@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -105,8 +106,8 @@ def main(path: str, rate_per_s: float = RATE_PER_S) -> None:
     objectives = parse_objectives(SLO, ATTAINMENT)
     count = clock.time("fewest GPUs", lambda: fewest_replicas(
         day, resolve(replace(SERVING, router=LEAST), day), objectives, guess=2)[0])
-    routers = {name: clock.time(f"router {name}", lambda name=name: served(
-        day, data_parallel_size=count, router=name)) for name in ROUTERS}
+    routers = {name: clock.time(f"router {name}", partial(served, day, data_parallel_size=count, router=name))
+               for name in ROUTERS}
     uncached = clock.time("without a prefix cache", lambda: served(
         day, data_parallel_size=count, router=LEAST, enable_prefix_caching=False))
     target = rate_per_s / max(count - 1, 1)
