@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from planner.errors import PlannerError
-    from planner.notebook import capacity, check, compare, explain, probe, share, size, sweep
+    from planner.notebook import capacity, check, compare, explain, probe, rollouts, share, size, sweep
     from planner.policies.policy import DECODES_FIRST, IN_ORDER, PROMPTS_ALONE, PROMPTS_FIRST, Policy, StepPlan
     from planner.run import replay
     from planner.settings.scenario import Scenario
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "planner.errors": ("PlannerError",),
-    "planner.notebook": ("capacity", "check", "compare", "explain", "probe", "share", "size", "sweep"),
+    "planner.notebook": ("capacity", "check", "compare", "explain", "probe", "rollouts", "share", "size", "sweep"),
     "planner.policies.policy": ("DECODES_FIRST", "IN_ORDER", "PROMPTS_ALONE", "PROMPTS_FIRST", "Policy", "StepPlan"),
     "planner.run": ("replay",),
     "planner.settings.scenario": ("Scenario",),
@@ -37,6 +37,7 @@ __all__ = [
     "probe",
     "read_trace",
     "replay",
+    "rollouts",
     "share",
     "size",
     "sweep",

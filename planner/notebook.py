@@ -23,7 +23,9 @@ from planner.planning.comparison import compare_studies
 from planner.planning.grid import DEFAULT_FRONT, plan_sweep, read_sweep
 from planner.planning.optimize import answer_sweep
 from planner.planning.probe_answer import ProbeAnswer
-from planner.planning.search_options import DEFAULT_ATTAINMENT, SHARED, Choices, Search
+from planner.planning.rollouts import rollouts as find_generators
+from planner.planning.rollouts_answer import RolloutsAnswer
+from planner.planning.search_options import DEFAULT_ATTAINMENT, SHARED, Choices, Rollouts, Search
 from planner.planning.share_answer import ShareAnswer
 from planner.planning.size_answer import SizeAnswer
 from planner.planning.study import Study
@@ -169,6 +171,20 @@ def share(cluster: str | Path, *, minimize: str = "gpus", choices: Choices, read
     choices, reading : their fields as keywords; see `search_options.Choices` and `format_spec.Reading`.
     """
     return cluster_share.share(Path(cluster), choices, minimize, reading)
+
+
+@takes(Rollouts)
+@takes(Choices, ("prices",))
+def rollouts(trace: AnyTrace, scenario: Scenario, *, rollouts: Rollouts, choices: Choices) -> RolloutsAnswer:
+    """Find the generators that keep a trainer busy, the parts of a step and the cost of stragglers; see
+    `rollouts.rollouts`.
+
+    Parameters
+    ----------
+    trace : as of `capacity`; each row is a sample.
+    rollouts, choices : their fields as keywords; see `search_options.Rollouts` and `search_options.Choices`.
+    """
+    return find_generators(any_trace(trace, scenario), scenario, rollouts, choices)
 
 
 def check(targets: str | Path, *, baseline: str | Path | None = None, update_baseline: bool = False) -> CheckAnswer:

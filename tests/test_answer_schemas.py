@@ -47,6 +47,7 @@ COMMANDS = {
     "size": [f"chat --model llama-3.1-8b --gpu h100-sxm,a10 --limit 100 --request-rate 20 {SLO} --quick",
              f"chat {H100} --request-rate 20 {SLO} --quick --tensor-parallel-size 1 --sensitivity --growth 2x/year"],
     "share": ["cluster.toml"],
+    "rollouts": ["rollouts --limit 64 --model qwen3-8b --gpu h100-sxm --prompts 2 --trainer-time 9 --steps 1"],
     "sweep": [f"chat {H100} --axis max_num_seqs=64,128 {SLO}"],
     "check": ["targets.toml"],
     "validate": ["runs.csv"],
@@ -82,7 +83,7 @@ def test_the_json_of_a_command_keeps_its_schema(command: str, options: str, fold
 def test_schemas_are_valid_and_have_the_units() -> None:
     for command in SCHEMAS:
         jsonschema.Draft202012Validator.check_schema(answer_schema(command))
-    assert COMMANDS.keys() | {"calibrate", "watch"} == SCHEMAS.keys()
+    assert COMMANDS.keys() | {"calibrate", "measure", "watch"} == SCHEMAS.keys()
     run = planner("schema", "trace", "describe")
     assert json.loads(run.stdout) == answer_schema("trace describe")
     summary: dict[str, Any] = json.loads(planner("schema").stdout)["replay"]["properties"]

@@ -16,7 +16,7 @@ from planner.errors import UsageError
 from planner.files.writing import append_text, write_text
 from planner.loop.state.engine_settings import Recording
 from planner.planning.comparison import compare_studies, explain_outcome
-from planner.planning.search_options import Choices, Search
+from planner.planning.search_options import Choices, Rollouts, Search
 from planner.planning.study import Study, command_line, read_study
 from planner.progress import stage
 from planner.replays.result_tables import ReplayResult, check_table_path, write_table
@@ -224,6 +224,17 @@ def share(cluster: Path, choices: Choices, minimize: str, reading: Reading, json
     answer = find_share(cluster, choices, minimize, reading)
     publish_answer(answer, json)
     return answer.feasible
+
+
+def rollouts(source: str, scenario: Scenario, asked: Rollouts, choices: Choices, reading: Reading,
+             json: Path | None) -> bool:
+    """Find the generators for a trainer, print the step and other ways to run it; False if none keep it busy."""
+    from planner.planning.rollouts import rollouts as find_generators
+
+    check_outputs({"--json": json})
+    answer = find_generators(_read_searched(source, scenario, reading), scenario, asked, choices)
+    publish_answer(answer, json)
+    return answer.feasible or asked.generators is not None
 
 
 def check(targets: Path, baseline: Path | None, update_baseline: bool, junit: Path | None, markdown: Path | None,

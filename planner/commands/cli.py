@@ -13,7 +13,7 @@ import typer
 from planner.commands.assistant_cli import launch, mcp, schema
 from planner.commands.db_cli import db as db_app
 from planner.commands.options import keeps_answers, shows_progress, takes, takes_scenario
-from planner.commands.plan_cli import SloOption, TraceArgument, capacity, probe, share, size
+from planner.commands.plan_cli import SloOption, TraceArgument, capacity, probe, rollouts, share, size
 from planner.commands.serve_cli import serve
 from planner.commands.termination import stops_on_sigterm
 from planner.commands.trace_cli import JsonOption, OverwriteOption
@@ -182,7 +182,7 @@ def compare(
     raise typer.Exit(0 if is_served else 1)
 
 
-for question in (capacity, probe, size, share, watch, serve):
+for question in (capacity, probe, size, share, rollouts, watch, serve):
     app.command()(question)
 
 

@@ -7,7 +7,7 @@ import typer
 
 from planner.commands.options import keeps_answers, shows_progress, takes, takes_scenario
 from planner.commands.trace_cli import JsonOption
-from planner.planning.search_options import DEFAULT_ATTAINMENT, SHARED, Choices, Search
+from planner.planning.search_options import DEFAULT_ATTAINMENT, SHARED, Choices, Rollouts, Search
 from planner.settings.format_spec import Reading
 from planner.settings.load_options import CLOSED_LOOP, MEASURING, SEARCHED
 from planner.settings.scenario import Scenario
@@ -136,3 +136,31 @@ def size(
 
     met = actions.size(trace, scenario, slo, attainment, choices, reading, json, write)
     raise typer.Exit(0 if met else 1)
+
+
+@shows_progress
+@keeps_answers
+@takes_scenario(without=("autoscale", "fleet", "prefill_replicas", "rate_scale", "request_rate", "interval",
+                         *SEARCHED, *CLOSED_LOOP))
+@takes(Rollouts)
+@takes(Choices, ("prices",))
+@takes(Reading)
+def rollouts(
+    trace: TraceArgument,
+    scenario: Scenario,
+    *,
+    rollouts: Rollouts,
+    choices: Choices,
+    reading: Reading,
+    json: JsonOption = None,
+) -> None:
+    """How many generators keep the trainer of reinforcement learning busy, and how much time do stragglers take?
+
+    Each row of the trace is a sample, with its prompt and output length. Exit code 1 if no number of generators keeps
+    the trainer busy.
+
+    Example: planner rollouts rollouts --model qwen3-8b --gpu h100-sxm --prompts 64 --trainer-time 300
+    """
+    from planner.commands import actions
+
+    raise typer.Exit(0 if actions.rollouts(trace, scenario, rollouts, choices, reading, json) else 1)

@@ -167,7 +167,7 @@ def fewest_replicas(trace: Trace, deployment: Deployment, objectives: Objectives
         guess = guessed(trace, deployment, objectives, guess, divided, bound)
     low, high = _bracketed(is_met, min(max(guess, least), most), least, most, raise_where_none,
                            precision)
-    low, high = _bisected(is_met, low, high, precision)
+    low, high = bisected(is_met, low, high, precision)
     for _ in range(MOST_REPAIRS if precision == 0 else 0):
         above = sorted({min(high + 1 + int(share * high), most) for share in CHECKED} - {high})
         missed = [count for count in above if not is_met(count)]
@@ -177,7 +177,7 @@ def fewest_replicas(trace: Trace, deployment: Deployment, objectives: Objectives
             low, high = _bracketed(is_met, missed[-1], missed[-1], most, raise_where_none)
         except UnreachableError:  # none above is better
             break
-        low, high = _bisected(is_met, low, high, precision)
+        low, high = bisected(is_met, low, high, precision)
     return high, whole(high)[0], whole(low)[1].limiting_metric if low >= least and precision == 0 else "none"
 
 
@@ -201,7 +201,8 @@ def _bracketed(is_met: Callable[[int], bool], guess: int, least: int, most: int,
     return low, high
 
 
-def _bisected(is_met: Callable[[int], bool], low: int, high: int, precision: float) -> tuple[int, int]:
+def bisected(is_met: Callable[[int], bool], low: int, high: int, precision: float) -> tuple[int, int]:
+    """Narrow a number that misses the objectives and a larger one that keeps them, up to a share of the larger."""
     while high - low > max(1, int(precision * high)):
         middle = (low + high) // 2
         low, high = (low, middle) if is_met(middle) else (middle, high)

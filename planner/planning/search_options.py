@@ -271,3 +271,34 @@ class Choices:
     compare_assumptions: bool = _compare_assumptions()
     quick: bool = _quick()
     jobs: int = _jobs()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollouts:
+    """The steps of a reinforcement learning: a batch of samples is generated, the trainer takes it, weights change.
+
+    Parameters
+    ----------
+    lag : steps by which generation may run ahead of the trainer [1].
+    """
+
+    prompts: int = declare(512, "Number of prompts of a batch, which the trainer takes in a step.")
+    group_size: int = declare(16, "Number of samples of a prompt. So many rows of the trace after each other are of "
+                                  "one prompt, the prompt of the first row.")
+    trainer_s: float | None = declare(None, "Time of the trainer for a batch [s].", name="trainer_time")
+    trainer_rate: float | None = declare(None, "In place of --trainer-time: prompt and output tokens that the trainer "
+                                               "takes in a second [tokens/s].")
+    update_s: float = declare(0.0, "Time of a weight update, in which generators and trainer wait [s].",
+                              name="update_time")
+    lag: int = declare(1, "Number of steps by which generation may run ahead of the trainer. 0: synchronous. 1: "
+                          "overlapped, with weights of one step before.")
+    max_length: int | None = declare(None, "Limit on the output length of a sample [tokens].")
+    length_budget: int | None = declare(None, "Partial rollouts: tokens of a sample in one step. It goes on in the "
+                                              "next step, where its KV is computed again [tokens].")
+    max_staleness: int | None = declare(None, "With --length-budget: weight updates between a sample's first token and "
+                                              "the trainer, --lag among them. A sample that has no more left ends in "
+                                              "its step. [no limit]")
+    generators: int | None = declare(None, "Number of generator replicas. [the fewest that keep the trainer busy]")
+    trainer_wait: float = declare(0.05, "Share of the time in which a busy trainer may wait.")
+    trainer_gpus: int = declare(0, "Number of GPUs of the trainer, for the cost of a step: as generators' GPUs.")
+    steps: int = declare(2, "Number of steps that are replayed.")

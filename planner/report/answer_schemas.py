@@ -15,6 +15,7 @@ from planner.planning.capacity_answer import CapacityAnswer
 from planner.planning.check_answer import CheckAnswer
 from planner.planning.measure_answer import MeasureAnswer
 from planner.planning.probe_answer import ProbeAnswer
+from planner.planning.rollouts_answer import RolloutsAnswer
 from planner.planning.share_answer import ShareAnswer
 from planner.planning.size_answer import SizeAnswer
 from planner.planning.sweep_answer import SweepAnswer
@@ -26,7 +27,8 @@ Schema = dict[str, Any]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 ANSWERS = {"capacity": CapacityAnswer, "probe": ProbeAnswer, "measure": MeasureAnswer, "size": SizeAnswer,
            "share": ShareAnswer, "sweep": SweepAnswer, "check": CheckAnswer, "validate": ValidateAnswer,
-           "calibrate": CalibrateAnswer, "launch": LaunchAnswer, "watch": WatchAnswer}
+           "calibrate": CalibrateAnswer, "launch": LaunchAnswer, "rollouts": RolloutsAnswer,
+           "watch": WatchAnswer}
 LINES = "watch"  # the command that writes several answers, a line each
 TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
 NESTED = ("slo",)  # keys of the summary that have a unit and several numbers

@@ -11,6 +11,7 @@ from planner.planning.capacity_answer import CapacityAnswer
 from planner.planning.check_answer import CheckAnswer
 from planner.planning.measure_answer import MeasureAnswer
 from planner.planning.probe_answer import Benchmark, ProbeAnswer
+from planner.planning.rollouts_answer import RolloutsAnswer
 from planner.planning.share_answer import ShareAnswer
 from planner.planning.size_answer import SizeAnswer
 from planner.planning.sweep_answer import SweepAnswer
@@ -19,6 +20,7 @@ from planner.report.gate_tables import gate_table
 from planner.report.measured_tables import accuracy_table, calibration_table
 from planner.report.plan_tables import capacity_table, sizing_table
 from planner.report.probe_table import measure_table, probe_table
+from planner.report.rollouts_table import rollouts_table
 from planner.report.share_table import share_table
 from planner.report.sweep_tables import sweep_table
 from planner.report.text import Text
@@ -31,7 +33,7 @@ FLEET = ("gpu", "tensor_parallel_size", "quantization", "num_replicas", "num_gpu
 TEXTS: Mapping[type, Callable[[Any], Text]] = {
     CapacityAnswer: capacity_table, SizeAnswer: sizing_table, SweepAnswer: sweep_table, CheckAnswer: gate_table,
     ShareAnswer: share_table, ProbeAnswer: probe_table, MeasureAnswer: measure_table, ValidateAnswer: accuracy_table,
-    CalibrateAnswer: calibration_table, WatchAnswer: watch_table}
+    CalibrateAnswer: calibration_table, WatchAnswer: watch_table, RolloutsAnswer: rollouts_table}
 ROWS: Mapping[type, Callable[[Any], list[dict[str, Any]]]] = {
     CapacityAnswer: lambda answer: answer["probes"],
     SizeAnswer: lambda answer: [_fleet(row) for row in answer["alternatives"]],
@@ -41,6 +43,7 @@ ROWS: Mapping[type, Callable[[Any], list[dict[str, Any]]]] = {
                                  for row in answer["deployments"]],
     ProbeAnswer: lambda answer: [_benchmark(each) for each in answer.benchmarks],
     MeasureAnswer: lambda answer: answer["runs"],
+    RolloutsAnswer: lambda answer: answer["fleets"],
     WatchAnswer: lambda answer: answer["quantities"]}
 
 
