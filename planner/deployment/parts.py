@@ -126,7 +126,7 @@ def step_context(parts: Parts, resolved: Resolved, constants: EngineConstants | 
         fuses_norms=fuses_norms(resolved.fuse_allreduce_rms, scenario.engine, architecture, gpu, parts.layout),
         lora_rank=scenario.max_lora_rank if scenario.max_loras else 0, is_staged=is_staged(scenario.pcie_p2p, gpu),
         fp8_gemm_backend=scenario.fp8_gemm_backend, moe_backend=scenario.moe_backend, draft=parts.draft,
-        fp32_matmul=resolved.fp32_matmul, is_older=parts.engine.is_older(scenario.engine_version),
+        fp32_matmul=resolved.fp32_matmul, engine_version=scenario.engine_version,
         overlap=overlap_of(scenario, parts.layout, parts.tokens_per_decode, limits),
         **graph_sizes(scenario, gpu, limits.max_num_seqs, limits.max_num_batched_tokens))
 
