@@ -60,6 +60,8 @@ from planner.planning.study import read_study
      {"engine": "vllm", "moe_backend": "triton"}),
     ("export SGLANG_ENABLE_FLASHINFER_GEMM=true; sglang serve --model Qwen/Qwen3-32B",
      {"engine": "sglang", "fp8_gemm_backend": "flashinfer_trtllm"}),
+    ("SGLANG_MORI_NUM_MAX_DISPATCH_TOKENS_PER_RANK=512 sglang serve --model deepseek-ai/DeepSeek-R1 --moe-a2a-backend "
+     "mori", {"dispatch_tokens_per_rank": 512, "all2all_backend": "mori"}),
     ("SGLANG_SIMULATE_ACC_LEN=3.5 sglang serve --model Qwen/Qwen3-32B",
      {"engine": "sglang", "speculative_acceptance": "length:3.5"}),
     ("vllm serve Qwen/Qwen3-32B --kv-cache-dtype fp8_ds_mla --moe-backend deep_gemm_mega_moe",

@@ -47,6 +47,7 @@ class StepContext:
     moe_backend : "auto", or the kernels of the routed experts: a name of `roofline.MOE_BACKENDS`.
     engine_version : the engine's release; None for the newest.
     fp32_matmul : "auto", or "fp32" or "tf32" if cuBLAS multiplies the routers that stay in 32 bit.
+    dispatch_tokens : of a rank in the exchange's buffer, for all of which experts' kernels start; 0 without one [1].
     overlap : work beside the exchange of tokens with their experts.
     graph_seqs, graph_tokens : steps of at most this many decodes [1], or tokens with prompts, run as CUDA graphs.
     """
@@ -71,6 +72,7 @@ class StepContext:
     moe_backend: str = "auto"
     fp32_matmul: str = "auto"
     engine_version: str | None = None
+    dispatch_tokens: int = 0
     overlap: BatchOverlap = BatchOverlap()
 
     @property
