@@ -3,8 +3,9 @@
     python -m benchmarks.fit_older_releases
 
 A layer's value is the median over deployments (GPU, lengths, GPUs of a replica) of the median over their runs of
-(measured median TPOT - predicted median TPOT without it) / layers. The held-out error of TPOT is a median over runs, each
-with the value of the other deployments; with one deployment there is none. Runs that draft are left out.
+(measured median TPOT - predicted median TPOT without it) / layers. The held-out error of TPOT is a median over runs,
+each with the value of the other deployments. Runs that draft are left out. The file's rows say which releases share a
+value.
 """
 
 import os
@@ -24,7 +25,7 @@ FILE = ROOT / "hardware_db" / "older_releases.toml"
 MEASURED = Path(os.environ.get("PLANNER_SHARED", ROOT.parent / "shared")) / "measured"
 TABLES = ("closed_loop_percentiles.csv", "inferencex_api_closed_loop.csv", "inferencex_api_closed_loop_history.csv")
 FITTED = {"layer_s": ".3g", "num_runs": "d", "held_out": ".2f"}
-Shown = tuple[tuple[Any, ...], float, float, float]  # deployment, time of a layer [s], measured and bare TPOT [ms]
+Shown = tuple[tuple[Any, ...], float, float, int]  # deployment, measured and bare TPOT [ms], layers
 
 
 def main() -> None:
@@ -53,28 +54,27 @@ def _shown(prediction: Prediction) -> tuple[str | None, Shown]:
     """Return the source of a run's row, and what the run shows; None of a release without a row."""
     run = prediction.measurement
     assert run.scenario is not None
-    stack = deploy_measured(run).stack
+    assert run.load is not None
+    stack, gpu = deploy_measured(run).stack, load_gpu(run.groups["gpu"])
     assert stack is not None
-    older, gpu = stack.older_release, load_gpu(run.groups["gpu"])
+    older = stack.older_release
     row = measured_release("sglang", run.scenario.engine_version, gpu.kernels_of, run.groups["precision"])
     bare_ms = prediction.predicted["median_tpot_ms"] - (1e3 * older.layer_s * older.num_layers if older else 0.0)
-    measured_ms, lengths = run.measured["median_tpot_ms"], run.load.requests.max() if run.load is not None else None
-    deployment = (gpu.name, run.scenario.tensor_parallel_size,
-                  *(() if lengths is None else lengths.select("input_tokens", "output_tokens").row(0)))
+    longest = run.load.requests.select("input_tokens", "output_tokens").max().row(0)
     return (None if row is None else row["source"],
-            (deployment, (measured_ms - bare_ms) / 1e3 / stack.arch.num_layers, measured_ms, bare_ms))
+            ((gpu.name, run.scenario.tensor_parallel_size, *longest), run.measured["median_tpot_ms"], bare_ms,
+             stack.arch.num_layers))
 
 
 def _fitted(shown: list[Shown]) -> dict[str, Any]:
     by_deployment: dict[Any, list[float]] = defaultdict(list)
-    for deployment, layer_s, _, _ in shown:
-        by_deployment[deployment].append(layer_s)
+    for deployment, measured_ms, bare_ms, num_layers in shown:
+        by_deployment[deployment].append((measured_ms - bare_ms) / 1e3 / num_layers)
     medians = {deployment: median(values) for deployment, values in by_deployment.items()}
-    errors = [abs((bare_ms + measured_ms - bare_ms if layer_s == 0 else bare_ms
-                   + (measured_ms - bare_ms) / layer_s * median(rest)) / measured_ms - 1)
-              for deployment, layer_s, measured_ms, bare_ms in shown
+    errors = [abs((bare_ms + 1e3 * num_layers * median(rest)) / measured_ms - 1)
+              for deployment, measured_ms, bare_ms, num_layers in shown
               if (rest := [value for other, value in medians.items() if other != deployment])]
-    return {"layer_s": median(medians.values()), "num_runs": len(shown), "held_out": median(errors) if errors else 0.0}
+    return {"layer_s": median(medians.values()), "num_runs": len(shown), "held_out": median(errors)}
 
 
 if __name__ == "__main__":

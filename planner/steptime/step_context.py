@@ -7,7 +7,6 @@ from planner.catalog.gpu_power import clock_share
 from planner.catalog.gpus import Gpu
 from planner.catalog.layers.latent import Mla
 from planner.engines import ENGINES
-from planner.engines.releases import is_before
 from planner.model.batch_overlap import BatchOverlap
 from planner.model.drafting import Draft
 from planner.model.layout import Layout
@@ -103,16 +102,16 @@ class StepContext:
         Models with latent attention take what runs on a GPU with these kernels show, others the engine's
         `older_layer_s`.
         """
-        kernels, precision = ENGINES[self.engine].kernels, expert_format(self.arch, self.quantization)
+        engine, precision = ENGINES[self.engine], expert_format(self.arch, self.quantization)
         precision = next((name for name in ("fp4", "fp8") if name in precision), precision)
         row = measured_release(self.engine, self.engine_version, self.gpu.kernels_of, precision)
         if row is not None and any(isinstance(group.attention, Mla) for group in self.arch.layers):
             return OlderRelease(layer_s=row["layer_s"], num_layers=self.arch.num_layers, newest=row["until"])
-        num_layers = kernels.older_layers(self.arch)
-        if not num_layers or not is_before(self.engine_version, kernels.newest_since):
+        num_layers = engine.kernels.older_layers(self.arch)
+        if not num_layers or not engine.is_older(self.engine_version):
             return None
         return OlderRelease(layer_s=self.constants.older_layer_s, num_layers=num_layers,
-                            newest=str(kernels.newest_since))
+                            newest=str(engine.kernels.newest_since))
 
     def compute_ratio(self, precision: str) -> float:
         """Return how much longer large steps' arithmetic takes than in short benchmarks [1]: clocks under load.
