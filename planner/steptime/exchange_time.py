@@ -29,7 +29,7 @@ LOW_LATENCY_TOKENS = 128
 BESIDE_HIGH_THROUGHPUT = 132 / (132 - 20)
 
 # Time of an empty row of MoRI's buffer in AITER's experts [s]: they start work groups for each row that the buffer can
-# hold, and those of empty rows end at once (aiter/fused_moe.py; sgl-project/sglang#22952, #36130). By twelve runs
+# hold, and groups of empty rows end at once (aiter/fused_moe.py; sgl-project/sglang#22952, #36130). By twelve runs
 # without drafts under SGLang 0.5.6 on MI355X, with 131,072 rows on 8 ranks and 262,144 on 16: 2.7 ns on either.
 EMPTY_ROW_S = 2.7e-9
 
