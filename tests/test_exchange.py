@@ -6,13 +6,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
+from numpy.typing import NDArray
 
 from planner.catalog.catalog_files import load_gpu, load_model
 from planner.catalog.layers.mlps import Experts
+from planner.deployment.deploy import deploy
+from planner.errors import UsageError
 from planner.model.layout import Layout
 from planner.model.node_link import NodeLink
+from planner.settings.scenario import Scenario
 from planner.steptime.engine_constants import load_engine
-from planner.steptime.exchange_time import LOW_LATENCY_TOKENS, layer_exchange_s
+from planner.steptime.exchange_time import EMPTY_ROW_S, LOW_LATENCY_TOKENS, exchange, layer_exchange_s
 from planner.steptime.expert_time import moe_kernels, routed_experts
 from planner.steptime.operators.exchange import ExchangeConstants, exchange_s
 from planner.steptime.step_context import StepContext
@@ -81,3 +85,21 @@ def test_an_exchange_is_never_slower_over_a_faster_link_nor_faster_with_more(sen
                                 node_link=NodeLink(bandwidth_bytes_per_s=faster * 50e9, latency_s=0.0)))
 
     assert time_s(sent, faster=2.0) <= time_s(sent) <= time_s(2 * sent)
+
+
+@pytest.mark.parametrize("ranks", [8, 16])
+def test_experts_start_for_each_empty_row_of_the_buffer(ranks: int) -> None:
+    stack, counts = wide("mi355x", ranks, "mori"), np.array([16.0, 4096.0, 20000.0])
+
+    def exchanged_s(tokens: int) -> NDArray[np.float64]:
+        (part,) = exchange(replace(stack, dispatch_tokens=tokens), counts)
+        return np.asarray(part.curve["collectives_s"])
+
+    more_s = exchanged_s(16384) - exchanged_s(0)
+    assert more_s == pytest.approx([58 * EMPTY_ROW_S * ranks * empty for empty in (16368, 12288, 0)])
+
+
+def test_a_buffer_without_mori_is_refused() -> None:
+    with pytest.raises(UsageError, match="only tokens that MoRI sends"):
+        deploy(Scenario(model="deepseek-r1", gpu="mi355x", engine="sglang", tensor_parallel_size=8,
+                        dispatch_tokens_per_rank=512))

@@ -60,6 +60,7 @@ from planner.planning.study import read_study
      {"engine": "vllm", "moe_backend": "triton"}),
     ("export SGLANG_ENABLE_FLASHINFER_GEMM=true; sglang serve --model Qwen/Qwen3-32B",
      {"engine": "sglang", "fp8_gemm_backend": "flashinfer_trtllm"}),
+    ("SGLANG_MORI_NUM_MAX_DISPATCH_TOKENS_PER_RANK=512 sglang serve --model Qwen/Qwen3-32B", {"engine": "sglang"}),
     ("SGLANG_SIMULATE_ACC_LEN=3.5 sglang serve --model Qwen/Qwen3-32B",
      {"engine": "sglang", "speculative_acceptance": "length:3.5"}),
     ("vllm serve Qwen/Qwen3-32B --kv-cache-dtype fp8_ds_mla --moe-backend deep_gemm_mega_moe",
@@ -392,3 +393,12 @@ def test_a_study_takes_a_command(tmp_path: Path) -> None:
     study = read_study(path)
     assert (study.scenario.max_num_seqs, study.scenario.max_num_batched_tokens) == (8, None)
     assert any("--host 0.0.0.0" in note for note in study.notes)
+
+
+@pytest.mark.parametrize("tokens", [None, 512])
+def test_the_buffer_of_mori_is_read_from_its_variable(tokens: int | None) -> None:
+    variable = "" if tokens is None else f"SGLANG_MORI_NUM_MAX_DISPATCH_TOKENS_PER_RANK={tokens} "
+    options = read_launch(variable + "sglang serve --model deepseek-ai/DeepSeek-R1 --tp 8 --dp 8 --enable-dp-attention "
+                          "--moe-a2a-backend mori").options
+    assert options["all2all_backend"] == "mori"
+    assert options.get("dispatch_tokens_per_rank") == tokens

@@ -31,7 +31,8 @@ def test_candidates_and_posts_are_of_their_release(engine: str, version: str | N
     ("gpt-oss-120b", "trtllm", 0), ("deepseek-v3", "vllm", 0)])
 def test_an_older_release_takes_longer_in_each_layer_of_its_kind(model: str, engine: str, layers: int) -> None:
     newest = stack_of(model, "b200-sxm", engine)
-    more_s = [terms_of(replace(newest, is_older=True), row)["activations_s"] - terms_of(newest, row)["activations_s"]
+    older = replace(newest, engine_version="0.1")
+    more_s = [terms_of(older, row)["activations_s"] - terms_of(newest, row)["activations_s"]
               for row in (step(0, 4, 1000), step(4096))]
     assert more_s == pytest.approx([layers * newest.constants.older_layer_s] * 2)
 
@@ -102,3 +103,32 @@ def test_a_runs_release_is_the_recorded_one_or_that_of_its_date(columns: dict[st
     run, = read_measured(path)
     assert run.scenario is not None, run.status
     assert run.scenario.engine_version == version
+
+
+@pytest.mark.parametrize(("gpu", "quantization", "version", "newest"), [
+    ("mi300x", None, "0.5.2", "0.5.11"), ("mi325x", None, "0.5.9", "0.5.10"), ("mi355x", "fp4", "0.5.7", "0.5.10"),
+    ("mi355x", None, "0.5.2", "0.5.5"), ("mi355x", None, "0.5.7", "0.5.11")])
+def test_latent_attention_on_amd_takes_what_runs_under_a_release_show(gpu: str, quantization: str | None, version: str,
+                                                                     newest: str) -> None:
+    def older_s(version: str | None) -> float:
+        stack = replace(stack_of("deepseek-r1", gpu, "sglang"), engine_version=version, quantization=quantization)
+        older = stack.older_release
+        assert (None if older is None else older.newest) == (None if version is None else newest)
+        return 0.0 if older is None else older.num_layers * older.layer_s
+
+    assert older_s(version) > older_s(None) == 0.0
+
+
+def test_a_run_of_a_date_has_the_release_of_its_image(tmp_path: Path) -> None:
+    def release(gpu: str, precision: str, day: str) -> str | None:
+        table = tmp_path / "runs.csv"
+        pl.DataFrame([{"id": "a", "gpu": gpu, "engine": "sglang", "model": "deepseek-ai/DeepSeek-R1", "date": day,
+                       "precision": precision, "isl": 1024, "osl": 1024, "concurrency": 4, "tp": 8, "ep": 1,
+                       "dp_attention": False, "measured_median_tpot_ms": 10.0}]).write_csv(table)
+        scenario = read_measured(table, client="inferencex")[0].scenario
+        return None if scenario is None else scenario.engine_version
+
+    assert [release("mi355x", "fp4", day) for day in ("2025-12-14", "2026-01-03", "2026-01-29", "2026-05-20")] == [
+        "0.5.2", "0.5.6.post1", "0.5.8", "0.5.12"]
+    assert [release("mi300x", "fp8", day) for day in ("2025-12-14", "2026-01-23", "2026-02-27")] == [
+        "0.5.2", "0.5.7", "0.5.9"]

@@ -126,9 +126,24 @@ def step_context(parts: Parts, resolved: Resolved, constants: EngineConstants | 
         fuses_norms=fuses_norms(resolved.fuse_allreduce_rms, scenario.engine, architecture, gpu, parts.layout),
         lora_rank=scenario.max_lora_rank if scenario.max_loras else 0, is_staged=is_staged(scenario.pcie_p2p, gpu),
         fp8_gemm_backend=scenario.fp8_gemm_backend, moe_backend=scenario.moe_backend, draft=parts.draft,
-        fp32_matmul=resolved.fp32_matmul, is_older=parts.engine.is_older(scenario.engine_version),
+        fp32_matmul=resolved.fp32_matmul, engine_version=scenario.engine_version,
+        dispatch_tokens=dispatch_tokens(scenario, parts.layout),
         overlap=overlap_of(scenario, parts.layout, parts.tokens_per_decode, limits),
         **graph_sizes(scenario, gpu, limits.max_num_seqs, limits.max_num_batched_tokens))
+
+
+def dispatch_tokens(scenario: Scenario, layout: Layout) -> int:
+    """Return the tokens of a rank in the exchange's buffer, if experts' kernels start for all its rows; else 0 [1].
+
+    Raises
+    ------
+    UsageError : the exchange has no such buffer.
+    """
+    tokens = ENGINES[scenario.engine].kernels.buffered_tokens.get(layout.exchange, 0)
+    if scenario.dispatch_tokens_per_rank is not None and not tokens:
+        raise UsageError(f"dispatch_tokens_per_rank = {scenario.dispatch_tokens_per_rank}: only tokens that MoRI sends "
+                         f"pass through a buffer of this size; give --all2all-backend mori too, or leave it out")
+    return scenario.dispatch_tokens_per_rank or tokens
 
 
 def context_limit(parts: Parts, resolved: Resolved, memory: MemoryPlan | None, longest_request: int,

@@ -214,6 +214,8 @@ class Memory:
 class Kernels:
     """Kernels, by the shape of the model, the release and the GPU."""
 
+    # Tokens of a rank in the buffer of an exchange whose empty rows the experts' kernels start for, by its name [1].
+    buffered_tokens: Mapping[str, int] = field(default_factory=dict)
     newest_since: str | None = None  # first release of the newest line; None if releases do not differ in speed
     # Layers of a model that releases before `newest_since` run with more kernels [1].
     older_layers: Callable[[Architecture], int] = lambda _: 0

@@ -270,6 +270,7 @@ DIALECT = Dialect(  # sglang/srt/server_args.py
     refuses_longer_since="0.5.1", config_effects=(OTHER_CONFIG,),
     variables={
         "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN": allowed(),
+        "SGLANG_MORI_NUM_MAX_DISPATCH_TOKENS_PER_RANK": Flag(names=(), option="dispatch_tokens_per_rank"),
         "SGLANG_SIMULATE_ACC_LEN": Flag(names=(), option="speculative_acceptance", read=emulated_length,
                                         write=unwritten),
         "SGLANG_ENABLE_FLASHINFER_GEMM": choice((), "fp8_gemm_backend",
@@ -357,6 +358,7 @@ SGLANG = Engine(
         newest_since="0.5.11", older_layers=lambda arch: arch.num_layers,  # all, as runs of both lines show
         compressed="vllm",  # FlashMLA, as vLLM's
         block_sparse_frac={"hopper": 0.079, "blackwell": 0.04},
+        buffered_tokens={"mori": 4096},  # `_MoriEPDispatcherImplBase` in moriep.py
         shares_prompts=True, shares_contexts=("mla",),  # deepseek_v2.py (sgl-project/sglang#14194)
         fuses_allreduce=lambda arch, _: arch.num_moe_layers > 0,  # `_handle_model_specific_adjustments`
         largest_fused_bytes=lambda _, __, hidden_size: 2.0 * LARGEST_FUSED_TOKENS * hidden_size,  # in 16 bit

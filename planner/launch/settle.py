@@ -59,6 +59,8 @@ def settle(taken: Taken) -> dict[str, Any]:
     ranks = read_ranks(found)
     if "all2all_backend" in found.keys() - ranks.keys():
         taken.no_effect.append(f"all2all backend {found['all2all_backend']} (no ranks send tokens to experts)")
+    if ranks.get("all2all_backend") != "mori" and (tokens := ranks.pop("dispatch_tokens_per_rank", None)) is not None:
+        taken.no_effect.append(f"MoRI's buffer of {tokens} tokens (no ranks send tokens to experts by MoRI)")
     return _settle_tier(taken, _settle_sizes(ranks))
 
 

@@ -170,12 +170,22 @@ def _failed(recipe: Mapping[str, Any], run: Run) -> Iterator[str]:
         "min_concurrency": recipe.get("min_concurrency", 0) <= run.concurrency,
         "max_concurrency": run.concurrency <= recipe.get("max_concurrency", math.inf),
         "dp_attention": recipe.get("dp_attention", run.dp > 1) == (run.dp > 1),
-        "version": versions is None or any(run.version.startswith(v) if v else not run.version for v in versions),
+        "version": versions is None or any(_is_of(run.version, v) if v else not run.version for v in versions),
         "since": recipe.get("since", run.date) <= run.date,
         "until": "until" not in recipe or "" < run.date < recipe["until"],  # an undated run may be a later one
         "drafts": run.drafts is None or "set" not in recipe or "fallback" in recipe
                   or run.drafts == ("speculative_tokens" in recipe["set"])}
     return (key for key, holds in held.items() if not holds)
+
+
+def _is_of(version: str, begin: str) -> bool:
+    """Tell whether a version begins with the numbers of another.
+
+    >>> _is_of("0.5.2.post1", "0.5.2"), _is_of("0.5.20", "0.5.2"), _is_of("nightly-dev", "nightly")
+    (True, False, True)
+    """
+    rest = version.removeprefix(begin)
+    return version.startswith(begin) and (begin.endswith(".") or not rest[:1].isdigit())
 
 
 def _settings(recipe: Mapping[str, Any], run: Run) -> dict[str, Any]:

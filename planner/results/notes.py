@@ -282,13 +282,12 @@ def _changed(deployment: Deployment, engine: Engine, version: str) -> list[str]:
         return [f"{engine.title} {version}: options left at their defaults follow the release: {', '.join(changed)}"]
     if windows := release_of_windows(deployment):
         return windows
-    if stack is None or not stack.num_older_layers:
+    if stack is None or (older := stack.older_release) is None:
         last = engine.defaults.since[-1].since if engine.defaults.since else engine.kernels.newest_since
         return [f"engine_version = {version} changes nothing for this model: the planner models differences of "
                 f"{engine.title} releases before {last}"]
-    layers = stack.num_older_layers
-    return [f"{engine.title} {version}: steps take {1e3 * layers * stack.constants.older_layer_s:.1f} ms longer in "
-            f"{layers} layers than with {engine.kernels.newest_since} or later"]
+    return [f"{engine.title} {version}: steps take {1e3 * older.num_layers * older.layer_s:.1f} ms longer in "
+            f"{older.num_layers} layers than with {older.newest} or later"]
 
 
 def _first_use(deployment: Deployment) -> list[str]:

@@ -90,6 +90,10 @@ class DeploymentOptions:
         "TensorRT-LLM's kernels over NVLink, by MoRI's on AMD, or by NCCL's all-to-all (SGLang: --moe-a2a-backend, "
         "--deepep-mode).",
         label="all-to-all kernel")
+    dispatch_tokens_per_rank: int | None = option(
+        None, "With --all2all-backend mori, tokens of each rank that its buffer holds. The experts' kernels start for "
+        "all its rows, also for empty ones (SGLang: SGLANG_MORI_NUM_MAX_DISPATCH_TOKENS_PER_RANK). [4,096]",
+        label="tokens in MoRI's buffer", unit="tokens", engines=SGLANG, least=1)
     enable_dbo: bool = option(
         False, "Two-batch overlap: a step's tokens run as two halves. One half computes while the other is exchanged "
         "with the experts (SGLang: --enable-two-batch-overlap). Needs an --all2all-backend that sends tokens to their "

@@ -28,6 +28,11 @@ LOW_LATENCY_TOKENS = 128
 # 132, and so compute beside them has the rest.
 BESIDE_HIGH_THROUGHPUT = 132 / (132 - 20)
 
+# Time of an empty row of MoRI's buffer in AITER's experts [s]: they start work groups for each row that the buffer can
+# hold, and groups of empty rows end at once (aiter/fused_moe.py; sgl-project/sglang#22952, #36130). By twelve runs
+# without drafts under SGLang 0.5.6 on MI355X, with 131,072 rows on 8 ranks and 262,144 on 16: 2.7 ns on either.
+EMPTY_ROW_S = 2.7e-9
+
 
 def exchange(stack: StepContext, counts: Floats) -> Iterator[Contribution]:
     """Yield the exchange of all MoE layers between the ranks of attention."""
@@ -35,7 +40,9 @@ def exchange(stack: StepContext, counts: Floats) -> Iterator[Contribution]:
         return
     for num_layers, experts in stack.arch.mlps_of(Experts):
         there_s, back_s = layer_exchange_s(stack, experts, counts)
-        exchanged_s = num_layers * (there_s + back_s - hidden_exchange_s(stack, experts, counts, there_s, back_s))
+        hidden_s = hidden_exchange_s(stack, experts, counts, there_s, back_s)
+        empty_rows = np.maximum(stack.dispatch_tokens - counts, 0.0) * stack.layout.data_parallel_size
+        exchanged_s = num_layers * (there_s + back_s - hidden_s + EMPTY_ROW_S * empty_rows)
         yield Contribution("exchange", curve={"collectives_s": exchanged_s, "shared_s": exchanged_s})
 
 

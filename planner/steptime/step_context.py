@@ -5,13 +5,16 @@ from dataclasses import dataclass
 from planner.catalog.architecture import Architecture
 from planner.catalog.gpu_power import clock_share
 from planner.catalog.gpus import Gpu
+from planner.catalog.layers.latent import Mla
 from planner.engines import ENGINES
 from planner.model.batch_overlap import BatchOverlap
 from planner.model.drafting import Draft
 from planner.model.layout import Layout
 from planner.model.node_link import NodeLink
+from planner.model.precision import expert_format
 from planner.steptime.engine_constants import EngineConstants
 from planner.steptime.fused_norms import nvlink_generation
+from planner.steptime.older_releases import OlderRelease, measured_release
 
 # Density of arithmetic (16-bit peak over the power limit) up to which large products keep the clocks of the peak. H100
 # and H200 have 1.4e12, B200 and B300 2.1 to 2.3e12; A100 SXM 0.78e12, RTX PRO 6000 0.80e12, RTX 4090 0.37e12.
@@ -41,8 +44,9 @@ class StepContext:
     fuses_norms : whether all-reduces take the norm after them along (`planner.steptime.fused_norms`).
     fp8_gemm_backend : "auto", or "flashinfer_trtllm" if block-scaled FP8 is multiplied by that kernel.
     moe_backend : "auto", or the kernels of the routed experts: a name of `roofline.MOE_BACKENDS`.
-    is_older : whether the engine's release is before its newest line (`settings.releases`).
+    engine_version : the engine's release; None for the newest.
     fp32_matmul : "auto", or "fp32" or "tf32" if cuBLAS multiplies the routers that stay in 32 bit.
+    dispatch_tokens : of a rank in the exchange's buffer, for all of which experts' kernels start; 0 without one [1].
     overlap : work beside the exchange of tokens with their experts.
     graph_seqs, graph_tokens : steps of at most this many decodes [1], or tokens with prompts, run as CUDA graphs.
     """
@@ -66,7 +70,8 @@ class StepContext:
     fp8_gemm_backend: str = "auto"
     moe_backend: str = "auto"
     fp32_matmul: str = "auto"
-    is_older: bool = False
+    engine_version: str | None = None
+    dispatch_tokens: int = 0
     overlap: BatchOverlap = BatchOverlap()
 
     @property
@@ -91,9 +96,22 @@ class StepContext:
         return is_fused and not is_blackwell and self.layout.expert_parallel_size == 1
 
     @property
-    def num_older_layers(self) -> int:
-        """Layers that take `older_layer_s` longer under this release than under the engine's newest [1]."""
-        return ENGINES[self.engine].kernels.older_layers(self.arch) if self.is_older else 0
+    def older_release(self) -> OlderRelease | None:
+        """How much longer steps take under this release than under a later one; None if no run shows it.
+
+        Models with latent attention take what runs on a GPU with these kernels show, others the engine's
+        `older_layer_s`.
+        """
+        engine, precision = ENGINES[self.engine], expert_format(self.arch, self.quantization)
+        precision = next((name for name in ("fp4", "fp8") if name in precision), precision)
+        row = measured_release(self.engine, self.engine_version, self.gpu.kernels_of, precision)
+        if row is not None and any(isinstance(group.attention, Mla) for group in self.arch.layers):
+            return OlderRelease(layer_s=row["layer_s"], num_layers=self.arch.num_layers, newest=row["until"])
+        num_layers = engine.kernels.older_layers(self.arch)
+        if not num_layers or not engine.is_older(self.engine_version):
+            return None
+        return OlderRelease(layer_s=self.constants.older_layer_s, num_layers=num_layers,
+                            newest=str(engine.kernels.newest_since))
 
     def compute_ratio(self, precision: str) -> float:
         """Return how much longer large steps' arithmetic takes than in short benchmarks [1]: clocks under load.

@@ -1,0 +1,59 @@
+"""Older releases of an engine: how much longer a layer takes than under the newest line, by GPU and number format."""
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from planner.catalog.catalog_files import data_dir, read_rows
+from planner.engines.releases import is_before
+from planner.errors import CatalogError
+from planner.files.finite import is_number
+
+KEYS = {"engine", "gpu", "precision", "since", "until", "layer_s", "num_runs", "held_out", "source"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OlderRelease:
+    """How much longer steps take under a release than under a later one.
+
+    Parameters
+    ----------
+    layer_s : of each layer [s].
+    num_layers : layers that take longer [1].
+    newest : the first release that takes no longer.
+    """
+
+    layer_s: float
+    num_layers: int
+    newest: str
+
+
+def measured_release(engine: str, version: str | None, gpu: str, precision: str) -> Mapping[str, Any] | None:
+    """Return the row of `hardware_db/older_releases.toml` of a release; None if no run shows it.
+
+    Parameters
+    ----------
+    version : of the engine; None for the newest.
+    gpu : whose kernels run.
+    precision : of the weights: bf16, fp8, fp4.
+
+    Raises
+    ------
+    CatalogError : a row in the file is wrong.
+    """
+    return next((row for row in _rows() if (row["engine"], row["gpu"]) == (engine, gpu)
+                 and precision == row.get("precision", precision) and is_before(version, row["until"])
+                 and not is_before(version, row.get("since"))), None)
+
+
+@functools.cache
+def _rows() -> tuple[Mapping[str, Any], ...]:
+    path = data_dir("hardware_db") / "older_releases.toml"
+    rows = read_rows(path, "older_release")
+    for number, row in enumerate(rows, start=1):
+        missing, unread = sorted(KEYS - {"precision", "since"} - row.keys()), sorted(row.keys() - KEYS)
+        if missing or unread or not is_number(row["layer_s"]) or row["layer_s"] <= 0:
+            raise CatalogError(f"{path}: [[older_release]] number {number}: lacks {', '.join(missing) or 'nothing'}, "
+                               f"has unknown keys {', '.join(unread) or '(none)'}, or layer_s is no number above 0")
+    return tuple(rows)
