@@ -18,7 +18,7 @@ from planner.settings.objectives import Objectives, Verdict, judge
 from planner.traces import Trace
 from planner.traces.shaping.window_and_rate import limit
 
-LOST = Verdict(is_met=False, attainment=0.0, limiting_metric="none")  # of a replay that was not run to its end
+LOST = Verdict(is_met=False, attainment=0.0, limiting_metric="none", strain=math.inf)  # of a replay that has no end
 MOST_GPUS = 100_000
 LONG, PARTS = 20_000, 8  # requests of a load from which on a part of it is searched first, and which part
 ROUGHLY = 0.05  # precision of that [1]

@@ -38,6 +38,7 @@ from planner.traces.shaping.tenants import tenant_names
 
 NUM_WINDOWS = 32  # of a trace, for its bootstrap
 START = 16  # users of a replica that are tried first
+STRAINED = 1.25  # strain from which a load is too far above the largest to tell where it is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,18 +182,20 @@ def verdict(sought: Sought, load: float) -> Verdict:
 
 
 def quick_verdict(sought: Sought, load: float, *, is_told: bool = False) -> Verdict:
-    """Judge a load; the replay ends once the objectives are lost, and the verdict is then `LOST`.
+    """Judge a load; the replay ends once limits `STRAINED` times as high are lost, and the verdict is then `LOST`.
+
+    A load that is missed by less tells by its strain where the largest load is.
 
     Parameters
     ----------
-    is_told : whether the verdict on a load that keeps the objectives has the statistics of `verdict`.
+    is_told : whether the verdict has the statistics of `verdict`.
     """
     if sought.search.by_tenant:
         return verdict(sought, load)
-    kept = together_or_lost(*sought.load(load), sought.objectives)
-    if kept is None:
+    served = together_or_lost(*sought.load(load), sought.objectives.scaled(STRAINED))
+    if served is None:
         return LOST
-    return judged(sought, kept[0]) if is_told else kept[1]
+    return judged(sought, served[0]) if is_told else judge(sought.objectives, served[0].times_s)
 
 
 def judged(sought: Sought, result: ReplayResult) -> Verdict:
