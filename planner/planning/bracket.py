@@ -106,6 +106,43 @@ class Edge:
     probes: Mapping[float, Verdict]
 
 
+def strains(verdicts: Mapping[float, Verdict]) -> list[tuple[float, float]]:
+    """Return loads with the logarithms of their strains, the strain nearest to 1 first."""
+    told = [(load, math.log(verdict.strain)) for load, verdict in verdicts.items() if 0 < verdict.strain < math.inf]
+    return sorted(told, key=lambda row: abs(row[1]))
+
+
+def slope_of(verdicts: Mapping[float, Verdict], slope: float = STEEP) -> float:
+    """Return the power of the load with which strain grows near the edge; beyond all loads `slope` at least.
+
+    Strain grows faster the nearer the edge is, so a line through two loads below it leads too far.
+    """
+    told = strains(verdicts)
+    for load, strain in told[1:]:
+        if abs(math.log(load / told[0][0])) >= APART:
+            secant = (strain - told[0][1]) / math.log(load / told[0][0])
+            return max(secant, slope) if strain * told[0][1] > 0 or secant <= 0 else secant
+    return slope
+
+
+def foretold(verdicts: Mapping[float, Verdict], slope: float = STEEP) -> float | None:
+    """Return the load at which strain is 1 if it grows as a power of the load; None if strains do not tell it.
+
+    Parameters
+    ----------
+    slope : as of `slope_of` [1].
+
+    >>> told = {load: Verdict(is_met=True, attainment=1.0, limiting_metric="ttft", strain=load ** 3 / 1000)
+    ...         for load in (6.0, 8.0)}
+    >>> round(foretold(told), 9)
+    10.0
+    """
+    told = strains(verdicts)
+    if not told or (len(told) == 1 and abs(told[0][1]) > STRONG):
+        return None
+    return told[0][0] * math.exp(min(max(-told[0][1] / slope_of(verdicts, slope), -1.0), 1.0))
+
+
 def find_bracket(evaluate: Callable[[float], Verdict], start: float, *, unknown: Unknown = RATE,
                  tolerance: float = TOLERANCE, checks: tuple[float, ...] = CHECKED, step: float = STEP,
                  limits: tuple[float, float] = ANY, known: Mapping[float, Verdict] = MappingProxyType({}),
@@ -160,7 +197,7 @@ def find_edge(evaluate: Callable[[float], Verdict], start: float, *, unknown: Un
                          jobs=1, known={}, trying=trying, slope=slope, is_rough=True)
         low, high = search.narrowed(*search.first_bracket(search.rounded(start)))
         edge = search.foretold(low, high)
-        return Edge(load=low if edge is None else edge, slope=search.slope_at(), probes=search.known)
+        return Edge(load=low if edge is None else edge, slope=slope_of(search.known, slope), probes=search.known)
 
 
 def _num_loads(low: float, high: float, tolerance: float, checks: tuple[float, ...]) -> int:
@@ -219,42 +256,21 @@ class _Search:
     def rounded(self, load: float) -> float:
         return float(min(max(round(load), 1), self.limits[1])) if self.unknown.is_whole else load
 
-    def strains(self) -> list[tuple[float, float]]:
-        """Return tried loads with the logarithms of their strains, the strain nearest to 1 first."""
-        told = [(load, math.log(verdict.strain)) for load, verdict in self.known.items()
-                if 0 < verdict.strain < math.inf]
-        return sorted(told, key=lambda each: abs(each[1]))
-
-    def slope_at(self) -> float:
-        """Return the power of the load with which strain grows near the edge; beyond all known loads `slope` at least.
-
-        Strain grows faster the nearer the edge is, so a line through two loads below it leads too far.
-        """
-        told = self.strains()
-        for load, strain in told[1:]:
-            if abs(math.log(load / told[0][0])) >= APART:
-                slope = (strain - told[0][1]) / math.log(load / told[0][0])
-                return max(slope, self.slope) if strain * told[0][1] > 0 or slope <= 0 else slope
-        return self.slope
-
     def foretold(self, low: float, high: float) -> float | None:
-        """Return the load at which strain is 1 if it grows as a power of the load; None if that is not in between."""
-        told = self.strains()
-        if not told or (len(told) == 1 and abs(told[0][1]) > STRONG):
-            return None
-        edge = told[0][0] * math.exp(min(max(-told[0][1] / self.slope_at(), -1.0), 1.0))
-        return edge if low < edge < high else None
+        """Return the foretold edge; None if it is not known, or not in between."""
+        edge = foretold(self.known, self.slope)
+        return edge if edge is not None and low < edge < high else None
 
     def chance(self) -> float:
         """Return the spread of strain by chance: how far strains lie from the line through their neighbours'."""
-        told = sorted((math.log(load), strain) for load, strain in self.strains() if abs(strain) <= STRONG)
+        told = sorted((math.log(load), strain) for load, strain in strains(self.known) if abs(strain) <= STRONG)
         off = [(two[1] - one[1] - (three[1] - one[1]) * (two[0] - one[0]) / (three[0] - one[0])) ** 2 / 1.5
                for one, two, three in zip(told, told[1:], told[2:], strict=False)]
         return max(CHANCE, math.sqrt(sum(off) / max(len(off), 1)))
 
     def distance(self, edge: float) -> float:
         """Return how far the foretold edge is from the nearest load whose strain is known, as a share."""
-        return min(abs(math.log(load / edge)) for load, _ in self.strains())
+        return min(abs(math.log(load / edge)) for load, _ in strains(self.known))
 
     def is_enough(self, low: float, high: float) -> bool:
         """Tell whether a bracket is as narrow as asked for."""

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -10,8 +11,9 @@ import polars as pl
 from planner.deployment.deploy import Deployment, Pool, in_role
 from planner.deployment.pools import Role
 from planner.files.counts import count_text
+from planner.planning.bracket import MOST_FORETOLD, foretold
 from planner.planning.missed import UnreachableError, missed_objectives, unreachable
-from planner.replays.fleet.replicas import serve
+from planner.replays.fleet.replicas import is_dealt, serve
 from planner.replays.hope import LostError
 from planner.replays.result_tables import ReplayResult
 from planner.settings.objectives import Objectives, Verdict, judge
@@ -22,7 +24,9 @@ LOST = Verdict(is_met=False, attainment=0.0, limiting_metric="none", strain=math
 MOST_GPUS = 100_000
 LONG, PARTS = 20_000, 8  # requests of a load from which on a part of it is searched first, and which part
 ROUGHLY = 0.05  # precision of that [1]
+STRAINED = 1.25  # strain from which a load is too far from the edge to tell where it is
 CHECKED = (0.0, 0.02, 0.05, 0.1)  # above the answer, as shares of it
+SAFE = 0.97  # strain of a number, from which down no number above it is tried: chance does not make it miss
 MOST_REPAIRS = 5  # answers that a number above them which misses sends back to the search
 MANY = 8  # replicas that miss the objectives: before more are tried, requests are tried alone
 
@@ -35,19 +39,20 @@ def together(trace: Trace, deployment: Deployment, objectives: Objectives, count
     return served, judge(objectives, served.times_s)
 
 
-def together_or_lost(trace: Trace, deployment: Deployment, objectives: Objectives, count: int | None = None
-                     ) -> tuple[ReplayResult, Verdict] | None:
-    """Return how `count` replicas serve; None as soon as they cannot keep the objectives."""
+def together_or_lost(trace: Trace, deployment: Deployment, objectives: Objectives, count: int | None = None,
+                     strain: float = 1.0) -> tuple[ReplayResult, Verdict] | None:
+    """Return how `count` replicas serve; None as soon as their strain must exceed `strain`."""
     try:
-        served = serve(trace, deployment, count, objectives=objectives)
+        served = serve(trace, deployment, count, objectives=objectives.scaled(strain))
     except LostError:
         return None
     return served, judge(objectives, served.times_s)
 
 
-def verdict_alone(trace: Trace, deployment: Deployment, objectives: Objectives, count: int) -> Verdict:
-    """Judge `count` replicas if only the verdict counts: the replay ends once the objectives are lost."""
-    served = together_or_lost(trace, deployment, objectives, count)
+def verdict_alone(trace: Trace, deployment: Deployment, objectives: Objectives, count: int,
+                  strain: float = 1.0) -> Verdict:
+    """Judge `count` replicas if only the verdict counts: the replay ends once their strain must exceed `strain`."""
+    served = together_or_lost(trace, deployment, objectives, count, strain)
     return LOST if served is None else served[1]
 
 
@@ -145,8 +150,8 @@ def fewest_replicas(trace: Trace, deployment: Deployment, objectives: Objectives
 
     def is_met(count: int) -> bool:
         if count not in known:
-            tried = together_or_lost if divided is together else divided
-            known[count] = tried(trace, deployment, objectives, count)
+            known[count] = divided(trace, deployment, objectives, count) if divided is not together else (
+                together_or_lost(trace, deployment, objectives, count, STRAINED))
         tried_before = known[count]
         return tried_before is not None and tried_before[1].is_met
 
@@ -161,51 +166,67 @@ def fewest_replicas(trace: Trace, deployment: Deployment, objectives: Objectives
             if not alone[1].is_met:
                 raise _missed("requests that each run alone on a replica", objectives, *alone)
 
+    def needed() -> int | None:
+        """Return the replicas whose strain is foretold to be 1."""
+        told = {1 / count: tried[1] for count, tried in known.items() if count and tried is not None}
+        edge = foretold(told)
+        return None if edge is None else math.ceil(1 / edge - 1e-9)
+
     least = 1 if divided is together else 2
     most = max(min(trace.num_requests, MOST_GPUS // deployment.layout.num_gpus), least) if bound is None else bound
     if not is_near and trace.num_requests >= LONG:
         guess = guessed(trace, deployment, objectives, guess, divided, bound)
-    low, high = _bracketed(is_met, min(max(guess, least), most), least, most, raise_where_none,
-                           precision)
-    low, high = _bisected(is_met, low, high, precision)
+    narrowed = partial(_narrowed, is_met, needed, most=most, raise_where_none=raise_where_none, precision=precision)
+    low, high = narrowed(min(max(guess, least), most), least)
     for _ in range(MOST_REPAIRS if precision == 0 else 0):
-        above = sorted({min(high + 1 + int(share * high), most) for share in CHECKED} - {high})
-        missed = [count for count in above if not is_met(count)]
+        missed, strain = [], whole(high)[1].strain
+        for count in sorted({min(high + 1 + int(share * high), most) for share in CHECKED} - {high}):
+            if strain <= SAFE:
+                break
+            if is_met(count):
+                strain = whole(count)[1].strain
+            else:
+                missed.append(count)
         if not missed:
             break
         try:
-            low, high = _bracketed(is_met, missed[-1], missed[-1], most, raise_where_none)
+            low, high = narrowed(missed[-1], missed[-1])
         except UnreachableError:  # none above is better
             break
-        low, high = _bisected(is_met, low, high, precision)
     return high, whole(high)[0], whole(low)[1].limiting_metric if low >= least and precision == 0 else "none"
 
 
-def _bracketed(is_met: Callable[[int], bool], guess: int, least: int, most: int,
-               raise_where_none: Callable[[int], None], precision: float = 0.0) -> tuple[int, int]:
+def _narrowed(is_met: Callable[[int], bool], needed: Callable[[], int | None], guess: int, least: int, *, most: int,
+              raise_where_none: Callable[[int], None], precision: float) -> tuple[int, int]:
     """Return a number that misses the objectives, `least` - 1 if there is none, and a larger one that keeps them.
 
-    From the guess one step of an eighth, then by twos; downwards first the smallest step.
+    They are neighbours, or as near as `precision` asks. After the guess the number is tried that strains foretell. If
+    they do not, or if two such numbers have not halved the distance, it goes up an eighth and then by twos, down by
+    steps that double, and to the middle.
     """
-    low, high = least - 1, guess
-    while not is_met(high):
-        raise_where_none(high)
-        low, high = high, min(max(high + high // 8 if low < guess else 2 * high, high + 1), most)
-    step = max(int(precision * high), 1)
-    while low == least - 1 and high > least:
-        tried = max(high - step, least)
-        if not is_met(tried):
-            low = tried
+    low, high, tried, step, foretold_in_turn = least - 1, 0, guess, 1, 0
+    while True:
+        before = high - low if high else 0
+        if is_met(tried):
+            high = tried
         else:
-            high, step = tried, max(2 * step, tried // 8)
-    return low, high
-
-
-def _bisected(is_met: Callable[[int], bool], low: int, high: int, precision: float) -> tuple[int, int]:
-    while high - low > max(1, int(precision * high)):
-        middle = (low + high) // 2
-        low, high = (low, middle) if is_met(middle) else (middle, high)
-    return low, high
+            raise_where_none(tried)
+            low = tried
+        least_step = max(1, int(precision * high))
+        if high and high - low <= least_step:
+            return low, high
+        foretold_in_turn = 0 if before and 2 * (high - low) <= before else foretold_in_turn
+        count = needed() if foretold_in_turn < MOST_FORETOLD else None
+        if count is not None and low < count and (high or count <= most):
+            foretold_in_turn += 1
+            tried = min(count, high - least_step) if high else count
+            tried = max(tried, low + least_step) if low >= least else max(tried, least)
+        elif not high:
+            tried = min(max(low + low // 8 if low == guess else 2 * low, low + 1), most)
+        elif low < least:
+            tried, step = max(high - max(step, least_step), least), max(2 * step, high // 8)
+        else:
+            tried = (low + high) // 2
 
 
 def guessed(trace: Trace, deployment: Deployment, objectives: Objectives, guess: int, divided: Divided,
@@ -216,6 +237,20 @@ def guessed(trace: Trace, deployment: Deployment, objectives: Objectives, guess:
         return fewest_replicas(part, deployment, objectives, guess, divided, bound, is_near=True, precision=ROUGHLY)[0]
     except UnreachableError:
         return guess if bound is None else bound
+
+
+def some_replicas(trace: Trace, deployment: Deployment, count: int, least: int) -> tuple[Trace, int]:
+    """Return the requests of some of a number of replicas that are dealt a load, and how many replicas.
+
+    They have about `least` requests; all if there are no more, or if a replica by itself does not serve as among all.
+    """
+    n = trace.num_requests
+    some = math.ceil(count * least / n)
+    if some >= count or not is_dealt(trace, deployment):
+        return trace, count
+    turns = deployment.router.takes_turns
+    is_theirs = np.arange(n) % count < some if turns else np.random.default_rng(0).random(n) < some / count
+    return trace.take(np.flatnonzero(is_theirs)), some
 
 
 def apart_in_time(trace: Trace) -> Trace:

@@ -12,7 +12,7 @@ from planner.deployment.starting import startable
 from planner.errors import UsageError
 from planner.planning.bracket import RATE, UNKNOWNS, Unknown
 from planner.planning.capacity_answer import SearchedTraffic
-from planner.planning.fewest import LOST, apart_in_time, together_or_lost
+from planner.planning.fewest import LOST, STRAINED, apart_in_time, together_or_lost
 from planner.planning.search_options import Search
 from planner.planning.user_loads import beginning, limited, of_users, think_time
 from planner.replays.fleet.replicas import serve
@@ -38,7 +38,6 @@ from planner.traces.shaping.tenants import tenant_names
 
 NUM_WINDOWS = 32  # of a trace, for its bootstrap
 START = 16  # users of a replica that are tried first
-STRAINED = 1.25  # strain from which a load is too far above the largest to tell where it is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,10 +191,10 @@ def quick_verdict(sought: Sought, load: float, *, is_told: bool = False) -> Verd
     """
     if sought.search.by_tenant:
         return verdict(sought, load)
-    served = together_or_lost(*sought.load(load), sought.objectives.scaled(STRAINED))
-    if served is None:
+    kept = together_or_lost(*sought.load(load), sought.objectives, strain=STRAINED)
+    if kept is None:
         return LOST
-    return judged(sought, served[0]) if is_told else judge(sought.objectives, served[0].times_s)
+    return judged(sought, kept[0]) if is_told else kept[1]
 
 
 def judged(sought: Sought, result: ReplayResult) -> Verdict:
