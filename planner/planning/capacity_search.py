@@ -132,8 +132,8 @@ def confidence_of(sought: Sought, capacity: float, slope: float) -> Confidence:
     drawn = np.random.default_rng(search.seed).permutation((np.arange(search.replicates) + 0.5) / search.replicates)
     spreads = [step_factors(each, drawn) for each in fitted_deployments(sought.deployment)]
     factors = max(spreads, key=lambda spread: float(np.ptp(spread)))  # of pools, the one that is known the least
-    calls = [later(_replicate)(sought, capacity, slope, 1.0, None), *(
-        later(_replicate)(sought, capacity, slope, factor, search.seed + 1 + k) for k, factor in enumerate(factors.tolist()))]
+    draws = [(1.0, None), *((factor, search.seed + 1 + k) for k, factor in enumerate(factors.tolist()))]
+    calls = [later(_replicate)(sought, capacity, slope, factor, seed) for factor, seed in draws]
     undrawn, *drawn_loads = in_parallel("drawing windows and errors for the confidence", calls, len(calls), search.jobs)
     loads = np.array(drawn_loads) * capacity / undrawn
     return Confidence(**{f"p{share}": float(np.quantile(loads, share / 100)) for share in (10, 50, 90)})

@@ -1,7 +1,7 @@
 """The fewest replicas that serve a trace within its objectives, all alike or divided into prefill and decode."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -28,6 +28,7 @@ STRAINED = 1.25  # strain from which a load is too far from the edge to tell whe
 CHECKED = (0.0, 0.02, 0.05, 0.1)  # above the answer, as shares of it
 SAFE = 0.97  # strain of a number, from which down no number above it is tried: chance does not make it miss
 MOST_REPAIRS = 5  # answers that a number above them which misses sends back to the search
+SAMPLED_PART, SAMPLED = 4_000, 20_000  # requests of the replicas that are replayed for all: of a part, of a load
 MANY = 8  # replicas that miss the objectives: before more are tried, requests are tried alone
 
 Divided = Callable[[Trace, Deployment, Objectives, int], tuple[ReplayResult, Verdict]]
@@ -131,8 +132,8 @@ def fewest_replicas(trace: Trace, deployment: Deployment, objectives: Objectives
     """Return the fewest replicas that keep the objectives, how they serve, and the metric that one less misses.
 
     One less than the answer misses them, and every larger number that was tried keeps them: chance may let a number
-    keep them that has numbers which miss above it. A long load is searched from the answer for its first eighth, which
-    takes far fewer replays of all of it.
+    keep them that has numbers which miss above it. A long load is searched from the answer for its first eighth, and
+    that from the answer for some of the replicas, which takes far fewer replays of all of it.
 
     Parameters
     ----------
@@ -167,15 +168,16 @@ def fewest_replicas(trace: Trace, deployment: Deployment, objectives: Objectives
                 raise _missed("requests that each run alone on a replica", objectives, *alone)
 
     def needed() -> int | None:
-        """Return the replicas whose strain is foretold to be 1."""
-        told = {1 / count: tried[1] for count, tried in known.items() if count and tried is not None}
-        edge = foretold(told)
-        return None if edge is None else math.ceil(1 / edge - 1e-9)
+        return _needed({count: tried[1] for count, tried in known.items() if count and tried is not None})
 
     least = 1 if divided is together else 2
     most = max(min(trace.num_requests, MOST_GPUS // deployment.layout.num_gpus), least) if bound is None else bound
     if not is_near and trace.num_requests >= LONG:
         guess = guessed(trace, deployment, objectives, guess, divided, bound)
+    if divided is together and trace.num_requests >= MANY * SAMPLED:
+        guess = _of_some(trace, deployment, objectives, min(guess, most), most, SAMPLED, ROUGHLY)
+        if precision >= ROUGHLY and is_met(guess):  # chance moves it by less
+            return guess, whole(guess)[0], "none"
     narrowed = partial(_narrowed, is_met, needed, most=most, raise_where_none=raise_where_none, precision=precision)
     low, high = narrowed(min(max(guess, least), most), least)
     for _ in range(MOST_REPAIRS if precision == 0 else 0):
@@ -210,8 +212,9 @@ def _narrowed(is_met: Callable[[int], bool], needed: Callable[[], int | None], g
         if is_met(tried):
             high = tried
         else:
-            raise_where_none(tried)
             low = tried
+            if not high:
+                raise_where_none(tried)
         least_step = max(1, int(precision * high))
         if high and high - low <= least_step:
             return low, high
@@ -234,9 +237,44 @@ def guessed(trace: Trace, deployment: Deployment, objectives: Objectives, guess:
     """Return the answer for the first part of a load, within `ROUGHLY`; the bound or the guess if there is none."""
     part = limit(trace, trace.num_requests // PARTS)
     try:
+        if divided is together:
+            alone = together(apart_in_time(part), deployment, objectives, 1)[1]
+            most = bound or MOST_GPUS // deployment.layout.num_gpus
+            return _of_some(part, deployment, objectives, guess, most, SAMPLED_PART, ROUGHLY) if alone.is_met else guess
         return fewest_replicas(part, deployment, objectives, guess, divided, bound, is_near=True, precision=ROUGHLY)[0]
     except UnreachableError:
         return guess if bound is None else bound
+
+
+def _of_some(trace: Trace, deployment: Deployment, objectives: Objectives, guess: int, most: int, least: int,
+             precision: float) -> int:
+    """Return about how many replicas keep the objectives, of which some with `least` requests are replayed each time.
+
+    `most` if no number up to it does.
+    """
+    known: dict[int, Verdict] = {}
+
+    def is_met(count: int) -> bool:
+        if count not in known:
+            load, some = some_replicas(trace, deployment, count, least)
+            known[count] = verdict_alone(load, deployment, objectives, some, STRAINED)
+        return known[count].is_met
+
+    def raise_where_none(count: int) -> None:
+        if count >= most:
+            raise UnreachableError(f"{count_text(count, 'replica')} still miss the objectives")
+
+    try:
+        return _narrowed(is_met, partial(_needed, known), guess, 1, most=most, raise_where_none=raise_where_none,
+                         precision=precision)[1]
+    except UnreachableError:
+        return most
+
+
+def _needed(verdicts: Mapping[int, Verdict]) -> int | None:
+    """Return the number of replicas whose strain is foretold to be 1; None if strains do not tell it."""
+    edge = foretold({1 / count: verdict for count, verdict in verdicts.items()})
+    return None if edge is None else math.ceil(1 / edge - 1e-9)
 
 
 def some_replicas(trace: Trace, deployment: Deployment, count: int, least: int) -> tuple[Trace, int]:

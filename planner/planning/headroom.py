@@ -6,7 +6,7 @@ from dataclasses import replace
 from planner.deployment.deploy import Deployment
 from planner.planning.bracket import STEP, TOLERANCE, UNKNOWNS, UnlimitedError, UnreachableLoadError, find_edge
 from planner.planning.capacity import capacity
-from planner.planning.fewest import STRAINED, some_replicas, verdict_alone
+from planner.planning.fewest import SAMPLED, STRAINED, some_replicas, verdict_alone
 from planner.planning.fleets import Kind
 from planner.planning.loads import StrataTraffic, Traffic, UsersLoad
 from planner.planning.replay_line import of_replicas
@@ -17,7 +17,6 @@ from planner.settings.objectives import Objectives, Verdict
 from planner.traces import Trace
 from planner.traces.shaping.client_load import NAME
 
-SAMPLED = 20_000  # requests of some replicas, by which the headroom of a fleet that is not the cheapest is judged
 ROUGHLY = 0.02  # precision of the headroom of fleets that are not the cheapest [1]
 
 
