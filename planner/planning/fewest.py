@@ -162,7 +162,7 @@ def fewest_replicas(trace: Trace, deployment: Deployment, objectives: Objectives
     def raise_where_none(high: int) -> None:
         if high >= most:
             raise _missed(count_text(high, "replica"), objectives, *whole(high))
-        if high > MANY and bound is None and 0 not in known:  # 0 stands for requests alone
+        if high > max(MANY, guess + guess // 8) and bound is None and 0 not in known:  # 0 stands for requests alone
             known[0] = alone = divided(apart_in_time(trace), deployment, objectives, least)
             if not alone[1].is_met:
                 raise _missed("requests that each run alone on a replica", objectives, *alone)
