@@ -359,7 +359,8 @@ class _Search:
 
         Parameters
         ----------
-        loads : outward from the bracket; beyond one that chance cannot flip the others are left out.
+        loads : outward from the bracket; beyond one that chance cannot flip only the last is tried, which shows how
+            the statistics go on.
         """
         inside = list(dict.fromkeys(self.rounded(load) for load in loads
                                     if self.limits[0] <= load <= self.limits[1]))
@@ -367,7 +368,9 @@ class _Search:
         while len(tried) < len(inside) and not (tried and self.is_beyond(tried[-1], CANNOT_FLIP)):
             tried = inside[:len(tried) + 2]
             self.try_all(tried)
-        between = set(tried)
+        outermost = inside[-1:]
+        self.try_all(outermost)
+        between = {*tried, *outermost}
         for low, high in itertools.pairwise(sorted(tried)):
             if not (self.is_beyond(low, MAY_FLIP) or self.is_beyond(high, MAY_FLIP)):
                 steps = math.ceil(math.log(high / low) / math.log1p(FINE))
