@@ -20,7 +20,7 @@ from planner.traces.shaping.rescaling import MOST_REQUESTS
 NEXT = 1.06  # first step of a search from a load that is near the answer
 SETTLED = 0.02  # change of the capacity from one horizon to twice it that counts as none
 NEAR = 0.02  # tolerance of the capacity under another assumption
-DRAWN = 0.04  # and of a replicate's: a third of the spread of replicates, as a rule
+DRAWN = 0.02  # and of a replicate's: a fifth of the spread of replicates, as a rule
 MANY_BLOCKS = 5_000_000  # of prompts: a replay with more of them takes seconds
 
 
