@@ -257,9 +257,11 @@ class _Search:
         return float(min(max(round(load), 1), self.limits[1])) if self.unknown.is_whole else load
 
     def foretold(self, low: float, high: float) -> float | None:
-        """Return the foretold edge; None if it is not known, or not in between."""
-        edge = foretold(self.known, self.slope)
-        return edge if edge is not None and low < edge < high else None
+        """Return the foretold edge; None if it is not known, or not in between. By chance it may lie a little outside."""
+        edge, close = foretold(self.known, self.slope), (1 + self.tolerance) ** SURE
+        if edge is None or not low / close <= edge <= high * close:
+            return None
+        return min(max(edge, low), high)
 
     def chance(self) -> float:
         """Return the spread of strain by chance: how far strains lie from the line through their neighbours'."""
