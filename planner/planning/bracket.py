@@ -13,7 +13,7 @@ from planner.settings.objectives import Verdict
 
 TOLERANCE = 0.005  # upper / lower - 1 of the bracket
 CHECKED = (0.01, 0.02, 0.05, 0.1, 0.2, 0.35)  # below and above the bracket, as shares of it
-FINE = 0.01  # distance of loads that are tried where chance may decide, as a share
+FINE = 0.01  # distance of tried loads near the edge if chance may decide, as a share
 CHANCE = 0.01  # spread of strain by chance [1], unless strains nearby scatter more
 MAY_FLIP, CANNOT_FLIP = 3.0, 6.0  # spreads of chance between strain and 1
 STRONG = 0.25  # strain's distance from 1, further than which one strain alone does not tell the edge
@@ -151,7 +151,7 @@ def find_bracket(evaluate: Callable[[float], Verdict], start: float, *, unknown:
 
     Goes up or down from `start` to a first bracket, by `step` and then by steps that double, up to twofold. Narrows it
     around the load at which strain, as a power of the load, would reach 1; by bisection if strains do not tell. Then
-    tries loads on either side, outward until chance cannot bridge the distance of strain from 1, and densely where it
+    tries loads on either side, outward until chance cannot bridge the distance of strain from 1, and densely if it
     may. A load below that misses moves the bracket under it; one above that keeps is reported, not believed.
 
     Parameters
@@ -190,7 +190,7 @@ def find_edge(evaluate: Callable[[float], Verdict], start: float, *, unknown: Un
     ----------
     slope : power of the load with which strain grows, until two strains tell it [1].
 
-    Other parameters and errors are those of `find_bracket`.
+    The other parameters, and the errors, are as of `find_bracket`.
     """
     with stage(f"trying {'numbers' if unknown.is_whole else 'rates'}") as trying:
         search = _Search(evaluate=evaluate, unknown=unknown, tolerance=tolerance, checks=(), limits=limits, step=step,
@@ -402,9 +402,9 @@ class _Search:
         return low, high
 
     def around(self, edge: float, low: float, high: float) -> list[float]:
-        """Return the loads within a bracket that show whether the edge is where it is foretold: it, or on both sides.
+        """Return the loads within a bracket that test the foretold edge.
 
-        A load that closes the bracket is one with the ends' distance; both sides are tried if a known load is near.
+        If a known load is near, these are loads on both sides of the edge, so that the bracket closes; else the edge.
         """
         least, half = 1 + self.tolerance, math.sqrt(1 + self.tolerance)
         if self.is_rough or self.distance(edge) > SURE * self.tolerance:

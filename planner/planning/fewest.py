@@ -24,7 +24,7 @@ LOST = Verdict(is_met=False, attainment=0.0, limiting_metric="none", strain=math
 MOST_GPUS = 100_000
 LONG, PARTS = 20_000, 8  # requests of a load from which on a part of it is searched first, and which part
 ROUGHLY = 0.05  # precision of that [1]
-STRAINED = 1.25  # strain from which a load is too far from the edge to tell where it is
+STRAINED = 1.25  # strain from which a load is too far from the edge to foretell it
 CHECKED = (0.0, 0.02, 0.05, 0.1)  # above the answer, as shares of it
 SAFE = 0.97  # strain of a number, from which down no number above it is tried: chance does not make it miss
 MOST_REPAIRS = 5  # answers that a number above them which misses sends back to the search

@@ -183,7 +183,7 @@ def verdict(sought: Sought, load: float) -> Verdict:
 def quick_verdict(sought: Sought, load: float, *, is_told: bool = False) -> Verdict:
     """Judge a load; the replay ends once limits `STRAINED` times as high are lost, and the verdict is then `LOST`.
 
-    A load that is missed by less tells by its strain where the largest load is.
+    The strain of a load below that foretells the largest load.
 
     Parameters
     ----------

@@ -57,7 +57,7 @@ def used_share(slo: Slo, ttft_s: Floats, tpot_s: Floats, e2e_s: Floats, *,
                own_s: Mapping[str, Floats] = NONE_OWN) -> Floats:
     """Return the share that each request uses of the limit that it uses most, infinite without an answer.
 
-    Parameters are those of `attainment_by_metric`; shape [num_requests] [1].
+    Parameters as of `attainment_by_metric`; shape [num_requests] [1].
     """
     used = np.where(np.isnan(ttft_s) | np.isnan(e2e_s), math.inf, 0.0)
     for values, limit in _limited(slo, ttft_s, tpot_s, e2e_s, own_s).values():
