@@ -176,8 +176,10 @@ def fewest_replicas(trace: Trace, deployment: Deployment, objectives: Objectives
         guess = guessed(trace, deployment, objectives, guess, divided, bound)
     if divided is together and trace.num_requests >= MANY * SAMPLED:
         guess = _of_some(trace, deployment, objectives, min(guess, most), most, SAMPLED, ROUGHLY)
-        if precision >= ROUGHLY and is_met(guess):  # chance moves it by less
-            return guess, whole(guess)[0], "none"
+        if precision >= ROUGHLY:  # chance moves it by less
+            for count in (guess, min(guess + int(precision * guess), most)):
+                if is_met(count):
+                    return count, whole(count)[0], "none"
     narrowed = partial(_narrowed, is_met, needed, most=most, raise_where_none=raise_where_none, precision=precision)
     low, high = narrowed(min(max(guess, least), most), least)
     for _ in range(MOST_REPAIRS if precision == 0 else 0):
