@@ -26,7 +26,7 @@ POLICIES = ("fcfs", "chunked", "prefill-first", "decode-first")
 GPUS = ("h100-sxm", "a100-80gb-sxm", "l40s", "h200")
 TEXTS = (("ttft:500 tpot:50", 0.99), ("ttft:1000 tpot:60", 0.95), ("ttft:2000", 0.9), ("p99_ttft:800", None),
          ("p95_ttft:600 mean_tpot:40", None), ("p90_e2el:20000", None), ("tpot:45", 0.98))
-SAMPLE = (3, 17, 42, 77)  # of 200 questions, all of which were asked once
+SAMPLE = (1, 3, 11, 12)  # numbers of questions; others take longer
 
 Question = tuple[Trace, Scenario, Objectives, Search]
 

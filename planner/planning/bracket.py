@@ -257,7 +257,7 @@ class _Search:
         return float(min(max(round(load), 1), self.limits[1])) if self.unknown.is_whole else load
 
     def foretold(self, low: float, high: float) -> float | None:
-        """Return the foretold edge, which by chance may lie a little outside; None if it is not known or far outside."""
+        """Return the foretold edge; None if it is not known or far outside. By chance it may lie a little outside."""
         edge, close = foretold(self.known, self.slope), (1 + self.tolerance) ** SURE
         if edge is None or not low / close <= edge <= high * close:
             return None
