@@ -168,7 +168,7 @@ def test_without_strain_the_edge_is_bisected() -> None:
     assert find_edge(verdict_of, 3.0).load == pytest.approx(10, rel=TOLERANCE)
 
 
-def test_loads_beyond_the_reach_of_chance_are_not_checked_except_the_outermost() -> None:
+def test_loads_beyond_the_reach_of_chance_are_not_checked_except_the_lowest() -> None:
     memory = strained(4.0)
     found = find_bracket(memory.__getitem__, 9.9)
     assert found.is_monotone

@@ -361,8 +361,8 @@ class _Search:
 
         Parameters
         ----------
-        loads : outward from the bracket; beyond one that chance cannot flip only the last is tried, which shows how
-            the statistics go on.
+        loads : outward from the bracket. Beyond one that chance cannot flip no other is tried, except the lowest, which
+            shows the statistics of a light load.
         """
         inside = list(dict.fromkeys(self.rounded(load) for load in loads
                                     if self.limits[0] <= load <= self.limits[1]))
@@ -370,9 +370,9 @@ class _Search:
         while len(tried) < len(inside) and not (tried and self.is_beyond(tried[-1], CANNOT_FLIP)):
             tried = inside[:len(tried) + 2]
             self.try_all(tried)
-        outermost = inside[-1:]
-        self.try_all(outermost)
-        between = {*tried, *outermost}
+        lowest = inside[-1:] if loads[-1] < loads[0] else []
+        self.try_all(lowest)
+        between = {*tried, *lowest}
         for low, high in itertools.pairwise(sorted(tried)):
             if not (self.is_beyond(low, MAY_FLIP) or self.is_beyond(high, MAY_FLIP)):
                 steps = math.ceil(math.log(high / low) / math.log1p(FINE))
