@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from planner.deployment.deploy import resolve
-from planner.planning.bracket import CHECKED, TOLERANCE, UnlimitedError, find_bracket, find_edge, foretold
+from planner.planning.bracket import CHECKED, TOLERANCE, UnlimitedError, find_bracket, find_edge
 from planner.planning.capacity import capacity
 from planner.planning.fewest import STRAINED, fewest_replicas, some_replicas, together, together_or_lost
 from planner.planning.loads import traffic_of
 from planner.planning.missed import UnreachableError
 from planner.planning.search_options import Search
 from planner.planning.sought import Sought, pose_rates, pose_users, verdict
+from planner.planning.strain import foretold
 from planner.replays.fleet.replicas import is_dealt, serve
 from planner.settings.objectives import Objectives, Verdict, judge, parse_objectives
 from planner.settings.scenario import Scenario

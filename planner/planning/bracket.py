@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from planner.errors import UsageError
 from planner.planning.missed import UnreachableError
+from planner.planning.strain import MOST_FORETOLD, STEEP, STRONG, foretold, slope_of, strains
 from planner.progress import Stage, in_parallel, later, stage
 from planner.settings.objectives import Verdict
 
@@ -16,11 +17,7 @@ CHECKED = (0.01, 0.02, 0.05, 0.1, 0.2, 0.35)  # below and above the bracket, as 
 FINE = 0.01  # distance of tried loads near the edge if chance may decide, as a share
 CHANCE = 0.01  # spread of strain by chance [1], unless strains nearby scatter more
 MAY_FLIP, CANNOT_FLIP = 3.0, 6.0  # spreads of chance between strain and 1
-STRONG = 0.25  # strain's distance from 1, further than which one strain alone does not tell the edge
-STEEP = 2.0  # power of the load with which strain grows near the edge, until two strains tell it
-APART = 0.05  # distance of two loads whose strains tell it, as a share: nearer ones tell chance
 SURE = 4.0  # tolerances between a load and the foretold edge, up to which loads on both its sides are tried at once
-MOST_FORETOLD = 2  # foretold loads in turn outside a bracket; then a step is made
 STEP = 2.0  # of the search for a first bracket
 MOST_RISES, MOST_FALLS = 40, 16  # of them, each way; a 65,536th of a rate has requests run one at a time
 ANY = (0.0, math.inf)  # rates [1/s]
@@ -104,43 +101,6 @@ class Edge:
     load: float
     slope: float
     probes: Mapping[float, Verdict]
-
-
-def strains(verdicts: Mapping[float, Verdict]) -> list[tuple[float, float]]:
-    """Return loads with the logarithms of their strains, the strain nearest to 1 first."""
-    told = [(load, math.log(verdict.strain)) for load, verdict in verdicts.items() if 0 < verdict.strain < math.inf]
-    return sorted(told, key=lambda row: abs(row[1]))
-
-
-def slope_of(verdicts: Mapping[float, Verdict], slope: float = STEEP) -> float:
-    """Return the power of the load with which strain grows near the edge; beyond all loads `slope` at least.
-
-    Strain grows faster the nearer the edge is, so a line through two loads below it leads too far.
-    """
-    told = strains(verdicts)
-    for load, strain in told[1:]:
-        if abs(math.log(load / told[0][0])) >= APART:
-            secant = (strain - told[0][1]) / math.log(load / told[0][0])
-            return max(secant, slope) if strain * told[0][1] > 0 or secant <= 0 else secant
-    return slope
-
-
-def foretold(verdicts: Mapping[float, Verdict], slope: float = STEEP) -> float | None:
-    """Return the load at which strain is 1 if it grows as a power of the load; None if strains do not tell it.
-
-    Parameters
-    ----------
-    slope : as of `slope_of` [1].
-
-    >>> told = {load: Verdict(is_met=True, attainment=1.0, limiting_metric="ttft", strain=load ** 3 / 1000)
-    ...         for load in (6.0, 8.0)}
-    >>> round(foretold(told), 9)
-    10.0
-    """
-    told = strains(verdicts)
-    if not told or (len(told) == 1 and abs(told[0][1]) > STRONG):
-        return None
-    return told[0][0] * math.exp(min(max(-told[0][1] / slope_of(verdicts, slope), -1.0), 1.0))
 
 
 def find_bracket(evaluate: Callable[[float], Verdict], start: float, *, unknown: Unknown = RATE,

@@ -7,11 +7,12 @@ from functools import partial
 
 import numpy as np
 
-from planner.planning.bracket import STEEP, STEP, Bracket, Edge, Unknown, UnlimitedError, find_bracket, find_edge
+from planner.planning.bracket import STEP, Bracket, Edge, Unknown, UnlimitedError, find_bracket, find_edge
 from planner.planning.capacity_answer import Confidence
 from planner.planning.fewest import LOST
 from planner.planning.missed import UnreachableError
 from planner.planning.sought import Sought, longer, quick_verdict, verdict
+from planner.planning.strain import STEEP
 from planner.progress import in_parallel, later, stage
 from planner.results.resolved import fitted_deployments
 from planner.results.uncertainty import step_factors

@@ -11,8 +11,8 @@ import polars as pl
 from planner.deployment.deploy import Deployment, Pool, in_role
 from planner.deployment.pools import Role
 from planner.files.counts import count_text
-from planner.planning.bracket import MOST_FORETOLD, foretold
 from planner.planning.missed import UnreachableError, missed_objectives, unreachable
+from planner.planning.strain import MOST_FORETOLD, foretold
 from planner.replays.fleet.replicas import is_dealt, serve
 from planner.replays.hope import LostError
 from planner.replays.result_tables import ReplayResult
