@@ -1,9 +1,11 @@
 """Wall and CPU time of questions, in turns with another commit: `python -m benchmarks.questions [COMMIT]`.
 
-Nothing is kept between the commands but the compiled loop. Other work on the machine lengthens the times, so the load
-is printed. The other commit is checked out into a folder of its own and runs with the same packages.
+Nothing is kept between the commands but the compiled loop and the modules' bytecode, which an installed package has.
+Other work on the machine lengthens the times, so the load is printed. The other commit is checked out into a folder of
+its own and runs with the same packages.
 """
 
+import compileall
 import os
 import resource
 import statistics
@@ -68,6 +70,8 @@ def main(commit: str = BEFORE) -> None:
         subprocess.run(["git", "-C", ROOT, "worktree", "add", "--quiet", "--detach", other, commit], check=True)
         try:
             (folder / "cluster.toml").write_text(CLUSTER)
+            for tree in (ROOT, other):
+                compileall.compile_dir(tree / "planner", quiet=1)
             print(f"| question | target | wall | {commit} | CPU | {commit} |\n|---|---|---|---|---|---|")
             for question, (words, target_s) in QUESTIONS.items():
                 turns = [[asked(words, tree, folder) for tree in (ROOT, other)] for _ in range(TURNS)]

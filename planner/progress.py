@@ -1,8 +1,11 @@
 """Progress of long computations: the library announces stages, and the caller's display shows them."""
 
+import os
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -131,12 +134,36 @@ def in_parallel(what: str, calls: Iterable[Call], num_calls: int, jobs: int, *,
     in_processes : whether calls go to processes. Large arrays are mapped into these, which may write to them: the
         compiled loop takes no others.
     """
-    import joblib  # not at start: a replay alone does without
-
     results = []
-    backend = "loky" if in_processes else "threading"
-    with stage(what, num_calls) as calling, workers_may_stop() if in_processes else nullcontext():
-        for result in joblib.Parallel(n_jobs=jobs, return_as="generator", mmap_mode="c", backend=backend)(calls):
+    with stage(what, num_calls) as calling:
+        for result in (_from_processes if in_processes else _from_threads)(calls, jobs):
             results.append(result)
             calling.move(len(results))
     return results
+
+
+def _from_processes(calls: Iterable[Call], jobs: int) -> Iterator[Any]:
+    import joblib  # not at start: threads do without, and it takes a tenth of a search to load
+
+    with workers_may_stop():
+        yield from joblib.Parallel(n_jobs=jobs, return_as="generator", mmap_mode="c", backend="loky")(calls)
+
+
+def _from_threads(calls: Iterable[Call], jobs: int) -> Iterator[Any]:
+    """Yield the results of calls in order; not more of them are read ahead than twice the threads."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = jobs if jobs > 0 else max(cores + 1 + jobs, 1)
+    if threads == 1:
+        yield from (function(*arguments, **named) for function, arguments, named in calls)
+        return
+    waiting: deque[Future[Any]] = deque()
+    pool = ThreadPoolExecutor(threads)
+    try:
+        for function, arguments, named in calls:
+            waiting.append(pool.submit(function, *arguments, **named))
+            if len(waiting) == 2 * threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)

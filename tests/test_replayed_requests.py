@@ -21,10 +21,10 @@ ONE = Scenario(model="llama-3.1-8b", gpu="h100-sxm")
 GPUS = ("h100-sxm", "l40s")
 MOST = 16_000  # requests that a replay may have here, in place of MOST_REQUESTS
 REPLAYS = {  # replays and their requests, in thousands
-    "capacity": (145, 668),
-    "capacity, quick": (52, 381),
-    "users": (70, 786),
-    "size": (135, 316),
+    "capacity": (69, 291),
+    "capacity, quick": (19, 133),
+    "users": (59, 738),
+    "size": (88, 311),
 }
 
 

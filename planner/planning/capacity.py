@@ -18,6 +18,7 @@ from planner.planning.capacity_answer import (
     ScalingCapacity,
 )
 from planner.planning.capacity_search import Settled, confidence_of, largest_from, search_notes, settled
+from planner.planning.fewest import LOST
 from planner.planning.missed import missed_objectives
 from planner.planning.replay_line import replay_line
 from planner.planning.search_options import Search
@@ -77,9 +78,9 @@ def capacity(trace: Trace, scenario: Scenario, objectives: Objectives, search: S
     largest, longest = found.bracket.lower, longer(sought, found.times)
     with stage(f"capacity {sought.unknown.text(largest)} {sought.unknown.unit}; other scalings, other routers and the "
                f"confidence follow", 2) as following:
-        scalings, routers = _compared(longest, largest)
+        scalings, routers = _compared(longest, largest, found.slope)
         following.move(1)
-        sure = confidence_of(sought, largest) if search.replicates else None
+        sure = confidence_of(sought, largest, found.slope) if search.replicates else None
     answer = replace(_feasible(posed, longest, asked, found), scalings=scalings, routers=routers, confidence=sure)
     return replace(answer, notes=(*answer.notes, *search_notes(found.bracket, found, sought.unknown),
                                   *_rests_on(answer)))
@@ -181,10 +182,11 @@ def _feasible(posed: Posed, longest: Sought, asked: CapacityAnswer, found: Settl
         horizon=tuple(Horizon(num_requests=count, capacity=_number(unknown, load)) for count, load in found.lengths),
         probes=tuple(Probe(load=_number(unknown, load), is_met=verdict.is_met, attainment=verdict.attainment,
                            limiting_metric=verdict.limiting_metric, statistics_ms=verdict.values)
-                     for load, verdict in bracket.probes))
+                     for load, verdict in bracket.probes if verdict is not LOST))
 
 
-def _compared(sought: Sought, largest: float) -> tuple[tuple[ScalingCapacity, ...], tuple[RouterCapacity, ...]]:
+def _compared(sought: Sought, largest: float,
+              slope: float) -> tuple[tuple[ScalingCapacity, ...], tuple[RouterCapacity, ...]]:
     """Return the capacity by other ways of scaling and behind other routers, from the known one; no bootstrap of them.
 
     The known one is the first; one replica has no routers, and users have no ways of scaling.
@@ -193,7 +195,7 @@ def _compared(sought: Sought, largest: float) -> tuple[tuple[ScalingCapacity, ..
     routed = is_routed(sought.deployment)
     scaled = sought.other_scalings(largest) if is_asked and isinstance(sought, Rates) else {}
     routed_by = {name: behind(sought, name) for name in COMPARED if is_asked and routed and name != router}
-    calls = [later(largest_from)(other, largest) for other in (*scaled.values(), *routed_by.values())]
+    calls = [later(largest_from)(other, largest, slope) for other in (*scaled.values(), *routed_by.values())]
     loads = [None if load is None else _number(sought.unknown, load)
              for load in (largest, *in_parallel("other scalings and routers", calls, len(calls), search.jobs))]
     ways = zip((search.scaling, *scaled), loads, strict=False)

@@ -115,7 +115,7 @@ class CapacityAnswer(Answer):
                                                  names={"requests": "kept_above_rps"})]
     missed_below: Annotated[tuple[float, ...], Key(UNIT, "Tried loads below the capacity that miss the objectives",
                                                    names={"requests": "missed_below_rps"})]
-    probes: Annotated[tuple[Probe, ...], Key("", "Loads that were tried, in ascending order")]
+    probes: Annotated[tuple[Probe, ...], Key("", "Loads whose replay was tried to its end, in ascending order")]
     slo: Annotated[Required, Key("", "Objectives")]
     attainment: Annotated[float | None, Key("1", "Share of requests that must be within their own limits. Null if "
                                             "none is required")]

@@ -2,16 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
-from planner.planning.bracket import Bracket, Unknown, UnlimitedError, find_bracket
+from planner.planning.bracket import STEP, Bracket, Edge, Unknown, UnlimitedError, find_bracket, find_edge
 from planner.planning.capacity_answer import Confidence
 from planner.planning.fewest import LOST
 from planner.planning.missed import UnreachableError
 from planner.planning.sought import Sought, longer, quick_verdict, verdict
+from planner.planning.strain import STEEP
 from planner.progress import in_parallel, later, stage
 from planner.results.resolved import fitted_deployments
 from planner.results.uncertainty import step_factors
@@ -20,7 +21,7 @@ from planner.traces.shaping.rescaling import MOST_REQUESTS
 NEXT = 1.06  # first step of a search from a load that is near the answer
 SETTLED = 0.02  # change of the capacity from one horizon to twice it that counts as none
 NEAR = 0.02  # tolerance of the capacity under another assumption
-DRAWN = 0.04  # and of a replicate's: a third of the spread of replicates, as a rule
+DRAWN = 0.02  # and of a replicate's: a fifth of the spread of replicates, as a rule
 MANY_BLOCKS = 5_000_000  # of prompts: a replay with more of them takes seconds
 
 
@@ -34,12 +35,14 @@ class Settled:
     times : how often the trace follows itself in it [1].
     lengths : requests of each length, and its capacity.
     is_stationary : whether the last two agree; None if one alone was tried.
+    slope : power of the load with which strain grows at the largest [1].
     """
 
     bracket: Bracket
     times: int
     lengths: tuple[tuple[int, float], ...]
     is_stationary: bool | None
+    slope: float
 
 
 def settled(sought: Sought, start: float) -> Settled:
@@ -67,37 +70,39 @@ def _said(sought: Sought) -> Iterator[None]:
 
 
 def _settled(sought: Sought, start: float) -> Settled:
-    times, longest, found = 1, sought, list[tuple[int, float]]()
-    while not found:
+    times, longest, lengths, slope = 1, sought, list[tuple[int, float]](), STEEP
+    while not lengths:
         try:
-            edge = _edge(longest, start)
-            found.append((times, edge.lower))
+            edge = _edge(longest, start, STEP, slope)
+            lengths.append((times, edge.load))
         except UnlimitedError:  # of users there are no more than the traffic has
             if not (sought.unknown.is_whole and _can_last(sought, 2 * times, start)):
                 raise
             times *= 2
             longest = longer(sought, times)
     is_settled = sought.search.horizon == "trace"
-    while not is_settled and _can_last(sought, 2 * found[-1][0], found[-1][1]):
-        times = 2 * found[-1][0]
+    while not is_settled and _can_last(sought, 2 * lengths[-1][0], lengths[-1][1]):
+        times = 2 * lengths[-1][0]
         longest = longer(sought, times)
-        edge = _edge(longest, found[-1][1])
-        found.append((times, edge.lower))
-        is_settled = abs(found[-1][1] / found[-2][1] - 1) <= SETTLED
-    tried = {load: told for load, told in edge.probes if told is not LOST}
-    bracket = find_bracket(lambda load: tried.get(load) or verdict(longest, load),
-                           start if len(found) == 1 else found[-2][1], unknown=sought.unknown, limits=longest.limits,
-                           jobs=sought.search.jobs)
-    found[-1] = times, bracket.lower
-    lengths = tuple((each * sought.num_requests_at(load), load) for each, load in found)
-    return Settled(bracket=bracket, times=times, lengths=lengths,
-                   is_stationary=is_settled if sought.search.horizon == "double" and len(found) > 1 else None)
+        edge = _edge(longest, lengths[-1][1], NEXT, edge.slope)
+        lengths.append((times, edge.load))
+        is_settled = abs(lengths[-1][1] / lengths[-2][1] - 1) <= SETTLED
+    bracket = find_bracket(partial(quick_verdict, longest, is_told=True), edge.load, unknown=sought.unknown,
+                           limits=longest.limits, known=edge.probes, jobs=sought.search.jobs)
+    probes = dict(bracket.probes)
+    if probes[bracket.upper] is LOST:  # the answer states its limiting metric
+        probes[bracket.upper] = verdict(longest, bracket.upper)
+        bracket = replace(bracket, probes=tuple(probes.items()))
+    lengths[-1] = times, bracket.lower
+    requests = tuple((each * sought.num_requests_at(load), load) for each, load in lengths)
+    return Settled(bracket=bracket, times=times, lengths=requests, slope=edge.slope,
+                   is_stationary=is_settled if sought.search.horizon == "double" and len(lengths) > 1 else None)
 
 
-def _edge(sought: Sought, start: float) -> Bracket:
-    """Return the bracket of the largest load, without checks around it."""
-    return find_bracket(partial(quick_verdict, sought, is_told=True), start, unknown=sought.unknown, checks=(),
-                        limits=sought.limits)
+def _edge(sought: Sought, start: float, step: float, slope: float) -> Edge:
+    """Return about how high the largest load is."""
+    return find_edge(partial(quick_verdict, sought, is_told=True), start, unknown=sought.unknown,
+                     tolerance=SETTLED / 2, step=step, limits=sought.limits, slope=slope)
 
 
 def _can_last(sought: Sought, times: int, load: float) -> bool:
@@ -105,45 +110,49 @@ def _can_last(sought: Sought, times: int, load: float) -> bool:
     return times * max(sought.num_requests_at(load), sought.trace.num_requests) <= MOST_REQUESTS
 
 
-def largest_from(sought: Sought, start: float) -> float | None:
-    """Return the largest load from one that is near it, without checks around it; None if there is none."""
+def largest_from(sought: Sought, start: float, slope: float) -> float | None:
+    """Return about the largest load, from one that is near it; None if there is none."""
     try:
-        return find_bracket(partial(quick_verdict, sought), start, unknown=sought.unknown, tolerance=NEAR, checks=(),
-                            step=NEXT, limits=sought.limits).lower
+        return find_edge(partial(quick_verdict, sought), start, unknown=sought.unknown, tolerance=NEAR, step=NEXT,
+                         limits=sought.limits, slope=slope).load
     except (UnreachableError, UnlimitedError):
         return None
 
 
-def confidence_of(sought: Sought, capacity: float) -> Confidence:
+def confidence_of(sought: Sought, capacity: float, slope: float) -> Confidence:
     """Return quantiles of the capacity over resampled traffic and over errors of the step times.
 
     The draws of the errors are the held-out ones in TPOT of the constants in use. At a load that 90 % of the draws
     serve, `p10`, one may be 90 % confident.
+
+    Parameters
+    ----------
+    slope : power of the load with which strain grows at the capacity [1].
     """
     search = sought.search
     drawn = np.random.default_rng(search.seed).permutation((np.arange(search.replicates) + 0.5) / search.replicates)
     spreads = [step_factors(each, drawn) for each in fitted_deployments(sought.deployment)]
     factors = max(spreads, key=lambda spread: float(np.ptp(spread)))  # of pools, the one that is known the least
-    calls = [later(_replicate)(sought, capacity, 1.0, None), *(
-        later(_replicate)(sought, capacity, factor, search.seed + 1 + k) for k, factor in enumerate(factors.tolist()))]
+    draws = [(1.0, None), *((factor, search.seed + 1 + k) for k, factor in enumerate(factors.tolist()))]
+    calls = [later(_replicate)(sought, capacity, slope, factor, seed) for factor, seed in draws]
     undrawn, *drawn_loads = in_parallel("drawing windows and errors for the confidence", calls, len(calls), search.jobs)
     loads = np.array(drawn_loads) * capacity / undrawn
     return Confidence(**{f"p{share}": float(np.quantile(loads, share / 100)) for share in (10, 50, 90)})
 
 
-def _replicate(sought: Sought, start: float, factor: float, seed: int | None) -> float:
+def _replicate(sought: Sought, start: float, slope: float, factor: float, seed: int | None) -> float:
     """Return the capacity of one draw: 0 if no load keeps the objectives, the largest load tried if all do."""
     drawn = sought.drawn(factor, seed)
     try:
-        found = find_bracket(partial(quick_verdict, drawn), start, unknown=drawn.unknown, tolerance=DRAWN, checks=(),
-                             step=NEXT, limits=drawn.limits).lower
+        largest = find_edge(partial(quick_verdict, drawn), start, unknown=drawn.unknown, tolerance=DRAWN, step=NEXT,
+                            limits=drawn.limits, slope=slope).load
     except UnreachableError:
         return 0.0
     except UnlimitedError:
         if not drawn.unknown.is_whole:
             raise
-        found = drawn.limits[1]
-    return drawn.at_pace(found, factor)
+        largest = drawn.limits[1]
+    return drawn.at_pace(largest, factor)
 
 
 def loads_text(loads: Sequence[float], unknown: Unknown) -> str:

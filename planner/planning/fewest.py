@@ -1,8 +1,9 @@
 """The fewest replicas that serve a trace within its objectives, all alike or divided into prefill and decode."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -11,19 +12,23 @@ from planner.deployment.deploy import Deployment, Pool, in_role
 from planner.deployment.pools import Role
 from planner.files.counts import count_text
 from planner.planning.missed import UnreachableError, missed_objectives, unreachable
-from planner.replays.fleet.replicas import serve
+from planner.planning.strain import MOST_FORETOLD, foretold
+from planner.replays.fleet.replicas import is_dealt, serve
 from planner.replays.hope import LostError
 from planner.replays.result_tables import ReplayResult
 from planner.settings.objectives import Objectives, Verdict, judge
 from planner.traces import Trace
 from planner.traces.shaping.window_and_rate import limit
 
-LOST = Verdict(is_met=False, attainment=0.0, limiting_metric="none")  # of a replay that was not run to its end
+LOST = Verdict(is_met=False, attainment=0.0, limiting_metric="none", strain=math.inf)  # of a replay that has no end
 MOST_GPUS = 100_000
 LONG, PARTS = 20_000, 8  # requests of a load from which on a part of it is searched first, and which part
 ROUGHLY = 0.05  # precision of that [1]
+STRAINED = 1.25  # strain from which a load is too far from the edge to foretell it
 CHECKED = (0.0, 0.02, 0.05, 0.1)  # above the answer, as shares of it
+SAFE = 0.97  # strain of a number, from which down no number above it is tried: chance does not make it miss
 MOST_REPAIRS = 5  # answers that a number above them which misses sends back to the search
+SAMPLED_PART, SAMPLED = 4_000, 20_000  # requests of the replicas that are replayed for all: of a part, of a load
 MANY = 8  # replicas that miss the objectives: before more are tried, requests are tried alone
 
 Divided = Callable[[Trace, Deployment, Objectives, int], tuple[ReplayResult, Verdict]]
@@ -35,19 +40,20 @@ def together(trace: Trace, deployment: Deployment, objectives: Objectives, count
     return served, judge(objectives, served.times_s)
 
 
-def together_or_lost(trace: Trace, deployment: Deployment, objectives: Objectives, count: int | None = None
-                     ) -> tuple[ReplayResult, Verdict] | None:
-    """Return how `count` replicas serve; None as soon as they cannot keep the objectives."""
+def together_or_lost(trace: Trace, deployment: Deployment, objectives: Objectives, count: int | None = None,
+                     strain: float = 1.0) -> tuple[ReplayResult, Verdict] | None:
+    """Return how `count` replicas serve; None as soon as their strain must exceed `strain`."""
     try:
-        served = serve(trace, deployment, count, objectives=objectives)
+        served = serve(trace, deployment, count, objectives=objectives.scaled(strain))
     except LostError:
         return None
     return served, judge(objectives, served.times_s)
 
 
-def verdict_alone(trace: Trace, deployment: Deployment, objectives: Objectives, count: int) -> Verdict:
-    """Judge `count` replicas if only the verdict counts: the replay ends once the objectives are lost."""
-    served = together_or_lost(trace, deployment, objectives, count)
+def verdict_alone(trace: Trace, deployment: Deployment, objectives: Objectives, count: int,
+                  strain: float = 1.0) -> Verdict:
+    """Judge `count` replicas if only the verdict counts: the replay ends once their strain must exceed `strain`."""
+    served = together_or_lost(trace, deployment, objectives, count, strain)
     return LOST if served is None else served[1]
 
 
@@ -126,8 +132,8 @@ def fewest_replicas(trace: Trace, deployment: Deployment, objectives: Objectives
     """Return the fewest replicas that keep the objectives, how they serve, and the metric that one less misses.
 
     One less than the answer misses them, and every larger number that was tried keeps them: chance may let a number
-    keep them that has numbers which miss above it. A long load is searched from the answer for its first eighth, which
-    takes far fewer replays of all of it.
+    keep them that has numbers which miss above it. A long load is searched from the answer for its first eighth, and
+    that from the answer for some of the replicas, which takes far fewer replays of all of it.
 
     Parameters
     ----------
@@ -145,8 +151,8 @@ def fewest_replicas(trace: Trace, deployment: Deployment, objectives: Objectives
 
     def is_met(count: int) -> bool:
         if count not in known:
-            tried = together_or_lost if divided is together else divided
-            known[count] = tried(trace, deployment, objectives, count)
+            known[count] = divided(trace, deployment, objectives, count) if divided is not together else (
+                together_or_lost(trace, deployment, objectives, count, STRAINED))
         tried_before = known[count]
         return tried_before is not None and tried_before[1].is_met
 
@@ -156,57 +162,76 @@ def fewest_replicas(trace: Trace, deployment: Deployment, objectives: Objectives
     def raise_where_none(high: int) -> None:
         if high >= most:
             raise _missed(count_text(high, "replica"), objectives, *whole(high))
-        if high > MANY and bound is None and 0 not in known:  # 0 stands for requests alone
+        if high > max(MANY, guess + guess // 8) and bound is None and 0 not in known:  # 0 stands for requests alone
             known[0] = alone = divided(apart_in_time(trace), deployment, objectives, least)
             if not alone[1].is_met:
                 raise _missed("requests that each run alone on a replica", objectives, *alone)
+
+    def needed() -> int | None:
+        return _needed({count: tried[1] for count, tried in known.items() if count and tried is not None})
 
     least = 1 if divided is together else 2
     most = max(min(trace.num_requests, MOST_GPUS // deployment.layout.num_gpus), least) if bound is None else bound
     if not is_near and trace.num_requests >= LONG:
         guess = guessed(trace, deployment, objectives, guess, divided, bound)
-    low, high = _bracketed(is_met, min(max(guess, least), most), least, most, raise_where_none,
-                           precision)
-    low, high = bisected(is_met, low, high, precision)
+    if divided is together and trace.num_requests >= MANY * SAMPLED:
+        guess = _of_some(trace, deployment, objectives, min(guess, most), most, SAMPLED, ROUGHLY)
+        if precision >= ROUGHLY:  # chance moves it by less
+            for count in (guess, min(guess + int(precision * guess), most)):
+                if is_met(count):
+                    return count, whole(count)[0], "none"
+    narrowed = partial(_narrowed, is_met, needed, most=most, raise_where_none=raise_where_none, precision=precision)
+    low, high = narrowed(min(max(guess, least), most), least)
     for _ in range(MOST_REPAIRS if precision == 0 else 0):
-        above = sorted({min(high + 1 + int(share * high), most) for share in CHECKED} - {high})
-        missed = [count for count in above if not is_met(count)]
+        missed, strain = [], whole(high)[1].strain
+        for count in sorted({min(high + 1 + int(share * high), most) for share in CHECKED} - {high}):
+            if strain <= SAFE:
+                break
+            if is_met(count):
+                strain = whole(count)[1].strain
+            else:
+                missed.append(count)
         if not missed:
             break
         try:
-            low, high = _bracketed(is_met, missed[-1], missed[-1], most, raise_where_none)
+            low, high = narrowed(missed[-1], missed[-1])
         except UnreachableError:  # none above is better
             break
-        low, high = bisected(is_met, low, high, precision)
     return high, whole(high)[0], whole(low)[1].limiting_metric if low >= least and precision == 0 else "none"
 
 
-def _bracketed(is_met: Callable[[int], bool], guess: int, least: int, most: int,
-               raise_where_none: Callable[[int], None], precision: float = 0.0) -> tuple[int, int]:
+def _narrowed(is_met: Callable[[int], bool], needed: Callable[[], int | None], guess: int, least: int, *, most: int,
+              raise_where_none: Callable[[int], None], precision: float) -> tuple[int, int]:
     """Return a number that misses the objectives, `least` - 1 if there is none, and a larger one that keeps them.
 
-    From the guess one step of an eighth, then by twos; downwards first the smallest step.
+    They are neighbours, or as near as `precision` asks. After the guess the number is tried that strains foretell. If
+    they do not, or if two such numbers have not halved the distance, it goes up an eighth and then by twos, down by
+    steps that double, and to the middle.
     """
-    low, high = least - 1, guess
-    while not is_met(high):
-        raise_where_none(high)
-        low, high = high, min(max(high + high // 8 if low < guess else 2 * high, high + 1), most)
-    step = max(int(precision * high), 1)
-    while low == least - 1 and high > least:
-        tried = max(high - step, least)
-        if not is_met(tried):
-            low = tried
+    low, high, tried, step, foretold_in_turn = least - 1, 0, guess, 1, 0
+    while True:
+        before = high - low if high else 0
+        if is_met(tried):
+            high = tried
         else:
-            high, step = tried, max(2 * step, tried // 8)
-    return low, high
-
-
-def bisected(is_met: Callable[[int], bool], low: int, high: int, precision: float) -> tuple[int, int]:
-    """Narrow a number that misses the objectives and a larger one that keeps them, up to a share of the larger."""
-    while high - low > max(1, int(precision * high)):
-        middle = (low + high) // 2
-        low, high = (low, middle) if is_met(middle) else (middle, high)
-    return low, high
+            low = tried
+            if not high:
+                raise_where_none(tried)
+        least_step = max(1, int(precision * high))
+        if high and high - low <= least_step:
+            return low, high
+        foretold_in_turn = 0 if before and 2 * (high - low) <= before else foretold_in_turn
+        count = needed() if foretold_in_turn < MOST_FORETOLD else None
+        if count is not None and low < count and (high or count <= most):
+            foretold_in_turn += 1
+            tried = min(count, high - least_step) if high else count
+            tried = max(tried, low + least_step) if low >= least else max(tried, least)
+        elif not high:
+            tried = min(max(low + low // 8 if low == guess else 2 * low, low + 1), most)
+        elif low < least:
+            tried, step = max(high - max(step, least_step), least), max(2 * step, high // 8)
+        else:
+            tried = (low + high) // 2
 
 
 def guessed(trace: Trace, deployment: Deployment, objectives: Objectives, guess: int, divided: Divided,
@@ -214,9 +239,58 @@ def guessed(trace: Trace, deployment: Deployment, objectives: Objectives, guess:
     """Return the answer for the first part of a load, within `ROUGHLY`; the bound or the guess if there is none."""
     part = limit(trace, trace.num_requests // PARTS)
     try:
+        if divided is together:
+            alone = together(apart_in_time(part), deployment, objectives, 1)[1]
+            most = bound or MOST_GPUS // deployment.layout.num_gpus
+            return _of_some(part, deployment, objectives, guess, most, SAMPLED_PART, ROUGHLY) if alone.is_met else guess
         return fewest_replicas(part, deployment, objectives, guess, divided, bound, is_near=True, precision=ROUGHLY)[0]
     except UnreachableError:
         return guess if bound is None else bound
+
+
+def _of_some(trace: Trace, deployment: Deployment, objectives: Objectives, guess: int, most: int, least: int,
+             precision: float) -> int:
+    """Return about how many replicas keep the objectives, of which some with `least` requests are replayed each time.
+
+    `most` if no number up to it does.
+    """
+    known: dict[int, Verdict] = {}
+
+    def is_met(count: int) -> bool:
+        if count not in known:
+            load, some = some_replicas(trace, deployment, count, least)
+            known[count] = verdict_alone(load, deployment, objectives, some, STRAINED)
+        return known[count].is_met
+
+    def raise_where_none(count: int) -> None:
+        if count >= most:
+            raise UnreachableError(f"{count_text(count, 'replica')} still miss the objectives")
+
+    try:
+        return _narrowed(is_met, partial(_needed, known), guess, 1, most=most, raise_where_none=raise_where_none,
+                         precision=precision)[1]
+    except UnreachableError:
+        return most
+
+
+def _needed(verdicts: Mapping[int, Verdict]) -> int | None:
+    """Return the number of replicas whose strain is foretold to be 1; None if strains do not tell it."""
+    edge = foretold({1 / count: verdict for count, verdict in verdicts.items()})
+    return None if edge is None else math.ceil(1 / edge - 1e-9)
+
+
+def some_replicas(trace: Trace, deployment: Deployment, count: int, least: int) -> tuple[Trace, int]:
+    """Return the requests of some of a number of replicas that are dealt a load, and how many replicas.
+
+    They have about `least` requests; all if there are no more, or if a replica by itself does not serve as among all.
+    """
+    n = trace.num_requests
+    some = math.ceil(count * least / n)
+    if some >= count or not is_dealt(trace, deployment):
+        return trace, count
+    turns = deployment.router.takes_turns
+    is_theirs = np.arange(n) % count < some if turns else np.random.default_rng(0).random(n) < some / count
+    return trace.take(np.flatnonzero(is_theirs)), some
 
 
 def apart_in_time(trace: Trace) -> Trace:

@@ -1,12 +1,12 @@
 """The headroom of a fleet: the share by which its load may grow before it misses the objectives."""
 
-import functools
+import math
 from dataclasses import replace
 
 from planner.deployment.deploy import Deployment
-from planner.planning.bracket import STEP, TOLERANCE, UNKNOWNS, UnlimitedError, UnreachableLoadError, find_bracket
+from planner.planning.bracket import STEP, TOLERANCE, UNKNOWNS, UnlimitedError, UnreachableLoadError, find_edge
 from planner.planning.capacity import capacity
-from planner.planning.fewest import verdict_alone
+from planner.planning.fewest import SAMPLED, STRAINED, some_replicas, verdict_alone
 from planner.planning.fleets import Kind
 from planner.planning.loads import StrataTraffic, Traffic, UsersLoad
 from planner.planning.replay_line import of_replicas
@@ -17,7 +17,6 @@ from planner.settings.objectives import Objectives, Verdict
 from planner.traces import Trace
 from planner.traces.shaping.client_load import NAME
 
-FAR = 11  # times the load's rate: above, a headroom is not shown exactly
 ROUGHLY = 0.02  # precision of the headroom of fleets that are not the cheapest [1]
 
 
@@ -71,18 +70,17 @@ def headroom(traffic: Traffic, deployment: Deployment, objectives: Objectives, c
         return _user_headroom(traffic, deployment, objectives, count, copies, tolerance)
     own = traffic.mean_rps
 
-    @functools.cache
     def judged(rate: float) -> Verdict:
         if rate == own and traffic.is_rescaled:  # the load that the replicas were found on
             return verdict
-        return verdict_alone(traffic.grown(rate / own, copies), deployment, objectives, count)
+        load, some = traffic.grown(rate / own, copies), count
+        if tolerance >= ROUGHLY:  # chance moves it by less
+            load, some = some_replicas(load, deployment, count, SAMPLED)
+        return verdict_alone(load, deployment, objectives, some, STRAINED)
 
-    search = functools.partial(find_bracket, judged, own, checks=(), limits=traffic.limits_rps)
     try:
-        edge = search(step=_first_step(count), tolerance=STEP - 1)
-        if edge.lower < FAR * own:
-            edge = search(within=(edge.lower, edge.upper), tolerance=tolerance)
-        return max(edge.lower / own - 1.0, 0.0)
+        edge = find_edge(judged, own, tolerance=tolerance, step=_first_step(count), limits=traffic.limits_rps)
+        return max(edge.load / own - 1.0, 0.0)
     except UnlimitedError:
         return None
     except UnreachableLoadError:  # a short trace at the edge: at other lengths and rates it is missed, at its own met
@@ -103,13 +101,13 @@ def _user_headroom(traffic: UsersLoad, deployment: Deployment, objectives: Objec
     """Return the share by which the number of users may grow [1]."""
     def evaluate(users: float) -> Verdict:
         own = _with_users(deployment, traffic, round(users))
-        return verdict_alone(traffic.with_users(round(users), copies), own, objectives, count)
+        return verdict_alone(traffic.with_users(round(users), copies), own, objectives, count, STRAINED)
 
     there = copies * traffic.trace.requests["arrival_s"].n_unique()
     try:
-        bracket = find_bracket(evaluate, traffic.users, unknown=UNKNOWNS[traffic.of], checks=(), limits=(1.0, there),
-                               tolerance=tolerance)
-        return max(bracket.lower / traffic.users - 1.0, 0.0)
+        edge = find_edge(evaluate, traffic.users, unknown=UNKNOWNS[traffic.of], limits=(1.0, there),
+                         tolerance=tolerance)
+        return max(math.floor(edge.load) / traffic.users - 1.0, 0.0)
     except UnlimitedError:
         return None
 

@@ -17,7 +17,7 @@ from planner.planning.size_answer import Fleet
 from planner.replays.result_tables import ReplayResult
 from planner.results.resolved import fitted_deployments
 from planner.results.uncertainty import step_factors
-from planner.settings.objectives import Objectives
+from planner.settings.objectives import Objectives, Verdict
 from planner.traces import Trace
 from planner.traces.shaping.closed_load import pausing
 from planner.traces.shaping.window_and_rate import scale_rate
@@ -41,14 +41,21 @@ def step_error(deployment: Deployment) -> float | None:
     return max(*factors, 1.0) - 1.0 if factors else None
 
 
-def keeps_with_error(served: ReplayResult, count: int, objectives: Objectives,
+def keeps_with_error(served: ReplayResult, count: int, objectives: Objectives, verdict: Verdict,
                      error: float | None) -> bool | None:
     """Tell whether replicas keep the objectives if their steps take longer by a share; None without a share.
 
-    With all times f times as long, a load behaves as one that comes f times as fast, within limits of 1 / f.
+    With all times f times as long, a load behaves as one that comes f times as fast, within limits of 1 / f. If those
+    limits are missed without the haste, no replay is needed.
+
+    Parameters
+    ----------
+    verdict : on the replicas as predicted.
     """
     if error is None:
         return None
+    if verdict.strain * (1 + error) > 1:
+        return False
     load = hurried(served.trace, 1 + error)
     return verdict_alone(load, served.deployment, objectives.scaled(1 / (1 + error)), count).is_met
 

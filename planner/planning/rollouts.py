@@ -19,7 +19,7 @@ from planner.errors import CapacityError, UsageError
 from planner.files.counts import count_text, share_text
 from planner.loop.state import engine_state as st
 from planner.planning.answers_on_disk import keeps_answers
-from planner.planning.fewest import MOST_GPUS, bisected
+from planner.planning.fewest import MOST_GPUS
 from planner.planning.fleets import price_of
 from planner.planning.price_list import ON_DEMAND
 from planner.planning.rollout_batches import Batch, Batches
@@ -261,6 +261,7 @@ def _search(fleet: Generators) -> tuple[set[int], int]:
 
     if asked.generators is not None:
         return {max(asked.generators // 2, 1), asked.generators, 2 * asked.generators}, asked.generators
+
     def is_busy(count: int) -> bool:
         return step(count).trainer_wait_share <= asked.trainer_wait
 
@@ -273,7 +274,7 @@ def _search(fleet: Generators) -> tuple[set[int], int]:
             if more == count or not (is_busy(more) or _is_shorter(step(more), step(count))):
                 return tried, count
             low, count = count, more
-        return tried, bisected(is_busy, low, count, 0.0)[1]
+        return tried, low + 1 + bisect.bisect_left(range(low + 1, count), True, key=is_busy)
 
 
 def _is_shorter(step: RolloutStep, other: RolloutStep) -> bool:

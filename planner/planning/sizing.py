@@ -338,7 +338,7 @@ def _fleet(traffic: Traffic, load: Trace, kind: Kind, objectives: Objectives, ch
                *([NO_INTERVAL] if kind.scenario.interval is not None else [])),
         headroom=None, step_error=longer, stationary=sized.stationary, precision=effort.precision,
         headroom_precision=headroom_precision(traffic, effort.precision),
-        covers_error=keeps_with_error(served, sized.count, objectives, longer), trace_copies=sized.times,
+        covers_error=keeps_with_error(served, sized.count, objectives, verdict, longer), trace_copies=sized.times,
         schedule_reason=None, survival=survival, replay_command=fleet_line(traffic, kind, sized, objectives),
         replay_cost_usd_per_million_output_tokens=used["cost_usd_per_million_output_tokens"])
     return kind, fleet, partial(_with_rest, fleet, kind, traffic, load, deployment, objectives, verdict, choices)

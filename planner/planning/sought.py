@@ -12,7 +12,7 @@ from planner.deployment.starting import startable
 from planner.errors import UsageError
 from planner.planning.bracket import RATE, UNKNOWNS, Unknown
 from planner.planning.capacity_answer import SearchedTraffic
-from planner.planning.fewest import LOST, apart_in_time, together_or_lost
+from planner.planning.fewest import LOST, STRAINED, apart_in_time, together_or_lost
 from planner.planning.search_options import Search
 from planner.planning.user_loads import beginning, limited, of_users, think_time
 from planner.replays.fleet.replicas import serve
@@ -181,15 +181,17 @@ def verdict(sought: Sought, load: float) -> Verdict:
 
 
 def quick_verdict(sought: Sought, load: float, *, is_told: bool = False) -> Verdict:
-    """Judge a load; the replay ends once the objectives are lost, and the verdict is then `LOST`.
+    """Judge a load; the replay ends once limits `STRAINED` times as high are lost, and the verdict is then `LOST`.
+
+    The strain of a load below that foretells the largest load.
 
     Parameters
     ----------
-    is_told : whether the verdict on a load that keeps the objectives has the statistics of `verdict`.
+    is_told : whether the verdict has the statistics of `verdict`.
     """
     if sought.search.by_tenant:
         return verdict(sought, load)
-    kept = together_or_lost(*sought.load(load), sought.objectives)
+    kept = together_or_lost(*sought.load(load), sought.objectives, strain=STRAINED)
     if kept is None:
         return LOST
     return judged(sought, kept[0]) if is_told else kept[1]

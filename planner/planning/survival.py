@@ -195,8 +195,8 @@ def strike(healthy: ReplayResult, objectives: Objectives, group: Sequence[int], 
                   healthy=healthy, num_moments=1)
 
 
-def _badness(verdict: Verdict) -> tuple[bool, float]:
-    return not verdict.is_met, -verdict.attainment if math.isnan(verdict.strain) else verdict.strain
+def _badness(verdict: Verdict) -> tuple[bool, float, float]:
+    return not verdict.is_met, 0.0 if math.isnan(verdict.strain) else verdict.strain, -verdict.attainment
 
 
 def moments(served: ReplayResult, choices: Choices) -> list[float]:

@@ -12,7 +12,7 @@ from planner.errors import UnknownNameError, UsageError
 from planner.files.finite import number_in
 from planner.files.keys import Key
 from planner.settings.judged import ATTAINMENT, Judged, missed_sentence
-from planner.settings.slo import METRICS, Slo, attainment_by_metric
+from planner.settings.slo import METRICS, Slo, attainment_by_metric, used_share
 from planner.settings.statistic import Statistic, parse_statistic
 
 Floats = NDArray[np.float64]
@@ -176,7 +176,8 @@ class Verdict:
     is_met : all of them, in every group.
     attainment : share of requests that meet their own limits, in the worst group; 1 without limits [1].
     limiting_metric : the objective that is kept worst, "ttft" or "p99_ttft".
-    strain : used part of the allowance, of misses or of the worst statistic's limit; 1 is the edge [1].
+    strain : factor of all limits with which the objectives would just be kept; above 1 they are missed, infinite if
+        requests without an answer miss them [1].
     unanswered : share of requests that were rejected, or not through when the replay ended [1].
     judged : each objective with its value, in the worst group.
     statistics_ms : of all requests, as `statistic.statistics_ms`; empty if a search does not ask for them [ms].
@@ -214,7 +215,8 @@ def judge(objectives: Objectives, times_s: Mapping[str, Floats], groups: NDArray
     met = attainment_by_metric(objectives.slo, *(times_s[metric] for metric in METRICS), own_s=own_s)
     shared = {name: limit_s for name, limit_s in objectives.slo.limits_s.items() if name not in own_s}
     kinds = [slice(None)] if groups is None else [groups == group for group in np.unique(groups)]
-    verdicts = [_judge_group(objectives, shared, {name: values[kind] for name, values in met.items()},
+    used = used_share(objectives.slo, *(times_s[metric] for metric in METRICS), own_s=own_s)
+    verdicts = [_judge_group(objectives, shared, {name: values[kind] for name, values in met.items()}, used[kind],
                              {name: values[kind] for name, values in times_s.items()}) for kind in kinds]
     return min(verdicts, key=lambda verdict: (verdict.is_met, verdict.attainment))
 
@@ -226,7 +228,8 @@ def own_limits(objectives: Objectives, times_s: Mapping[str, Floats]) -> dict[st
 
 
 def _judge_group(objectives: Objectives, shared_s: Mapping[str, float], met: Mapping[str, NDArray[np.bool_]],
-                 times_s: Mapping[str, Floats]) -> Verdict:
+                 used: Floats, times_s: Mapping[str, Floats]) -> Verdict:
+    """Return the verdict on one group; `used` is the share that each of its requests uses of its limits [1]."""
     asked = objectives.attainment
     share = float(np.all(list(met.values()), axis=0).mean()) if met else 1.0
     shares = {name: float(values.mean()) for name, values in met.items()}
@@ -236,7 +239,8 @@ def _judge_group(objectives: Objectives, shared_s: Mapping[str, float], met: Map
     strains = []
     if met and asked is not None:
         judged.append(Judged(name=ATTAINMENT, limit=asked, value=share, unit="1", is_met=share >= asked))
-        strains.append((1.0 - share) / (1.0 - asked) if asked < 1 else 2.0 - share)
+        in_time = min(max(math.ceil(asked * len(used) - 1e-9), 1), len(used))  # requests that must be
+        strains.append(float(np.partition(used, in_time - 1)[in_time - 1]))
     for statistic, limit in objectives.statistics.items():
         reached = statistic.over(times_s)
         is_met = bool(math.isnan(reached) or reached <= limit)

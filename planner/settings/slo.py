@@ -49,10 +49,29 @@ def attainment_by_metric(slo: Slo, ttft_s: Floats, tpot_s: Floats, e2e_s: Floats
         [num_requests] each; NaN if `slo` holds [s].
     """
     answered = ~np.isnan(ttft_s) & ~np.isnan(e2e_s)
+    return {name: answered & (values <= limit)
+            for name, (values, limit) in _limited(slo, ttft_s, tpot_s, e2e_s, own_s).items()}
+
+
+def used_share(slo: Slo, ttft_s: Floats, tpot_s: Floats, e2e_s: Floats, *,
+               own_s: Mapping[str, Floats] = NONE_OWN) -> Floats:
+    """Return the share that each request uses of the limit that it uses most, infinite without an answer.
+
+    Parameters as of `attainment_by_metric`; shape [num_requests] [1].
+    """
+    used = np.where(np.isnan(ttft_s) | np.isnan(e2e_s), math.inf, 0.0)
+    for values, limit in _limited(slo, ttft_s, tpot_s, e2e_s, own_s).values():
+        used = np.fmax(used, values / limit)
+    return used
+
+
+def _limited(slo: Slo, ttft_s: Floats, tpot_s: Floats, e2e_s: Floats,
+             own_s: Mapping[str, Floats]) -> dict[str, tuple[Floats, float | Floats]]:
+    """Return the times of each metric that has a limit, and the limit, for all requests or for each [s]."""
     values = {"ttft": ttft_s, "tpot": np.where(np.isnan(tpot_s), 0.0, tpot_s), "e2el": e2e_s, DEADLINE: e2e_s}
     limits: dict[str, float | Floats] = dict(slo.limits_s)
     limits |= {name: np.where(np.isnan(each_s), limits.get(name, math.inf), each_s) for name, each_s in own_s.items()}
-    return {name: answered & (values[name] <= limits[name]) for name in values
+    return {name: (values[name], limits[name]) for name in values
             if np.isfinite(limits.get(name, math.inf)).any()}
 
 

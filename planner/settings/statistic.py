@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -55,8 +55,7 @@ class Statistic:
             return math.nan
         if self.percentile is None:
             return float(values.mean())
-        method: Literal["linear", "higher"] = "linear" if np.isfinite(values).all() else "higher"
-        return float(np.percentile(values, self.percentile, method=method))
+        return _percentiles(values, [self.percentile])[0]
 
     def over(self, times: Mapping[str, NDArray[np.float64]]) -> float:
         """Return the statistic over requests, infinite for requests without an answer; one-token outputs have no TPOT.
@@ -72,6 +71,12 @@ def counted_s(metric: str, times: Mapping[str, NDArray[np.float64]]) -> NDArray[
     """Return the values of a metric that count, as `Statistic.over`: infinite for requests without an answer [s]."""
     values, answered = times[metric], ~np.isnan(times["e2el"])
     return np.where(answered, values, math.inf)[~(answered & np.isnan(values))]
+
+
+def _percentiles(values: NDArray[np.float64], shares: Sequence[float]) -> list[float]:
+    """Return percentiles of at least one value, in one pass."""
+    method: Literal["linear", "higher"] = "linear" if np.isfinite(values).all() else "higher"
+    return [float(value) for value in np.percentile(values, shares, method=method)]
 
 
 def parse_statistic(name: str) -> Statistic | None:
@@ -103,9 +108,10 @@ def statistics_ms(times: Mapping[str, NDArray[np.float64]]) -> dict[str, float |
     by_name: dict[str, float | None] = {}
     for metric in LATENCIES:
         values = counted_s(metric, times)
-        for statistic in (Statistic(metric=metric, percentile=percentile) for percentile in (None, *TOLD)):
-            value = statistic.of(values)
-            by_name[statistic.name] = 1e3 * value if math.isfinite(value) else None
+        reached = [float(values.mean()), *_percentiles(values, TOLD)] if len(values) else [math.nan] * (1 + len(TOLD))
+        for percentile, value in zip((None, *TOLD), reached, strict=True):
+            name = Statistic(metric=metric, percentile=percentile).name
+            by_name[name] = 1e3 * value if math.isfinite(value) else None
     return by_name
 
 

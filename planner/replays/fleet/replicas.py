@@ -103,6 +103,16 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
                                tenants=None if overload is None else overload.tenants)
 
 
+def is_dealt(trace: Trace, deployment: Deployment) -> bool:
+    """Tell whether equal replicas of a deployment serve a trace each by itself, so that some show how all do."""
+    scenario = deployment.scenario
+    waits = scenario.wait_for_parents and dependencies(trace, scenario.max_sessions) is not None
+    return (is_blind(deployment.router) and not deployment.pools and scenario.prefill_replicas == 0 and not waits
+            and not scenario.is_closed_loop and deployment.layout.data_parallel_size == 1
+            and deployment.settings.remote_tier is None and deployment.autoscale is None
+            and overload_of(scenario) is None)
+
+
 def is_blind(router: Router) -> bool:
     """Tell whether a router looks at neither the replicas nor the request: by turns, or at random."""
     return (router.takes_turns or router.num_choices == 1) and not router.is_sticky
