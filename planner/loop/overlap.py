@@ -207,12 +207,22 @@ def enter_known(s: State, i: int, n: int) -> None:
 @jit
 def over_blocks(s: State) -> int:
     """Return the blocks that the rows of ended requests need in the step that is composed."""
+    return 0 if s.engine.num_over == 0 or reserves_ahead(s) else ended_blocks(s, 1)
+
+
+@jit
+def kept_blocks(s: State) -> int:
+    """Return the blocks that TensorRT-LLM keeps for one token more of requests that are sure to end."""
+    return ended_blocks(s, 0) if s.settings.keeps_order else 0
+
+
+@jit
+def ended_blocks(s: State, runs_on: int) -> int:
+    """Return the blocks for one token more of the ended requests without a row that have one more, or of the others."""
     need = 0
-    if s.engine.num_over == 0 or reserves_ahead(s):
-        return need
     for k in range(s.engine.num_ended):
         request = s.requests[s.ended[k]]
-        if request.runs_on and request.num_scheduled_tokens == 0:
+        if request.runs_on == runs_on and request.num_scheduled_tokens == 0:
             need += max(ceil_div(request.num_computed_tokens + 1, s.settings.block_size) - request.num_blocks, 0)
     return int(need)
 
