@@ -167,7 +167,7 @@ def tokens_by_share(s: State, i: int, hit_blocks: int, unused_hits: int, compute
         return 0
     whole = (computed + left - left % page) // page * page - computed
     e = s.engine
-    is_alone = e.step_prompts + e.step_decodes + e.num_decodes + e.num_ended == 0
+    is_alone = e.step_prompts + e.step_decodes + e.num_decodes + e.num_ended + e.num_lingering == 0
     return min(n, left) if is_alone and whole <= 0 else max(whole, 0)
 
 

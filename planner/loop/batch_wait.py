@@ -86,7 +86,8 @@ def offered_tokens(s: State, max_new_seqs: int, coming: int) -> int:
             wanted = min(pending_tokens(request), e.max_tokens_per_prompt)
             offered += chunk_tokens(s, wanted, left - offered, False)
     promises_all = s.settings.promise == PROMISE_ALL
-    room = s.settings.num_gpu_blocks - e.promised_blocks + e.shared_blocks if promises_all else e.num_free_blocks - e.step_passed_blocks
+    room = s.settings.num_gpu_blocks - e.promised_blocks + e.shared_blocks if promises_all else e.num_free_blocks
+    room -= e.step_passed_blocks
     seats = min(free_seats(s), max_new_seqs)
     i = first_waiting(s) if seats > 0 and lets_in(s) else NONE
     if i != NONE and is_known_blocked(s, i):

@@ -145,7 +145,7 @@ def run_over(s: State, used: int) -> int:
     e = s.engine
     e.peak_blocks = max(e.peak_blocks, used + blocks_needed(s) + over_blocks(s))
     free = e.num_free_blocks
-    if s.settings.enable_prefix_caching:  # without it the blocks of a row return at once
+    if s.settings.enable_prefix_caching or s.settings.caches_in_tree:  # else the blocks of a row return at once
         grant_over_rows(s)
     land_ends(s)
     return int(e.num_free_blocks - free)

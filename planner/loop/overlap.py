@@ -72,7 +72,7 @@ def arrive(s: State, i: int) -> None:
 def let_go(s: State, i: int) -> None:
     """Take a request that has ended out of the running ones; its blocks return, unless another engine fetches them.
 
-    In older releases of SGLang it counts as running until decodes are composed, if it did not end in a prompts' step.
+    In older releases of SGLang it counts as running until decodes are composed, if its last step has no prompts.
     """
     is_full = s.engine.is_full
     forget_missing(s.requests[i])
@@ -80,7 +80,8 @@ def let_go(s: State, i: int) -> None:
     drop_adapter(s, i)
     if not keeps_blocks(s, i):
         release_blocks(s, i)
-    if s.settings.ends_wait and (s.settings.defers_ends or s.engine.step_prompts == 0):
+    has_row = not s.settings.defers_ends or s.requests[i].num_scheduled_tokens > 0  # in the step that is composed
+    if s.settings.ends_wait and not (has_row and s.engine.step_prompts > 0):
         s.engine.is_full = is_full
         s.engine.num_lingering += 1
         left = s.requests[i].max_output_tokens - s.requests[i].num_output_tokens
