@@ -17,7 +17,7 @@ from planner.loop.memory.blocks import ceil_div
 from planner.loop.memory.queue_prefixes import keep_chunks, order_by_prefix, touch_queue
 from planner.loop.memory.radix import make_free
 from planner.loop.overlap import forget_lingering, over_blocks
-from planner.loop.preemption import choose_victim, preempt
+from planner.loop.preemption import choose_victim, order_by_output, preempt
 from planner.loop.reservation import charge, left_tokens, sum_reservations
 from planner.loop.serving import DECODES, grant_prompt, make_room, serve, take_for_prompt
 from planner.loop.state.engine_state import BY_PREFIX, BY_RANK, NONE, PROMISE_SHARE, State
@@ -178,6 +178,8 @@ def serve_decodes(s: State) -> None:
             preempt(s, choose_victim(s))
             free_ahead(s, int(e.num_decodes + e.num_over))
             fits = fit_together(s)
+        if e.step_preempted > e.step_displaced:
+            order_by_output(s)
         if s.settings.caches_in_tree:
             make_free(s, int(e.num_decodes + e.num_over))
     serve(s, DECODES)
