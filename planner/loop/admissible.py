@@ -136,7 +136,8 @@ def admissible_tokens(s: State, i: int, is_shared: bool) -> tuple[int, int, int]
         refuse(s, i)
     s.engine.blocked_request = i
     lack = lacking_blocks(s, request, n, hit_blocks, unused_hits, computed)
-    s.engine.blocked_lack = max(lack, 1)  # without the watermark, which no longer holds once nothing runs
+    # Without the watermark, which no longer holds once nothing runs, and without blocks kept for who ends now.
+    s.engine.blocked_lack = max(lack - s.engine.step_passed_blocks, 1)
     s.engine.blocked_content = missing
     s.engine.is_full = 1
     return 0, 0, 0
@@ -166,7 +167,7 @@ def tokens_by_share(s: State, i: int, hit_blocks: int, unused_hits: int, compute
         return 0
     whole = (computed + left - left % page) // page * page - computed
     e = s.engine
-    is_alone = e.step_prompts + e.step_decodes + e.num_decodes + e.num_ended == 0
+    is_alone = e.step_prompts + e.step_decodes + e.num_decodes + e.num_ended + e.num_lingering == 0
     return min(n, left) if is_alone and whole <= 0 else max(whole, 0)
 
 

@@ -35,12 +35,13 @@ from planner.loop.preemption import cross_host_link, least_urgent_decode, leave_
 from planner.loop.reservation import reserve_for, sum_reservations
 from planner.loop.serving import grant_prompt
 from planner.loop.state.engine_state import CPU, NONE, PROMISE_SHARE, REMOTE, RESERVE_CHUNK, WAITING, State
+from planner.loop.step_shape import lets_in
 
 
 @jit
 def admit(s: State, max_new_seqs: int) -> None:
-    """Admit waiting requests; none enters in a step with a preemption."""
-    if s.engine.step_preempted > 0 or s.engine.num_waiting == 0:
+    """Admit waiting requests, if any may enter the step."""
+    if s.engine.num_waiting == 0 or not lets_in(s):
         return
     if s.settings.is_first_fit or s.settings.max_loras > 0 or s.settings.passes_over:
         admit_first_fit(s, max_new_seqs)
@@ -70,7 +71,7 @@ def admit_first_fit(s: State, max_new_seqs: int) -> None:
     """Admit in order and pass over requests that do not fit: all, or all without an adapter slot or a chunk."""
     admitted = 0
     i = s.engine.waiting_head
-    while i != NONE and admitted < max_new_seqs and has_seat(s):
+    while i != NONE and admitted + s.engine.step_passed < max_new_seqs and has_seat(s):
         following = s.requests[i].next
         if is_still_blocked(s, i) or (s.settings.scheduler_delay_factor > 0.0 and is_delayed(s)):
             return

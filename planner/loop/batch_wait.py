@@ -5,7 +5,7 @@ from planner.loop.compiled.jit import jit
 from planner.loop.compiled.queues import first_waiting
 from planner.loop.equal_chunks import offered_equally
 from planner.loop.state.engine_state import CUT_NONE, NONE, PROMISE_ALL, State
-from planner.loop.step_shape import chunk_tokens, free_seats, pending_tokens
+from planner.loop.step_shape import chunk_tokens, free_seats, lets_in, pending_tokens
 
 
 @jit
@@ -87,8 +87,9 @@ def offered_tokens(s: State, max_new_seqs: int, coming: int) -> int:
             offered += chunk_tokens(s, wanted, left - offered, False)
     promises_all = s.settings.promise == PROMISE_ALL
     room = s.settings.num_gpu_blocks - e.promised_blocks + e.shared_blocks if promises_all else e.num_free_blocks
+    room -= e.step_passed_blocks
     seats = min(free_seats(s), max_new_seqs)
-    i = first_waiting(s) if seats > 0 and e.step_preempted == 0 else NONE
+    i = first_waiting(s) if seats > 0 and lets_in(s) else NONE
     if i != NONE and is_known_blocked(s, i):
         i = NONE
     while i != NONE and seats > 0 and offered < left:

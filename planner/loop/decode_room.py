@@ -4,7 +4,7 @@ from planner.loop.admissible import is_known_blocked
 from planner.loop.compiled.jit import jit
 from planner.loop.compiled.queues import first_waiting
 from planner.loop.decodes import blocks_needed
-from planner.loop.overlap import over_blocks
+from planner.loop.overlap import kept_blocks, over_blocks
 from planner.loop.state.engine_state import State
 from planner.loop.step_shape import free_seats
 
@@ -12,7 +12,7 @@ from planner.loop.step_shape import free_seats
 @jit
 def has_blocks(s: State) -> bool:
     """Tell whether all decodes may take a step: there are blocks, and the waiting head cannot have found its prefix."""
-    need = max(blocks_needed(s) + over_blocks(s), least_blocks_wanted(s))
+    need = max(blocks_needed(s) + over_blocks(s) + kept_blocks(s), least_blocks_wanted(s))
     if s.settings.num_gpu_blocks - s.engine.num_free_blocks + need > most_used_blocks(s):
         return False
     return not (s.settings.enable_prefix_caching and may_have_found(s))
@@ -38,7 +38,7 @@ def least_blocks_wanted(s: State) -> int:
 @jit
 def steps_in_memory(s: State, most: int) -> int:
     """Return how many decode steps the free blocks last, `most` at most; a step needs the blocks of a ring's place."""
-    free = max(s.engine.num_free_blocks - (1 if s.settings.fits_with_spare else 0), 0)
+    free = max(s.engine.num_free_blocks - kept_blocks(s) - (1 if s.settings.fits_with_spare else 0), 0)
     size = s.settings.block_size
     rounds = free // max(s.engine.num_decodes, 1)  # in each of which a decode takes one block at most
     if rounds * size >= most:

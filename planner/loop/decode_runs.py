@@ -145,8 +145,11 @@ def run_over(s: State, used: int) -> int:
     e = s.engine
     e.peak_blocks = max(e.peak_blocks, used + blocks_needed(s) + over_blocks(s))
     free = e.num_free_blocks
-    if s.settings.enable_prefix_caching:  # without it the blocks of a row return at once
+    e.step_prompts = 0
+    if s.settings.enable_prefix_caching:  # else the blocks of a row return at once
         grant_over_rows(s)
+    for k in range(e.num_ended if s.settings.caches_in_tree else 0):  # the row's token enters the tree
+        s.requests[s.ended[k]].num_scheduled_tokens = s.requests[s.ended[k]].runs_on
     land_ends(s)
     return int(e.num_free_blocks - free)
 

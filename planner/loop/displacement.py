@@ -8,8 +8,10 @@ from planner.loop.admission import enter_running
 from planner.loop.compiled.jit import jit
 from planner.loop.compiled.queues import remove_listed
 from planner.loop.decodes import CLIP_MAX_NEW_TOKENS
+from planner.loop.memory.blocks import ceil_div
+from planner.loop.memory.radix import make_free
 from planner.loop.preemption import may_revive, queue_again, take_down
-from planner.loop.reservation import left_tokens, new_token_ratio, promised_output
+from planner.loop.reservation import RETRACT_DECODE_STEPS, left_tokens, new_token_ratio, promised_output
 from planner.loop.state.engine_state import COMPLETED, DECODE, NONE, WAITING, State
 from planner.loop.step_shape import free_seats
 
@@ -66,8 +68,16 @@ def displace(s: State, i: int, yielded: int) -> int:
             s.engine.promised_tokens -= promised_output(s, s.requests[v]) * ratio
             s.engine.step_displaced += 1
             take_down(s, v)
+            free_ahead(s, int(s.engine.num_decodes + s.engine.num_ended + s.engine.num_lingering))
         v = following
     return chosen
+
+
+@jit
+def free_ahead(s: State, rows: int) -> None:
+    """Let the tree free 20 tokens for each request that stays, once another has yielded."""
+    if s.settings.caches_in_tree:
+        make_free(s, int(ceil_div(RETRACT_DECODE_STEPS * rows, s.settings.block_size)))
 
 
 @jit

@@ -7,7 +7,7 @@ from planner.loop.compiled.queues import remove_listed
 from planner.loop.memory.adapters import lacks_adapter_slot
 from planner.loop.serving import grant_prompt
 from planner.loop.state.engine_state import NONE, PROMPT, WAITING, State
-from planner.loop.step_shape import pending_tokens
+from planner.loop.step_shape import lets_in, pending_tokens
 
 
 @jit
@@ -70,9 +70,8 @@ def list_prompts(s: State, max_new_seqs: int, left: int) -> int:
             left -= first_chunk(s, int(request.num_offered_tokens), left)
             s.scratch[size] = s.prompts[k]
             size += 1
-    if s.engine.step_preempted > 0:
-        return size
-    i = s.engine.waiting_head
+    kept = int(s.engine.step_passed_blocks)
+    i = s.engine.waiting_head if lets_in(s) else NONE
     while i != NONE and left > 0 and size < room and s.engine.step_passed < max_new_seqs and has_seat(s):
         if is_still_blocked(s, i):
             break
@@ -90,7 +89,7 @@ def list_prompts(s: State, max_new_seqs: int, left: int) -> int:
             break
         i = following
     s.engine.step_passed = 0
-    s.engine.step_passed_blocks = 0
+    s.engine.step_passed_blocks = kept
     return size
 
 

@@ -15,6 +15,7 @@ from planner.loop.decode_runs import may_run_decodes, run_decodes
 from planner.loop.equal_chunks import serve_equally
 from planner.loop.kv_loading import land_loads
 from planner.loop.overlap import process_result, waits_for_step
+from planner.loop.pauses import pause_for_room
 from planner.loop.pipeline import land_flight
 from planner.loop.placeholders import goes_round
 from planner.loop.prefill_first import compose_by_share
@@ -125,6 +126,8 @@ def compose(s: State, order: int, max_new_seqs: int) -> None:
     elif is_between_prompts(s):
         serve(s, DECODES)
         return
+    if s.settings.keeps_order:
+        max_new_seqs = pause_for_room(s, max_new_seqs)
     if order == DECODES_FIRST:
         serve(s, DECODES)
     if not is_forced and holds_prompts_back(s, max_new_seqs):

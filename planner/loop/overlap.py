@@ -72,7 +72,7 @@ def arrive(s: State, i: int) -> None:
 def let_go(s: State, i: int) -> None:
     """Take a request that has ended out of the running ones; its blocks return, unless another engine fetches them.
 
-    In older releases of SGLang it counts as running until decodes are composed, if it did not end in a prompts' step.
+    In older releases of SGLang it counts as running until decodes are composed, if its last step has no prompts.
     """
     is_full = s.engine.is_full
     forget_missing(s.requests[i])
@@ -80,7 +80,8 @@ def let_go(s: State, i: int) -> None:
     drop_adapter(s, i)
     if not keeps_blocks(s, i):
         release_blocks(s, i)
-    if s.settings.ends_wait and (s.settings.defers_ends or s.engine.step_prompts == 0):
+    has_row = not s.settings.defers_ends or s.requests[i].num_scheduled_tokens > 0  # in the step that is composed
+    if s.settings.ends_wait and not (has_row and s.engine.step_prompts > 0):
         s.engine.is_full = is_full
         s.engine.num_lingering += 1
         left = s.requests[i].max_output_tokens - s.requests[i].num_output_tokens
@@ -207,12 +208,22 @@ def enter_known(s: State, i: int, n: int) -> None:
 @jit
 def over_blocks(s: State) -> int:
     """Return the blocks that the rows of ended requests need in the step that is composed."""
+    return 0 if s.engine.num_over == 0 or reserves_ahead(s) else ended_blocks(s, 1)
+
+
+@jit
+def kept_blocks(s: State) -> int:
+    """Return the blocks that TensorRT-LLM keeps for one token more of requests that are sure to end."""
+    return ended_blocks(s, 0) if s.settings.keeps_order else 0
+
+
+@jit
+def ended_blocks(s: State, runs_on: int) -> int:
+    """Return the blocks for one token more of the ended requests without a row that have one more, or of the others."""
     need = 0
-    if s.engine.num_over == 0 or reserves_ahead(s):
-        return need
     for k in range(s.engine.num_ended):
         request = s.requests[s.ended[k]]
-        if request.runs_on and request.num_scheduled_tokens == 0:
+        if request.runs_on == runs_on and request.num_scheduled_tokens == 0:
             need += max(ceil_div(request.num_computed_tokens + 1, s.settings.block_size) - request.num_blocks, 0)
     return int(need)
 

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from planner.loop.compiled.jit import jit
-from planner.loop.compiled.queues import append_waiting, prepend_waiting, remove_prompt, remove_running
+from planner.loop.compiled.queues import append_waiting, insert_running, prepend_waiting, remove_prompt, remove_running
 from planner.loop.decodes import leave_decode, num_seen_tokens
 from planner.loop.emission import remove_gap
 from planner.loop.memory.adapters import drop_adapter
@@ -69,6 +69,33 @@ def least_output(s: State) -> int:
             best = v
         v = s.requests[v].next
     return int(best)
+
+
+@jit
+def order_by_output(s: State) -> None:
+    """Put running requests in the order in which SGLang retracts them from the end: most output tokens first.
+
+    Of equals the shortest prompt is first. The running batch keeps this order, and so do ends in one step.
+    """
+    i = s.engine.running_head
+    while i != NONE:
+        following, before = int(s.requests[i].next), int(s.requests[i].previous)
+        remove_running(s, i)
+        while before != NONE and has_more_output(s, i, before):
+            before = int(s.requests[before].previous)
+        insert_running(s, i, before)
+        i = following
+    i = s.engine.running_head
+    while i != NONE:
+        s.requests[i].admission_order = s.engine.num_admissions
+        s.engine.num_admissions += 1
+        i = s.requests[i].next
+
+
+@jit
+def has_more_output(s: State, a: int, b: int) -> bool:
+    more = num_seen_tokens(s, s.requests[a]) - num_seen_tokens(s, s.requests[b])
+    return bool(more > 0 or (more == 0 and s.requests[a].input_tokens < s.requests[b].input_tokens))
 
 
 @jit

@@ -12,13 +12,13 @@ from planner.loop.admission import admit
 from planner.loop.compiled.jit import jit
 from planner.loop.compiled.queues import move_running, sort_waiting
 from planner.loop.decodes import blocks_needed
-from planner.loop.displacement import admit_displacing
+from planner.loop.displacement import admit_displacing, free_ahead
 from planner.loop.memory.blocks import ceil_div
 from planner.loop.memory.queue_prefixes import keep_chunks, order_by_prefix, touch_queue
 from planner.loop.memory.radix import make_free
 from planner.loop.overlap import forget_lingering, over_blocks
-from planner.loop.preemption import choose_victim, preempt
-from planner.loop.reservation import RETRACT_DECODE_STEPS, charge, left_tokens, sum_reservations
+from planner.loop.preemption import choose_victim, order_by_output, preempt
+from planner.loop.reservation import charge, left_tokens, sum_reservations
 from planner.loop.serving import DECODES, grant_prompt, make_room, serve, take_for_prompt
 from planner.loop.state.engine_state import BY_PREFIX, BY_RANK, NONE, PROMISE_SHARE, State
 from planner.loop.step_shape import count_images, count_prompt, free_seats, has_place, pending_tokens
@@ -176,10 +176,10 @@ def serve_decodes(s: State) -> None:
             return
         while not fits and e.num_decodes + e.num_over > 1:
             preempt(s, choose_victim(s))
-            if s.settings.caches_in_tree:
-                rows = int(e.num_decodes + e.num_over)
-                make_free(s, int(ceil_div(RETRACT_DECODE_STEPS * rows, s.settings.block_size)))
+            free_ahead(s, int(e.num_decodes + e.num_over))
             fits = fit_together(s)
+        if e.step_preempted > e.step_displaced:
+            order_by_output(s)
         if s.settings.caches_in_tree:
             make_free(s, int(e.num_decodes + e.num_over))
     serve(s, DECODES)

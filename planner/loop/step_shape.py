@@ -79,6 +79,13 @@ def free_seats(s: State) -> int:
 
 
 @jit
+def lets_in(s: State) -> bool:
+    """Tell whether requests may enter the step: none in a step with a preemption, except those that others paused for.
+    """
+    return bool(s.engine.step_preempted == 0 or s.settings.keeps_order)
+
+
+@jit
 def has_place(s: State) -> bool:
     """Tell whether the step that is composed may take one more sequence."""
     e = s.engine

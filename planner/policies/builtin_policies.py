@@ -98,8 +98,7 @@ def plan_trtllm(s: StepState) -> StepPlan:
     (`PyMicroBatchScheduler`, `GuaranteedNoEvictPolicy`, `MaxUtilizationPolicy`), which follow
     cpp/tensorrt_llm/batch_manager/capacityScheduler.cpp and microBatchScheduler.cpp.
 
-    Approximate: under MAX_UTILIZATION, a prompt that was passed over for lack of budget does not preempt requests that
-    passed it. A request does not wait for blocks of its prefix that another request is computing.
+    Approximate: a request does not wait for blocks of its prefix that another request is computing.
     """
     return StepPlan(NO_LIMIT, NO_LIMIT, NO_LIMIT, DECODES_FIRST)
 

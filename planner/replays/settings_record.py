@@ -85,6 +85,9 @@ def _translated(policy: Policy, settings: EngineSettings, recording: Recording) 
     record.num_speculative_tokens = len(settings.acceptance)
     record.num_draft_lengths = len(settings.draft_lengths)
     record.aggregates_decodes = settings.pipeline_parallel_size == 1 and not settings.acceptance
+    record.keeps_order = (policy.passes_over and policy.promises == "nothing" and record.victim == st.VICTIM_NEWEST and
+                          not (stages > 1 or settings.max_loras or settings.max_decode_only_steps or record.is_keyed or
+                               record.is_first_fit or settings.max_wait_s is not None))
     record.has_tiers = settings.cpu_tier is not None or settings.remote_tier is not None
     record.write_policy = WRITE_POLICY[settings.kv_write_policy]
     record.remote_units = 1

@@ -294,8 +294,11 @@ class Scheduler(Queue):
 
 
 def replay(requests: list[Request], scheduler: Scheduler, base_s: float, per_token_s: float) -> tuple[Any, Any]:
-    """Return (step, request, tokens) of all steps and (step, request) of all preemptions; requests keep their times."""
-    now_s, free_s, step, steps, preemptions = 0.0, 0.0, 0, set(), set()
+    """Return (step, request, tokens) of all steps in batch order, and (step, request) of all preemptions.
+
+    The requests keep their times.
+    """
+    now_s, free_s, step, steps, preemptions = 0.0, 0.0, 0, [], set()
     pending = list(requests)
     while pending or scheduler.waiting or scheduler.running.requests or scheduler.last or scheduler.cut:
         while pending and pending[0].arrival_s <= now_s:
@@ -306,7 +309,7 @@ def replay(requests: list[Request], scheduler: Scheduler, base_s: float, per_tok
             preemptions |= {(step, r.name) for r in scheduler.preempted}
             free_s = free_s if scheduler.last is not None and scheduler.overlap else now_s
             ends_s = free_s + (base_s + per_token_s * sum(batch.rows.values()))
-            steps |= {(step, r.name, n) for r, n in batch.rows.items()}
+            steps += [(step, r.name, n) for r, n in batch.rows.items()]
             step += 1
         if scheduler.overlap:
             if scheduler.last is not None:

@@ -14,8 +14,10 @@ import rules_clock
 import rules_trtllm
 import rules_vllm
 from helpers import EVERYTHING, play, trace_of
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as some
+
+from planner.loop.state.engine_settings import Recording
 
 SHARED = Path(os.environ.get("PLANNER_SHARED", Path(__file__).parents[3] / "shared"))
 NO_LIMIT = 2**60  # of a request that says none
@@ -200,8 +202,6 @@ def trtllm_cases(draw: Any, mode: str) -> dict[str, Any]:
     if mode in ("batch-wait", "overlap"):
         case["batch_wait_timeout_iters"] = draw(some.integers(0, 4))
         case["batch_wait_max_tokens_ratio"] = draw(some.sampled_from((0.0, 0.3, 0.9)))
-    if mode == "overlap" and case["policy"] == "trtllm-max-utilization":
-        case["rests"] = [None] * n  # ends by length are known ahead; no recording has a pause beside one
     if case["policy"] == "trtllm-max-utilization":
         largest = [p + o for p, o in lengths]
     else:
@@ -247,10 +247,11 @@ def assert_loop_does_the_same(case: dict[str, Any], steps: Any, preemptions: Any
     result = play(trace, recording=EVERYTHING, step_time="linear:0.01,0.0001", **case)
     assert set(result.schedule_table().iter_rows()) == steps
     assert set(result.preemptions_table().iter_rows()) == preemptions
-    table = result.requests_table()
-    assert table["finished_at_s"].to_list() == [r.finished_s for r in requests]
-    assert table["first_token_at_s"].to_list() == [r.first_token_s for r in requests]
-    assert table["num_cached_tokens"].to_list() == [r.num_cached for r in requests]
+    in_stretches = play(trace, recording=Recording(), step_time="linear:0.01,0.0001", **case)
+    for table in (result.requests_table(), in_stretches.requests_table()):
+        assert table["finished_at_s"].to_list() == [r.finished_s for r in requests]
+        assert table["first_token_at_s"].to_list() == [r.first_token_s for r in requests]
+        assert table["num_cached_tokens"].to_list() == [r.num_cached for r in requests]
 
 
 @pytest.mark.parametrize("mode", VLLM_MODES)
@@ -267,25 +268,7 @@ def test_the_loop_does_what_the_rules_of_vllm_say(mode: str, data: Any) -> None:
 @given(data=some.data())
 def test_the_loop_does_what_the_rules_of_trtllm_say(mode: str, data: Any) -> None:
     case = data.draw(trtllm_cases(mode))
-    said = ask_rules_of_trtllm(case)
-    assume(case["policy"] != "trtllm-max-utilization" or nobody_is_passed(*said))
-    assert_loop_does_the_same(case, *said)
-
-
-def nobody_is_passed(steps: Any, pauses: Any, requests: Any) -> bool:
-    """Tell whether all start in order of arrival; with MAX_UTILIZATION, whoever was passed may preempt those behind it.
-
-    The loop leaves that out.
-    """
-    last = {name: step for step, name, _ in sorted(steps)}
-    started: set[str] = set()
-    for step in range(max(last.values()) + 1):
-        started -= {name for k, name in pauses if k == step}
-        started |= {name for k, name, _ in steps if k == step}
-        present = [request.name in started for request in requests if last[request.name] >= step]
-        if present != sorted(present, reverse=True):
-            return False
-    return True
+    assert_loop_does_the_same(case, *ask_rules_of_trtllm(case))
 
 
 @pytest.mark.parametrize("mode", VLLM_MODES)

@@ -8,6 +8,13 @@ from planner.loop.state.engine_state import NONE, PROMPT, WAITING, State
 
 @jit
 def append_running(s: State, i: int) -> None:
+    """Put an admitted request behind all others, or, if requests keep their order, behind those queued before it."""
+    if s.settings.keeps_order:
+        before = s.engine.running_tail
+        while before != NONE and s.requests[before].admission_order > s.requests[i].admission_order:
+            before = s.requests[before].previous
+        insert_running(s, i, int(before))
+        return
     insert_running(s, i, int(s.engine.running_tail))
     s.requests[i].admission_order = s.engine.num_admissions
     s.engine.num_admissions += 1
@@ -68,7 +75,9 @@ def append_waiting(s: State, i: int) -> None:
         return
     if s.settings.displaces:
         s.ranks[i].entered = s.engine.num_entered
-        s.engine.num_entered += 1
+    if s.settings.keeps_order:
+        request.admission_order = s.engine.num_entered
+    s.engine.num_entered += 1
     insert_waiting(s, i, int(s.engine.waiting_tail))
 
 
@@ -106,11 +115,14 @@ def insert_waiting(s: State, i: int, before: int) -> None:
 
 @jit
 def prepend_waiting(s: State, i: int) -> None:
-    """Put a preempted request before all that wait."""
+    """Put a preempted request before all that wait, or, if requests keep their order, before those queued after it."""
     request = s.requests[i]
     request.state = WAITING
     s.engine.num_waiting += 1
-    insert_waiting(s, i, NONE)
+    before, after = NONE, int(s.engine.waiting_head)
+    while s.settings.keeps_order and after != NONE and s.requests[after].admission_order < request.admission_order:
+        before, after = after, int(s.requests[after].next)
+    insert_waiting(s, i, before)
 
 
 @jit

@@ -188,6 +188,7 @@ _MADE = {
         "has_placeholders",  # tokens count before they are there: see `placeholders`
         "watermark_when_idle",
         "passes_over",  # a prompt without a chunk lets shorter ones pass
+        "keeps_order",  # requests pause for those queued before them: see `pauses`
         "chunks_equally",  # prompts share the budget, a chunk each in turn
         "fits_with_spare",  # all decodes of a step fit for certain only if a block more than they take is free
         "needs_spare_block",  # a decode runs only while a block is free, needed or not

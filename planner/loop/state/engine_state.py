@@ -91,7 +91,7 @@ REQUEST = np.dtype(
         ("num_lost_tokens", "i4"),  # computed before the last preemption
         ("num_recomputed_tokens", "i4"),
         ("num_preemptions", "i4"),
-        ("admission_order", "i4"),  # place in the order of admission
+        ("admission_order", "i4"),  # place in the order of admission; with `keeps_order`, in the order of arrival
         ("next", "i4"),  # in the list of requests to come, waiting or running
         ("previous", "i4"),
         ("num_skipped_tokens", "i1"),  # emitted, but never computed; `input_tokens` is lower by as many
@@ -167,7 +167,7 @@ ENGINE = np.dtype(
         ("waiting_tail", "i8"),
         ("num_heaped", "i8"),
         ("num_waiting", "i8"),
-        ("num_entered", "i8"),  # times that a request was queued, if `Ranks.entered` is kept
+        ("num_entered", "i8"),  # times that a request was put at the end of the waiting list
         ("running_head", "i8"),
         ("running_tail", "i8"),
         ("num_running", "i8"),
@@ -255,7 +255,7 @@ ENGINE = np.dtype(
         ("step_dropped", "i8"),  # of its decodes, rows of requests that have ended: nothing is emitted
         ("step_accepted", "i8"),  # drafted tokens that its decodes emit
         ("step_passed", "i8"),  # waiting prompts that fit but have no chunk, and the blocks kept for them
-        ("step_passed_blocks", "i8"),
+        ("step_passed_blocks", "i8"),  # and for requests that are sure to end
         ("step_swapped", "i8"),
         ("step_preempted", "i8"),
         ("step_displaced", "i8"),  # of these, for a more urgent request
