@@ -94,7 +94,8 @@ def _sentence(parts: Mapping[str, Any], policy: str, most_running: int) -> str:
     most = sorted((name for name in PHASES if share[name] >= 0.01), key=lambda name: -share[name])[:3]
     spent = ", ".join(f"{share_text(share[name])} {PHASES[name]}" for name in most)
     mean_ms = sum(parts["phases"]["all"]["mean_ms"].values())
-    return f"a request takes {time_text(mean_ms)} on average ({spent}); {_binding(parts['limits'], policy, most_running)}"
+    binding = _binding(parts["limits"], policy, most_running)
+    return f"a request takes {time_text(mean_ms)} on average ({spent}); {binding}"
 
 
 def _binding(parts: Mapping[str, Any], policy: str, most_running: int) -> str:
