@@ -39,7 +39,7 @@ class UnknownNameError(UsageError):
 
 
 def _offer(kind: str, name: str, known: list[str]) -> str:
-    """Return the names that are nearly as near as the nearest one, and where all are listed if they are many.
+    """Offer the three nearest names, and the command that lists all if there are many.
 
     >>> _offer("policy", "fcsf", ["edf", "fcfs", "sjf"]), _offer("policy", "x", ["edf", "fcfs"])
     ("did you mean 'fcfs'?", 'known: edf, fcfs')
