@@ -6,6 +6,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+NEAREST = 3  # names at most that an error offers for an unknown one
+LEAST_LIKE, AS_LIKE = 0.45, 0.15  # of difflib's ratio: to be offered at all, and below the nearest name's
+MANY = 24  # names: more are not printed if a command lists them
+LISTS = {  # by kind of name
+    "GPU": "planner db list", "model": "planner db list", "GPU or model": "planner db list",
+    "option": "planner replay --help-all", "trace format": "docs/formats.md",
+}
+
 
 class PlannerError(Exception):
     """Base of every error that the planner raises for its user; the command line prints it as one line."""
@@ -20,17 +28,29 @@ class UsageError(PlannerError):
 
 
 class UnknownNameError(UsageError):
-    """A model, GPU, policy, format or column that the planner does not know."""
+    """A model, GPU, policy, format or column that the planner does not know; its text offers the nearest names."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], remedy: str | None = None) -> None:
-        choices = sorted(known)
-        close = difflib.get_close_matches(name.lower(), choices, n=1, cutoff=0.4)
-        hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(choices)}"
-        super().__init__(f"unknown {kind} {name!r}; {remedy or hint}")
+        super().__init__(f"unknown {kind} {name!r}; {remedy or _offer(kind, name, sorted(known))}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the text, as it comes back from another process."""
         return _unpickled, (type(self), str(self))
+
+
+def _offer(kind: str, name: str, known: list[str]) -> str:
+    """Offer the three nearest names, and the command that lists all if there are many.
+
+    >>> _offer("policy", "fcsf", ["edf", "fcfs", "sjf"]), _offer("policy", "x", ["edf", "fcfs"])
+    ("did you mean 'fcfs'?", 'known: edf, fcfs')
+    """
+    close = difflib.get_close_matches(name.lower(), known, n=NEAREST, cutoff=LEAST_LIKE)
+    likeness = [difflib.SequenceMatcher(None, name.lower(), one).ratio() for one in close]
+    near = [repr(one) for one, like in zip(close, likeness, strict=True) if like >= likeness[0] - AS_LIKE]
+    said = [f"did you mean {' or '.join(filter(None, (', '.join(near[:-1]), near[-1])))}?"] if near else []
+    if len(known) > MANY and kind in LISTS:
+        said.append(f"{LISTS[kind]} lists all {len(known)}")
+    return "; ".join(said) or f"known: {', '.join(known)}"
 
 
 def _unpickled(kind: type[PlannerError], text: str) -> PlannerError:

@@ -1,6 +1,7 @@
 """Progress of long computations: the library announces stages, and the caller's display shows them."""
 
 import os
+import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,16 +25,18 @@ class Stage:
     total : units of work; None if not known.
     done : units that are through; a function if the compiled loop counts them in memory that others may read.
     so_far : the answer without the results of this stage and later ones; None without one.
+    moved_at_s : when units were last counted, on the clock of `time.monotonic` [s]; None before.
     """
 
     what: str
     total: float | None
     done: float | Callable[[], float] = 0.0
     so_far: Any = None
+    moved_at_s: float | None = None
 
     def move(self, done: float, total: float | None = None) -> None:
         """Say how much is through, and how much there is now known to be."""
-        self.done = done
+        self.done, self.moved_at_s = done, time.monotonic()
         self.total = self.total if total is None else total
 
 

@@ -137,7 +137,20 @@ def test_a_policy_whose_plan_limits_the_prompts_is_named_in_words(tmp_path: Path
     assert outcome.summary["bottleneck"] == recorded.summary["bottleneck"] == "policy"
     found = explain_outcome(trace, scenario, recorded, slo=None)
     assert found["limits"]["queue"]["token_budget"]["share"] == 0.0
-    assert "in the queue because the plan of policy kv-guard left them out" in found["sentence"]
+    assert "in the queue because the plan of policy kv-guard left them out, at most " in found["sentence"]
+
+
+def test_the_cap_of_a_policy_is_said_and_the_engines_policy_is_the_change(tmp_path: Path) -> None:
+    """Its plan admits while fewer than eight run; no limit of the engine is near."""
+    path = tmp_path / "own.py"
+    path.write_text("from planner import DECODES_FIRST, Policy, StepPlan\n\n\ndef plan(s):\n"
+                    "    return StepPlan(max(8 - s.num_running, 0), 8192, 8192, DECODES_FIRST)\n\n\n"
+                    "cap = Policy(name='cap', plan_step=plan)\n")
+    trace, scenario = limit(read_trace("chat"), 300), Scenario(
+        model="llama-3.1-8b", gpu="h100-sxm", rate_scale=6.0, policy=f"{path}:cap")
+    found = explain_outcome(trace, scenario, replay(trace, scenario, recording=STEPS), slo=None)
+    assert "because the plan of policy cap left them out, at most 8 ran" in found["sentence"]
+    assert (found["advice"]["first"]["setting"], found["advice"]["first"]["after"]) == ("policy", "fcfs")
 
 
 def test_bursts_and_idleness_are_named() -> None:

@@ -31,6 +31,17 @@ def test_a_log_has_how_far_each_stage_is_and_how_long_it_takes() -> None:
     assert log.getvalue() == ("trying rates: 3 of 12, 30 s so far, about 90 s left; replaying: 7, 30 s so far\n")
 
 
+def test_the_time_left_falls_until_the_next_unit_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of three was through after 20 s: 40 s were left then, 10 s are left 30 s later, and none is known later."""
+    counting, clock = Stage(what="sizing", total=3), [120.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    counting.move(1)
+    shown, said = Shown(stage=counting, begun_at_s=100.0), []
+    for clock[0] in (120.0, 150.0, 190.0):
+        said.append(shown.times)
+    assert said == ["20 s so far, about 40 s left", "50 s so far, about 10 s left", "90 s so far"]
+
+
 @pytest.mark.parametrize("stream", [io.StringIO(), Terminal()])
 def test_short_work_shows_nothing(stream: io.StringIO) -> None:
     with progress_shown(quiet=False, stream=stream), stage("adding", 3) as adding:

@@ -146,6 +146,18 @@ def test_unknown_names_offer_the_nearest(read: Callable[..., Trace]) -> None:
         read_trace("chta")
     with pytest.raises(TraceError, match=r"trace no/x\.csv: no such file; bundled samples: agents, batch, chat, "):
         read_trace("no/x.csv")
+    with pytest.raises(UnknownNameError, match=r"unknown trace format 'x'; docs/formats.md lists all \d\d$"):
+        read(ROWS, format="x")
+    with pytest.raises(TraceError, match="trace chat: no such file; the bundled sample of this name has no columns to "
+                                         "map and no format; leave out --format, --column, --where"):
+        read_trace("chat", format="columns,where tenant=a")
+
+
+def test_rows_that_all_lack_a_length_are_offered_another_column(read: Callable[..., Trace]) -> None:
+    """The column that was read is no other one."""
+    with pytest.raises(TraceError, match=r"all 2 rows are alike; --column names another column as in --column "
+                                         r"input_tokens=COLUMN\)"):
+        read(HEADER + b"\n0,-1,1\n1,-2,1\n")
 
 
 def test_wrong_arguments(read: Callable[..., Trace], tmp_path: Path) -> None:

@@ -51,9 +51,17 @@ class Shown:
 
     @property
     def times(self) -> str:
-        """Time so far, and about how long the rest takes at that pace, in words."""
-        elapsed_s, done, total = time.monotonic() - self.begun_at_s, self.done, self.stage.total
-        left = f", about {elapsed_s * (total / done - 1):.0f} s left" if total and 0 < done <= total else ""
+        """Time so far, and about how long the rest takes at the pace until the last unit was counted, in words.
+
+        The time left falls from unit to unit; a unit that takes longer than those before leaves it out.
+        """
+        now_s, done, total, moved_at_s = time.monotonic(), self.done, self.stage.total, self.stage.moved_at_s
+        counted_at_s = now_s if moved_at_s is None or callable(self.stage.done) else moved_at_s
+        left = ""
+        if total and 0 < done <= total:
+            left_s = counted_at_s - now_s + (counted_at_s - self.begun_at_s) * (total / done - 1)
+            left = f", about {left_s:.0f} s left" if left_s >= 0 else ""
+        elapsed_s = now_s - self.begun_at_s
         return f"{elapsed_s:.0f} s so far{left}"
 
 

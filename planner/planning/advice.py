@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from planner.deployment.deploy import Deployment
+from planner.engines import ENGINES
 from planner.errors import PlannerError
 from planner.files.counts import share_text
 from planner.launch import describe_launch
@@ -93,6 +94,9 @@ def changes(scenario: Scenario, deployment: Deployment) -> list[tuple[str, Any, 
     settings, gpu = deployment.settings, deployment.gpu
     seqs, budget = settings.max_num_seqs, settings.max_num_batched_tokens
     found: list[tuple[str, Any, Any]] = []
+    engines_policy = ENGINES[scenario.engine].defaults.options.policy
+    if scenario.policy not in (None, engines_policy):
+        found.append(("policy", scenario.policy, engines_policy))
     if seqs:
         found += [("max_num_seqs", seqs, round(seqs * factor)) for factor in FACTORS if seqs * factor >= 1]
     if budget:

@@ -1,9 +1,18 @@
-"""The question of a size and its assumptions: an answer without a fleet."""
+"""The question of a size: its checks, its assumptions, and an answer without a fleet."""
 
+import math
+
+from planner.errors import UsageError
 from planner.planning.bracket import UNKNOWNS
+from planner.planning.fleet_schedule import check_schedule
+from planner.planning.growth import check_growth
 from planner.planning.loads import StrataTraffic, Traffic, UsersLoad
-from planner.planning.search_options import Choices
+from planner.planning.offers import check_sort
+from planner.planning.search_options import RANKS, Choices
 from planner.planning.size_answer import SizeAnswer, SizedTraffic, UnableFleet
+from planner.planning.spot import check_spot
+from planner.planning.strata_error import check_strata
+from planner.planning.survival import check_survival
 from planner.planning.user_loads import beginning
 from planner.settings.default_router import SERVICE_ROUTER
 from planner.settings.objectives import Objectives, required_of
@@ -11,6 +20,35 @@ from planner.settings.rate_scaling import MEANINGS
 from planner.settings.scenario import Scenario
 from planner.traces import Trace
 from planner.traces.shaping.rescaling import part_words, rate_of
+from planner.traces.shaping.tenants import refuse_tenant_thresholds
+
+
+def check_size(scenario: Scenario, choices: Choices) -> None:
+    """Raise UsageError if a choice is out of range, or does not go with another one or with the scenario."""
+    if scenario.autoscale is not None:
+        raise UsageError(f"--autoscale {scenario.autoscale}: sizing needs a fixed number of replicas; leave it out, or "
+                         f"write the fleet with its rules by --write keda or hpa")
+    refuse_tenant_thresholds(scenario)
+    if choices.num_spare < 0:
+        raise UsageError(f"--spare {choices.num_spare}: must be 0 or more")
+    for name, value in (("power-price", choices.power_price), ("co2-per-kwh", choices.co2_per_kwh)):
+        if value is not None and not 0 <= value < math.inf:
+            raise UsageError(f"--{name} {value}: must be a number of at least 0")
+    if choices.prune_layouts and choices.power_price is not None:
+        raise UsageError(f"--prune-layouts with --power-price {choices.power_price}: layouts are compared by the price "
+                         f"of their GPUs alone; leave one of them out")
+    if choices.thresholds and scenario.fleet is None:
+        raise UsageError(f"--thresholds {','.join(map(str, choices.thresholds))}: needs --fleet, with two pools whose "
+                         f"conditions leave the threshold open")
+    if scenario.fleet is not None and (tuple(choices.ranks) != RANKS or choices.disaggregate):
+        raise UsageError(f"--fleet {scenario.fleet}: its pools say what replicas are made of; give "
+                         f"tensor_parallel_size in them, and leave --tensor-parallel-size and --disaggregate out")
+    check_survival(scenario, choices)
+    check_spot(scenario, choices)
+    check_schedule(choices)
+    check_strata(choices)
+    check_sort(choices)
+    check_growth(choices)
 
 
 def unanswered(trace: Trace, traffic: Traffic, scenario: Scenario, objectives: Objectives, choices: Choices,

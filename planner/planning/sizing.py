@@ -15,7 +15,7 @@ from planner.planning.bracket import TOLERANCE
 from planner.planning.break_even import beside_apis, cached_share
 from planner.planning.far_kinds import Effort, efforts
 from planner.planning.fewest import fewest_replicas
-from planner.planning.fleet_schedule import check_schedule, schedule_of, with_forecast
+from planner.planning.fleet_schedule import schedule_of, with_forecast
 from planner.planning.fleets import (
     Kind,
     kinds_of,
@@ -26,22 +26,22 @@ from planner.planning.fleets import (
     whole_gpus,
     with_prices,
 )
-from planner.planning.growth import check_growth, growth_of
+from planner.planning.growth import growth_of
 from planner.planning.headroom import capacity_headroom, has_capacity, headroom, headroom_precision
 from planner.planning.layouts import can_cost_less, pruned_notes, replica_cost, smallest_layouts
 from planner.planning.loads import Traffic, UsersLoad, traffic_of, users_of
 from planner.planning.missed import UnreachableError, reached_objectives
-from planner.planning.offers import check_sort, offers, pools_in
+from planner.planning.offers import offers, pools_in
 from planner.planning.prediction_error import doubts_of, keeps_with_error, step_error
 from planner.planning.price_list import usd_per_month, usd_per_year
 from planner.planning.replay_line import fleet_line
-from planner.planning.search_options import RANKS, Choices
+from planner.planning.search_options import Choices
 from planner.planning.sensitivity import sensitivity
 from planner.planning.size_answer import ClosestKind, Fleet, SizeAnswer, UnableFleet
-from planner.planning.size_question import unanswered
-from planner.planning.spot import check_spot, spot_share
-from planner.planning.strata_error import check_strata, strata_notes
-from planner.planning.survival import check_survival, survived
+from planner.planning.size_question import check_size, unanswered
+from planner.planning.spot import spot_share
+from planner.planning.strata_error import strata_notes
+from planner.planning.survival import survived
 from planner.planning.thresholds import cheapest_threshold, read_open_fleet
 from planner.planning.used_prices import checked_prices, old_notes, used_prices
 from planner.planning.user_loads import limited
@@ -58,7 +58,6 @@ from planner.steptime.roofline import priors
 from planner.traces import Trace
 from planner.traces.results import check_objectives
 from planner.traces.shaping.rescaling import MOST_REQUESTS
-from planner.traces.shaping.tenants import refuse_tenant_thresholds
 
 LONGER = 8  # times a trace that shows whether a queue grows: replicas are whole, so twice may show nothing
 SHOWN = 10_000  # requests of a log that shows whether a queue grows
@@ -98,7 +97,7 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
 @keeps_answers
 def _found(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choices) -> SizeAnswer:
     """Return the answer without a note on old prices, which depends on the day."""
-    _check(scenario, choices)
+    check_size(scenario, choices)
     check_objectives(objectives, scenario)
     choices, forecast_notes = with_forecast(with_prices(choices))
     scenario = routed(scenario)
@@ -217,33 +216,6 @@ def _traffic(trace: Trace, scenario: Scenario, choices: Choices) -> Traffic:
         raise UsageError("--rate-series, --period, --growth, --sensitivity: a closed loop of users has no rate that "
                          "could change; leave them out")
     return users_of(trace, scenario, choices.think_time)
-
-
-def _check(scenario: Scenario, choices: Choices) -> None:
-    if scenario.autoscale is not None:
-        raise UsageError(f"--autoscale {scenario.autoscale}: sizing needs a fixed number of replicas; leave it out, or "
-                         f"write the fleet with its rules by --write keda or hpa")
-    refuse_tenant_thresholds(scenario)
-    if choices.num_spare < 0:
-        raise UsageError(f"--spare {choices.num_spare}: must be 0 or more")
-    for name, value in (("power-price", choices.power_price), ("co2-per-kwh", choices.co2_per_kwh)):
-        if value is not None and not 0 <= value < math.inf:
-            raise UsageError(f"--{name} {value}: must be a number of at least 0")
-    if choices.prune_layouts and choices.power_price is not None:
-        raise UsageError(f"--prune-layouts with --power-price {choices.power_price}: layouts are compared by the price "
-                         f"of their GPUs alone; leave one of them out")
-    if choices.thresholds and scenario.fleet is None:
-        raise UsageError(f"--thresholds {','.join(map(str, choices.thresholds))}: needs --fleet, with two pools whose "
-                         f"conditions leave the threshold open")
-    if scenario.fleet is not None and (tuple(choices.ranks) != RANKS or choices.disaggregate):
-        raise UsageError(f"--fleet {scenario.fleet}: its pools say what replicas are made of; give "
-                         f"tensor_parallel_size in them, and leave --tensor-parallel-size and --disaggregate out")
-    check_survival(scenario, choices)
-    check_spot(scenario, choices)
-    check_schedule(choices)
-    check_strata(choices)
-    check_sort(choices)
-    check_growth(choices)
 
 
 def _compared(traffic: Traffic, kind: Kind, objectives: Objectives, choices: Choices, best: Fleet,

@@ -51,7 +51,8 @@ def explain(requests: pl.DataFrame, steps: pl.DataFrame, num_replicas: float = 1
     explanation: dict[str, Any] = {
         "phases": phases(requests), "limits": limits(requests, steps, num_replicas),
         "little": little(requests, steps), "work": work(requests, steps)}
-    return explanation | {"sentence": _sentence(explanation, policy)}
+    most_running = int(steps["num_running"].max() or 0)  # type: ignore[arg-type]
+    return explanation | {"sentence": _sentence(explanation, policy, most_running)}
 
 
 def policy_named(summary: Mapping[str, Any]) -> str:
@@ -86,24 +87,26 @@ def _more(change_ms: float) -> str:
     return f"{time_text(abs(change_ms))} {'more' if change_ms > 0 else 'less'}"
 
 
-def _sentence(parts: Mapping[str, Any], policy: str) -> str:
+def _sentence(parts: Mapping[str, Any], policy: str, most_running: int) -> str:
     if parts["phases"] is None:
         return "no request was completed"
     share = parts["phases"]["all"]["share"]
     most = sorted((name for name in PHASES if share[name] >= 0.01), key=lambda name: -share[name])[:3]
     spent = ", ".join(f"{share_text(share[name])} {PHASES[name]}" for name in most)
     mean_ms = sum(parts["phases"]["all"]["mean_ms"].values())
-    return f"a request takes {time_text(mean_ms)} on average ({spent}); {_binding(parts['limits'], policy)}"
+    binding = _binding(parts["limits"], policy, most_running)
+    return f"a request takes {time_text(mean_ms)} on average ({spent}); {binding}"
 
 
-def _binding(parts: Mapping[str, Any], policy: str) -> str:
+def _binding(parts: Mapping[str, Any], policy: str, most_running: int) -> str:
     name, busy = parts["binding"], parts["busy_share"]
     if name == "arrivals":
         return f"no limit was reached: the engine is busy {share_text(busy)} of the time"
     if name in parts["steps"]:
         return f"{_step_bound(parts)}, and queues are short"
     waited = share_text(parts["queue"][name]["share"])
-    cause = f"the plan of policy {policy} left them out" if name == "policy" and policy else BINDING[name]
+    cause = BINDING[name] if name != "policy" else (
+        f"the plan of policy {policy} left them out" if policy else BINDING[name]) + f", at most {most_running:,} ran"
     said = f"requests spent {waited} of their time in the queue because {cause}"
     if parts["is_in_bursts"]:
         return (f"{said}, in bursts: in {share_text(parts['waiting_share'])} of the time, when they arrive "

@@ -80,4 +80,5 @@ def option_value(option: str, text: str, where: str) -> Any:
             return int(text)
         if kind is float and not math.isnan(number := number_in(text)):
             return number
-    raise UsageError(f"{where}: {of_no_type(option, text, KINDS[option])}")
+    left_out = ", or none to leave the option out" if is_none(option, "none") else ""
+    raise UsageError(f"{where}: {of_no_type(option, text, KINDS[option])}{left_out}")

@@ -87,9 +87,9 @@ def _row_error(source: str, rows: Rows, checked: Checked, reader: Reader) -> Tra
     remedy = fault.remedy or DROP
     if not checked.table.height and rows.num_rows > 1 and checked.dropped[fault.reason] == rows.num_rows:
         name = fault.reason.split(" ")[0]
-        path = reader.columns.get(name, "COLUMN")
-        remedy = f"all {rows.num_rows:,} rows are alike; " + (fault.remedy or (
-            f"--column names another column or unit, as in --column {name}={path}{':ms' if name in _TIMES else ''}"))
+        shown = (f"or unit, as in --column {name}={reader.columns.get(name, 'COLUMN')}:ms" if name in _TIMES else
+                 f"as in --column {name}=COLUMN")
+        remedy = f"all {rows.num_rows:,} rows are alike; {fault.remedy or f'--column names another column {shown}'}"
     return TraceError(f"trace {source} {rows.place} {fault.line}: {fault.text} ({remedy})")
 
 
@@ -163,7 +163,7 @@ def assemble(
         table = reader.finish(_with_names(table))
     if reader.fills_times:
         table = fill_times(table)
-    notes = (*reader.notes, *reader.head_notes(head), *_form_notes(gathered, reader), *_model_notes(gathered, reader),
+    notes = (*_model_notes(gathered, reader), *reader.notes, *reader.head_notes(head), *_form_notes(gathered, reader),
              *sum_notes, *many_notes, *arrival_notes(table, arrivals))
     names = [column.name for column in TRACE_COLUMNS
              if column.name in table.columns and table[column.name].null_count() < table.height]

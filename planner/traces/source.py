@@ -59,6 +59,9 @@ def _blocks(file: BinaryIO, digest: Digest) -> Iterator[bytes]:
 
 
 def _offer(source: str, samples: list[str]) -> str:
+    if source in samples:
+        return ("the bundled sample of this name has no columns to map and no format; leave out --format, --column, "
+                "--where")
     close = difflib.get_close_matches(source.lower(), samples, n=1, cutoff=0.5)
     return f"did you mean the sample {close[0]!r}?" if close else f"bundled samples: {', '.join(samples)}"
 
