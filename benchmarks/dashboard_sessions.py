@@ -14,6 +14,7 @@ import psutil
 import websockets
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+from websockets.typing import Origin, Subprotocol
 
 from benchmarks.dashboard_server import served
 
@@ -27,7 +28,7 @@ async def opened(url: str, query: str, turn: asyncio.Semaphore) -> tuple[websock
     """Open a session and wait for its page; return it with the number of messages that it was sent."""
     async with turn:
         socket = await websockets.connect(url.replace("http", "ws") + "/_stcore/stream", max_size=None,
-                                          subprotocols=["streamlit"], origin=url)
+                                          subprotocols=[Subprotocol("streamlit")], origin=Origin(url))
         ask = BackMsg()
         ask.rerun_script.query_string, ask.rerun_script.page_name = query, PAGE
         await socket.send(ask.SerializeToString())
@@ -51,7 +52,8 @@ async def _round(url: str, pid: int, sessions: int) -> tuple[float, float, int]:
 
 def memory_mib(pid: int) -> float:
     """Return the resident memory of the server without its workers [MiB]."""
-    return psutil.Process(pid).memory_info().rss / 2**20
+    rss: int = psutil.Process(pid).memory_info().rss
+    return rss / 2**20
 
 
 def main(sessions: int) -> None:

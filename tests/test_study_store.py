@@ -113,9 +113,9 @@ def test_a_file_of_another_kind_is_named_with_its_remedy(tmp_path: Path, make: A
 
 @given(name=some.text(some.characters(categories=("L", "N", "P", "Zs")), min_size=1, max_size=60).filter(
            lambda text: text.strip() and text.isprintable()),
-       address=some.text(), answer=some.text(some.characters(exclude_categories=("Cs",))),
+       address=some.text(), answer=some.text(some.characters(exclude_categories=["Cs"])),
        files=some.dictionaries(some.tuples(some.sampled_from(FILE_KINDS), some.text(
-           some.characters(exclude_categories=("Cs", "Cc")), max_size=9)), some.binary(max_size=99), max_size=4))
+           some.characters(exclude_categories=["Cs", "Cc"]), max_size=9)), some.binary(max_size=99), max_size=4))
 def test_an_exported_study_is_imported_as_it_was(tmp_path_factory: pytest.TempPathFactory, name: str, address: str,
                                                  answer: str, files: dict[tuple[str, str], bytes]) -> None:
     folder = tmp_path_factory.mktemp("studies")

@@ -136,7 +136,7 @@ def admissible_tokens(s: State, i: int, is_shared: bool) -> tuple[int, int, int]
         refuse(s, i)
     s.engine.blocked_request = i
     lack = lacking_blocks(s, request, n, hit_blocks, unused_hits, computed)
-    # Without the watermark, which no longer holds once nothing runs, and without blocks kept for who ends now.
+    # Without the watermark, which does not hold once nothing runs, and without blocks that a request gives up now.
     s.engine.blocked_lack = max(lack - s.engine.step_passed_blocks, 1)
     s.engine.blocked_content = missing
     s.engine.is_full = 1

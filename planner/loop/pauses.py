@@ -1,9 +1,9 @@
 """Pauses under TensorRT-LLM's MAX_UTILIZATION: requests get seats and memory in order of arrival.
 
-All are looked at before each step, waiting and running ones, also those whose end is in flight. If one has no seat or
-no blocks, the last that runs behind it pauses, until it has both, or nobody behind it runs. Then nobody after it is
-looked at. A prompt without a chunk keeps its seat and its blocks. Source: `MaxUtilizationPolicy` in
-tensorrt_llm/_torch/pyexecutor/scheduler, which follows capacityScheduler.cpp.
+Before each step the policy goes through all requests: waiting ones, running ones, and requests whose end is in flight.
+If one has no seat or no blocks, the last request that runs behind it pauses, until it has both or no request behind it
+runs. The policy then stops there. A prompt without a chunk keeps its seat and its blocks. Source:
+`MaxUtilizationPolicy` in tensorrt_llm/_torch/pyexecutor/scheduler, which follows capacityScheduler.cpp.
 """
 
 from planner.loop.admissible import blocks_at_entry, look_up
@@ -64,7 +64,7 @@ def stands_before(s: State, waiting: int, running: int) -> bool:
 
 @jit
 def blocks_to_go_on(s: State, i: int) -> int:
-    """Return the blocks that a request needs for its next step; a prompt needs those of all its tokens at once."""
+    """Return the blocks that a request needs for its next step; a prompt needs the blocks of all its tokens at once."""
     request = s.requests[i]
     if request.state == WAITING:
         hit_blocks, unused_hits, _, computed = look_up(s, i)

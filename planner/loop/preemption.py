@@ -75,7 +75,7 @@ def least_output(s: State) -> int:
 def order_by_output(s: State) -> None:
     """Put running requests in the order in which SGLang retracts them from the end: most output tokens first.
 
-    Of equals the shortest prompt is first. The running batch keeps this order, and so do ends in one step.
+    Of equals the shortest prompt is first. The running batch and the requests that end in one step keep this order.
     """
     i = s.engine.running_head
     while i != NONE:

@@ -80,8 +80,7 @@ def free_seats(s: State) -> int:
 
 @jit
 def lets_in(s: State) -> bool:
-    """Tell whether requests may enter the step: none in a step with a preemption, except those that others paused for.
-    """
+    """Tell whether requests may enter the step: none after a preemption, unless others paused for them."""
     return bool(s.engine.step_preempted == 0 or s.settings.keeps_order)
 
 

@@ -73,8 +73,8 @@ def capacity(trace: Trace, scenario: Scenario, objectives: Objectives, search: S
     try:
         found = settled(sought, posed.start)
     except UnreachableLoadError as error:
-        who = "one user" if sought.unknown.is_whole else str(error).partition(":")[0]
-        return _infeasible(asked, sought, served(sought, error.lowest), who, error.lowest)
+        words = "one user" if sought.unknown.is_whole else str(error).partition(":")[0]
+        return _infeasible(asked, sought, served(sought, error.lowest), words, error.lowest)
     largest, longest = found.bracket.lower, longer(sought, found.times)
     with stage(f"capacity {sought.unknown.text(largest)} {sought.unknown.unit}; other scalings, other routers and the "
                f"confidence follow", 2) as following:
@@ -142,21 +142,21 @@ def _with_rejections(asked: CapacityAnswer, sought: Sought, result: ReplayResult
     return replace(asked, notes=(*asked.notes, *rejection_notes(sought.deployment, rejected_by_reason(result))))
 
 
-def _infeasible(asked: CapacityAnswer, sought: Sought, lightest: ReplayResult, who: str,
+def _infeasible(asked: CapacityAnswer, sought: Sought, lightest: ReplayResult, words: str,
                 load: float | None) -> CapacityAnswer:
     """Return that no load keeps the objectives, with the best values that there are.
 
     Parameters
     ----------
     lightest : the replay of the lightest load.
-    who : the load that is judged there, in words.
+    words : the load of this replay, in words.
     load : the lowest that was tried; None if each request ran alone.
     """
     verdict = judged(sought, lightest)
     return replace(asked, missed=tuple(missed_objectives(sought.objectives, lightest.times_s)),
                    limiting_metric=verdict.limiting_metric,
                    bracket=replace(asked.bracket, upper=None if load is None else _number(sought.unknown, load)),
-                   sentence=f"{who}: {verdict.shortfall}")
+                   sentence=f"{words}: {verdict.shortfall}")
 
 
 def _feasible(posed: Posed, longest: Sought, asked: CapacityAnswer, found: Settled) -> CapacityAnswer:

@@ -37,7 +37,7 @@ def capacity_headroom(trace: Trace, traffic: Traffic, kind: Kind, count: int, pr
     Parameters
     ----------
     trace : as read.
-    count, prefill : replicas without spares, and those of them that prefill alone [1].
+    count, prefill : replicas without spares, and the replicas among them that prefill alone [1].
     """
     search = Search(scaling=traffic.named_scaling, quick=True, jobs=choices.jobs, seed=traffic.seed)
     load: float = traffic.mean_rps

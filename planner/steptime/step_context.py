@@ -99,8 +99,8 @@ class StepContext:
     def older_release(self) -> OlderRelease | None:
         """How much longer steps take under this release than under a later one; None if no run shows it.
 
-        Models with latent attention take what runs on a GPU with these kernels show, others the engine's
-        `older_layer_s`.
+        Models with latent attention take the value of published runs on a GPU with these kernels, others the
+        engine's `older_layer_s`.
         """
         engine, precision = ENGINES[self.engine], expert_format(self.arch, self.quantization)
         precision = next((name for name in ("fp4", "fp8") if name in precision), precision)
