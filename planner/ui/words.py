@@ -15,7 +15,8 @@ MARKS = "\\`*_{}[]()#+-.!|<>$:~"
 SAMPLES = {  # as people call their traffic
     "chat": "chatbot", "code": "code completion", "long-context": "long documents",
     "rag": "RAG: retrieved passages", "agents": "agents",
-    "batch": "batch: no users wait", "fitted-chat": "chatbot, fitted to a log", "fitted-code": "code, fitted to a log",
+    "batch": "batch: no users wait", "rollouts": "rollouts of a trainer",
+    "fitted-chat": "chatbot, fitted to a log", "fitted-code": "code, fitted to a log",
     "fitted-long-chat": "long conversations, fitted to a log"}
 
 
