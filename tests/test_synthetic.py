@@ -31,7 +31,7 @@ def spec_of(name: str) -> Spec:
 
 def test_samples_are_read_by_name() -> None:
     assert sample_names() == ["agents", "batch", "chat", "code", "fitted-chat", "fitted-code", "fitted-long-chat",
-                              "long-context", "rag"]
+                              "long-context", "rag", "rollouts"]
     assert read_trace("chat").requests.equals(load_sample("chat").requests)
     assert read_trace("chat", limit=10).num_requests == 10
     with pytest.raises(UnknownNameError, match="unknown sample trace 'chatt'; did you mean 'chat'"):

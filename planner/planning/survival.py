@@ -196,7 +196,8 @@ def strike(healthy: ReplayResult, objectives: Objectives, group: Sequence[int], 
 
 
 def _badness(verdict: Verdict) -> tuple[bool, float, float]:
-    return not verdict.is_met, 0.0 if math.isnan(verdict.strain) else verdict.strain, -verdict.attainment
+    """Return a key by which verdicts are in order: the share within the limits first, which the answer shows."""
+    return not verdict.is_met, -verdict.attainment, 0.0 if math.isnan(verdict.strain) else verdict.strain
 
 
 def moments(served: ReplayResult, choices: Choices) -> list[float]:
