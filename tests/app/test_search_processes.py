@@ -52,7 +52,8 @@ def test_a_search_tells_its_stage_with_its_parts_and_the_cheapest_fleet_before_i
     assert first.cheapest is not None
     assert whole.cheapest is not None
     assert whole.cheapest.headroom is not None
-    assert first.cheapest == replace(whole.cheapest, headroom=None)
+    assert first.cheapest == replace(whole.cheapest, headroom=None,
+                                     headroom_precision=first.cheapest.headroom_precision)
     assert [fleet.kind for fleet in first.alternatives] == [fleet.kind for fleet in whole.alternatives]
 
 
