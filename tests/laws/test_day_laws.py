@@ -78,11 +78,15 @@ def test_the_busiest_part_is_replayed(log: Trace, growth: float) -> None:
 @given(logs(), some.floats(0.05, 0.95))
 @settings(max_examples=6)
 def test_a_rotation_of_a_log_leaves_its_capacity_within_the_interval(log: Trace, share: float) -> None:
-    """Where attainment hardly falls with the rate, capacities lie apart: attainment at the stated one does not."""
+    """Where attainment hardly falls with the rate, capacities lie apart: attainment at the stated one does not.
+
+    The draws of an interval put windows in other orders, so all of them may lie below the capacity.
+    """
     turned, stated = rotated(log, share), capacity(log, SERVER, OBJECTIVES, replace(ONCE, replicates=8))
     assert stated.confidence is not None
     found = capacity(turned, SERVER, OBJECTIVES, ONCE).capacity
-    assert 0.95 * stated.confidence.p10 <= found <= 1.05 * stated.confidence.p90
+    low, high = min(stated.confidence.p10, stated.capacity), max(stated.confidence.p90, stated.capacity)
+    assert 0.95 * low <= found <= 1.05 * high
     again = replay(turned, replace(SERVER, request_rate=stated.capacity, scaling="thin"), slo=OBJECTIVES)
     assert again.summary["slo_attainment"] == pytest.approx(stated.attainment_at_capacity, abs=0.05)
 
