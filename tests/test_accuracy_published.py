@@ -89,7 +89,7 @@ def test_intervals_of_unmeasured_kernels_hold_gpus_that_are_not_among_them_and_t
     for metric, gpus, runs, of_engine, of_others in coverage.rows:
         assert gpus >= 5
         assert runs >= 25
-        assert float(of_engine.split()[0]) < 75
+        assert float(of_engine.split()[0]) < 80, metric
         assert float(of_others.split()[0]) > 80, metric
 
 

@@ -45,7 +45,7 @@ class RolloutChange:
 
     option: Annotated[str, Key("", "Options that differ")]
     meaning: Annotated[str, Key("", "The change in words")]
-    speedup: Annotated[float, Key("1", "Samples a second over those of the question")]
+    speedup: Annotated[float, Key("1", "Samples a second, as a factor of the question's")]
     cut_share: Annotated[float, Key("1", "Share of the samples that the limit on the length cuts")]
     fewest_replicas: Annotated[int | None, Key("1", "Fewest generator replicas that keep the trainer busy with the "
                                                "change. Null if none do, and with --generators")]

@@ -14,9 +14,9 @@ def append_running(s: State, i: int) -> None:
         while before != NONE and s.requests[before].admission_order > s.requests[i].admission_order:
             before = s.requests[before].previous
         insert_running(s, i, int(before))
-        return
-    insert_running(s, i, int(s.engine.running_tail))
-    s.requests[i].admission_order = s.engine.num_admissions
+    else:
+        insert_running(s, i, int(s.engine.running_tail))
+        s.requests[i].admission_order = s.engine.num_admissions
     s.engine.num_admissions += 1
 
 
