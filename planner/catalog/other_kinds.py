@@ -11,7 +11,7 @@ BOTH, TAGGER = "an encoder-decoder model", "a model that labels each token"
 DIFFUSION, DRAFT = "a diffusion language model", "a draft model, which another model checks"
 VECTORS, ACTION = "a retrieval model with a vector for each token", "a model of a robot's or a car's actions"
 WORDS: Mapping[str, str] = {  # kind -> pattern of a word in a name
-    RERANKER: r"re-?rank(er|ing)?|crossencoder|reward|prm|classifier|ms-marco",
+    RERANKER: r"re-?rank(er|ing)?|cross-?encoder|reward|prm|classifier|ms-marco",
     EMBEDDING: r"embed(ding|dings|der|dinggemma)?|bge|gte|e5|minilm|mpnet|sbert|col(bert|pali|qwen)\w*|mxbai|nomic",
     HEARING: r"\w*whisper|distil-large|wav2vec2?|parakeet|canary|hubert|conformer|fastconformer|moonshine|asr|speech|"
              r"transcribe|sensevoice\w*|voxtral",
@@ -117,7 +117,8 @@ def named_kind(key: str) -> str | None:
     >>> named_kind("openai/whisper-large-v3"), named_kind("qwen/qwen3-8b")
     ('a speech recognition model', None)
     """
-    return _kind(key.rpartition("/")[2], WORDS)
+    organization, _, name = key.rpartition("/")
+    return _kind(f"{organization}-{name}" if organization == "cross-encoder" else name, WORDS)
 
 
 def stated_refusal(config: Mapping[str, object], model_type: str) -> str | None:

@@ -192,6 +192,7 @@ class _Search:
 
     def is_met(self, load: float) -> bool:
         if load not in self.known:
+            self.count(1)
             self.known[load] = self.evaluate(load)
             self.count()
         return self.known[load].is_met
