@@ -115,7 +115,7 @@ def main(path: str, rate_per_s: float = RATE_PER_S) -> None:
     wall_s, processors_s = (sum(times) for times in zip(*clock.taken.values(), strict=True))
     lines = [
         "# A recorded day", "",
-        f"{day.num_requests:,} requests of 24 hours, {rate_per_s:g}/s in the mean: the first day of "
+        f"The trace has {day.num_requests:,} requests of 24 hours, {rate_per_s:g}/s on average. It is the first day of "
         f"[RAGPulse](https://github.com/flashserve/RAGPulse), a university's question service, with more users of the "
         f"same kind (`--duration 86400 --request-rate {rate_per_s:g} --scaling thin`). Llama 3.1 8B in FP8 on L4 under "
         f"vLLM; {SLO} for {ATTAINMENT:.0%} of the requests. Every answer is a replay of the whole day by "

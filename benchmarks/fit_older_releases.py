@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def _shown(prediction: Prediction) -> tuple[str | None, Shown]:
-    """Return the source of a run's row, and what the run shows; None of a release without a row."""
+    """Return the source of the row that a run belongs to, and the run's times; the source is None without a row."""
     run = prediction.measurement
     assert run.scenario is not None
     assert run.load is not None
