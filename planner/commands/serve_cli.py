@@ -6,12 +6,11 @@ from typing import Annotated
 import typer
 
 from planner.commands.options import takes_scenario
-from planner.settings.scenario import Scenario, names_in
+from planner.settings.scenario import Scenario
+from planner.twin import NOT_LIVE
 
-LIVE = (*(name for name in names_in("Load") if name != "seed"), *names_in("Overload"), *names_in("Cache tiers"))
 
-
-@takes_scenario(without=LIVE)
+@takes_scenario(without=NOT_LIVE)
 def serve(
     scenario: Scenario,
     host: Annotated[str, typer.Option(help="Address that is bound. Others than localhost let any host of the network "

@@ -24,7 +24,7 @@ from planner.results.saved import SUMMARY
 from planner.results.uncertainty import residuals_for
 from planner.run import replay
 from planner.settings.objectives import Objectives
-from planner.settings.scenario import OPTION_DEFAULTS, Scenario, names_in
+from planner.settings.scenario import LOAD_OPTIONS, OPTION_DEFAULTS, Scenario
 from planner.traces import Trace
 from planner.traces.shaping.burstiness import gap_cv
 from planner.traces.shaping.client_load import read_load
@@ -201,7 +201,7 @@ def _spread_out(part: Lengths, planned: Floats) -> Lengths:
 
 def deployed(plan: Plan) -> Scenario:
     """Return the scenario of a plan without the options of its load, for traffic of metrics."""
-    options: dict[str, Any] = {name: OPTION_DEFAULTS[name] for name in names_in("Load") if name != "seed"}
+    options: dict[str, Any] = {name: OPTION_DEFAULTS[name] for name in LOAD_OPTIONS}
     return replace(plan.study.scenario, **options)
 
 

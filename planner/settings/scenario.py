@@ -76,6 +76,7 @@ def check_declared(scenario: Scenario) -> None:
 
 OPTION_DEFAULTS = {f.name: f.default for f in fields(Scenario)}
 LABELS: dict[str, Label] = {f.name: f.metadata["label"] for f in fields(Scenario)}
+LOAD_OPTIONS = tuple(name for name in names_in("Load") if name != "seed")  # the seed also draws for a router
 RANGES: dict[str, Range] = {f.name: f.metadata["range"] for f in fields(Scenario) if f.metadata["range"] is not None}
 RELATIONS: dict[tuple[str, str], dict[str, str]] = {
     (f.name, relation): f.metadata[relation] for f in fields(Scenario) for relation in ("needs", "excludes")

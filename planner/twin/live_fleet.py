@@ -35,16 +35,16 @@ from planner.replays.fleet.interleaved import (
 from planner.replays.fleet.replicas import NOTHING
 from planner.replays.initial import most_rows, most_tokens
 from planner.replays.request_columns import limits_of_requests, strictest
-from planner.settings.scenario import OPTION_DEFAULTS, Scenario, names_in
+from planner.settings.scenario import OPTION_DEFAULTS, Scenario
 from planner.traces import PrefixIds, Trace
 from planner.traces.shaping.client_load import burst
+from planner.twin import NOT_LIVE
 from planner.twin.contents import PIECE_TOKENS, Contents, Keys
 
 PLACES = 1 << 14  # of requests in the fleet; a place is used again once its request has left
 MOST_PIECES = 1 << 20  # of text whose block tables are in use at once
 # Options of a scenario that a live fleet does not follow yet, or that a client decides.
-REFUSED = (*(name for name in names_in("Load") if name != "seed"), *names_in("Overload"), *names_in("Cache tiers"),
-           "fleet", "prefill_replicas", "autoscale")
+REFUSED = (*NOT_LIVE, "fleet", "prefill_replicas", "autoscale")
 
 Ints = NDArray[np.int64]
 
