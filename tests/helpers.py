@@ -1,6 +1,8 @@
 """What many tests need: a trace from a few numbers, a scenario with a linear step time, and a replay's batches."""
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import is_dataclass
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin
@@ -103,6 +105,12 @@ def cheapest(found: SizeAnswer) -> Fleet:
     """Return the cheapest fleet of an answer that has one."""
     assert found.cheapest is not None
     return found.cheapest
+
+
+def finished(work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of a coroutine, run in a thread: a browser's test may have left a running loop in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
 
 
 def filled(kind: type[T], /, **given: Any) -> T:

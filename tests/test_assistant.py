@@ -10,13 +10,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from command_line import run_here
+from helpers import finished
 from measured_runs import row_of, write_runs
 
 pytest.importorskip("mcp", reason="the mcp package is not installed; pip install 'llm-serving-planner[mcp]'")
@@ -29,8 +29,6 @@ from mcp.client.stdio import StdioServerParameters  # noqa: E402
 from planner.assistant.documents import SKILL  # noqa: E402
 from planner.assistant.tools import TOOLS, parameters_of  # noqa: E402
 from planner.report.answer_schemas import SCHEMAS  # noqa: E402
-
-Result = TypeVar("Result")
 
 DEPLOYMENT = {"model": "llama-3.1-8b", "gpu": "h100-sxm"}
 SLO = "ttft:500 tpot:50"
@@ -118,12 +116,6 @@ def http_server(folder: Path, *options: str) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait(20)
-
-
-def finished(work: Coroutine[Any, Any, Result]) -> Result:
-    """Return the result of a coroutine, run in a thread: a browser's test may have left a running loop in this one."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, work).result()
 
 
 def call(folder: Path, name: str, arguments: dict[str, Any], *options: str) -> Any:

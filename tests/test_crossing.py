@@ -45,7 +45,7 @@ def test_compare_gives_each_engine_its_own_values(log: Path, tmp_path: Path) -> 
     assert second["deployment"]["gpu_memory_utilization"] != 0.95
     assert second["deployment"]["value_sources"]["gpu_memory_utilization"] == "engine"
     assert second["notes"][0] == NOTE
-    assert f"note: {NOTE}\n" in run.stderr
+    assert f"note: engine=sglang: {NOTE}\n" in run.stderr
     assert not [note for note in first["notes"] if "replayed without" in note]
 
 

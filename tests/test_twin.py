@@ -18,7 +18,7 @@ import httpx
 import numpy as np
 import pytest
 import uvicorn
-from helpers import EVERYTHING
+from helpers import EVERYTHING, finished
 from test_live_fleet import is_empty
 
 from planner.measured.metric_source import source_of_file
@@ -215,7 +215,7 @@ def test_what_arrived_has_a_replays_schedule(tmp_path: Path) -> None:
 
     with serving(ServeOptions(models=(MODEL,), record=file), data_parallel_size=2,
                  router="least-outstanding-requests") as two:
-        asyncio.run(send_all(two.url))
+        finished(send_all(two.url))
         until_empty(two)
         metrics = tmp_path / "metrics.txt"
         metrics.write_text(httpx.get(two.url + "/metrics").text)
@@ -283,7 +283,7 @@ def test_malformed_requests_leave_nothing_behind() -> None:
         pace.cancel()
         return good, bad
 
-    good, bad = asyncio.run(call_all())
+    good, bad = finished(call_all())
     assert good > 2000
     assert bad > 10_000
     fleet.advance(fleet.now_s + 1.0)

@@ -44,7 +44,7 @@ class Power:
 
         >>> h100 = Power(idle_w=75, limit_w=700, running_w=156, prompt_w=238, memory_w=318, compute_w=1244)
         >>> [round(h100.draw_w(*shares)) for shares in ((0.0, 0.0), (0.02, 0.6), (0.1, 0.1, 0.8), (0.6, 0.2, 1.0))]
-        [231, 447, 577, 700]
+        [231, 447, 578, 700]
         """
         return min(self.idle_w + self.running_w + prompts * self.prompt_w + mbu * self.memory_w + mfu * self.compute_w,
                    self.limit_w)
