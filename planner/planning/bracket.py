@@ -140,7 +140,7 @@ def find_bracket(evaluate: Callable[[float], Verdict], start: float, *, unknown:
 
 def find_edge(evaluate: Callable[[float], Verdict], start: float, *, unknown: Unknown = RATE,
               tolerance: float = TOLERANCE, step: float = STEP, limits: tuple[float, float] = ANY,
-              slope: float = STEEP) -> Edge:
+              slope: float = STEEP, known: Mapping[float, Verdict] = MappingProxyType({})) -> Edge:
     """Find about how high the load is that just keeps the objectives.
 
     Ends as soon as a tried load is within the tolerance of the load at which strain is foretold to be 1; without
@@ -154,7 +154,7 @@ def find_edge(evaluate: Callable[[float], Verdict], start: float, *, unknown: Un
     """
     with stage(f"trying {'numbers' if unknown.is_whole else 'rates'}") as trying:
         search = _Search(evaluate=evaluate, unknown=unknown, tolerance=tolerance, checks=(), limits=limits, step=step,
-                         jobs=1, known={}, trying=trying, slope=slope, is_rough=True)
+                         jobs=1, known=dict(known), trying=trying, slope=slope, is_rough=True)
         low, high = search.narrowed(*search.first_bracket(search.rounded(start)))
         edge = search.foretold(low, high)
         return Edge(load=low if edge is None else edge, slope=slope_of(search.known, slope), probes=search.known)

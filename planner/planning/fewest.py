@@ -177,7 +177,8 @@ def fewest_replicas(trace: Trace, deployment: Deployment, objectives: Objectives
     if divided is together and trace.num_requests >= MANY * SAMPLED:
         guess = _of_some(trace, deployment, objectives, min(guess, most), most, SAMPLED, ROUGHLY)
         if precision >= ROUGHLY:  # chance moves it by less
-            for count in (guess, min(guess + int(precision * guess), most)):
+            for share in (precision / 2, precision):
+                count = min(guess + int(share * guess), most)
                 if is_met(count):
                     return count, whole(count)[0], "none"
     narrowed = partial(_narrowed, is_met, needed, most=most, raise_where_none=raise_where_none, precision=precision)
@@ -201,14 +202,18 @@ def fewest_replicas(trace: Trace, deployment: Deployment, objectives: Objectives
 
 
 def _narrowed(is_met: Callable[[int], bool], needed: Callable[[], int | None], guess: int, least: int, *, most: int,
-              raise_where_none: Callable[[int], None], precision: float) -> tuple[int, int]:
+              raise_where_none: Callable[[int], None], precision: float, is_rough: bool = False) -> tuple[int, int]:
     """Return a number that misses the objectives, `least` - 1 if there is none, and a larger one that keeps them.
 
     They are neighbours, or as near as `precision` asks. After the guess the number is tried that strains foretell. If
-    they do not, or if two such numbers have not halved the distance, it goes up an eighth and then by twos, down by
-    steps that double, and to the middle.
+    they do not, or if two such numbers have not halved the distance, it goes up by an eighth of the guess and down by
+    one, by steps that double, and to the middle.
+
+    Parameters
+    ----------
+    is_rough : whether a foretold number is enough if a neighbour, or one within `precision` of it, was tried.
     """
-    low, high, tried, step, foretold_in_turn = least - 1, 0, guess, 1, 0
+    low, high, tried, step, up, foretold_in_turn = least - 1, 0, guess, 1, max(guess // 8, 1), 0
     while True:
         before = high - low if high else 0
         if is_met(tried):
@@ -222,12 +227,14 @@ def _narrowed(is_met: Callable[[int], bool], needed: Callable[[], int | None], g
             return low, high
         foretold_in_turn = 0 if before and 2 * (high - low) <= before else foretold_in_turn
         count = needed() if foretold_in_turn < MOST_FORETOLD else None
+        if is_rough and count is not None and low < count <= most and abs(tried - count) <= max(precision * count, 1):
+            return low, count
         if count is not None and low < count and (high or count <= most):
             foretold_in_turn += 1
             tried = min(count, high - least_step) if high else count
             tried = max(tried, low + least_step) if low >= least else max(tried, least)
         elif not high:
-            tried = min(max(low + low // 8 if low == guess else 2 * low, low + 1), most)
+            tried, up = min(max(low, guess) + up, most), 2 * up
         elif low < least:
             tried, step = max(high - max(step, least_step), least), max(2 * step, high // 8)
         else:
@@ -240,7 +247,7 @@ def guessed(trace: Trace, deployment: Deployment, objectives: Objectives, guess:
     part = limit(trace, trace.num_requests // PARTS)
     try:
         if divided is together:
-            alone = together(apart_in_time(part), deployment, objectives, 1)[1]
+            alone = verdict_alone(apart_in_time(limit(part, SAMPLED_PART)), deployment, objectives, 1)
             most = bound or MOST_GPUS // deployment.layout.num_gpus
             return _of_some(part, deployment, objectives, guess, most, SAMPLED_PART, ROUGHLY) if alone.is_met else guess
         return fewest_replicas(part, deployment, objectives, guess, divided, bound, is_near=True, precision=ROUGHLY)[0]
@@ -268,7 +275,7 @@ def _of_some(trace: Trace, deployment: Deployment, objectives: Objectives, guess
 
     try:
         return _narrowed(is_met, partial(_needed, known), guess, 1, most=most, raise_where_none=raise_where_none,
-                         precision=precision)[1]
+                         precision=precision, is_rough=True)[1]
     except UnreachableError:
         return most
 

@@ -1,12 +1,15 @@
 """The headroom of a fleet: the share by which its load may grow before it misses the objectives."""
 
+import contextlib
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 from planner.deployment.deploy import Deployment
+from planner.errors import UsageError
 from planner.planning.bracket import STEP, TOLERANCE, UNKNOWNS, UnlimitedError, UnreachableLoadError, find_edge
 from planner.planning.capacity import capacity
-from planner.planning.fewest import SAMPLED, STRAINED, some_replicas, verdict_alone
+from planner.planning.fewest import PARTS, STRAINED, verdict_alone
 from planner.planning.fleets import Kind
 from planner.planning.loads import StrataTraffic, Traffic, UsersLoad
 from planner.planning.replay_line import of_replicas
@@ -18,6 +21,9 @@ from planner.traces import Trace
 from planner.traces.shaping.client_load import NAME
 
 ROUGHLY = 0.02  # precision of the headroom of fleets that are not the cheapest [1]
+PART_PRECISION = 0.05  # of the headroom on the first part of the load [1]
+MANY = 10_000  # requests of a load from which on its first part is searched first
+NEAR = 1.1  # first step from there [1]
 
 
 def has_capacity(traffic: Traffic) -> bool:
@@ -26,7 +32,7 @@ def has_capacity(traffic: Traffic) -> bool:
 
 
 def headroom_precision(traffic: Traffic, precision: float) -> float:
-    """Return the share by which the headroom of a fleet of a given precision may be too low [1]."""
+    """Return the share by which the headroom of a fleet of a given precision may be off [1]."""
     return precision or (ROUGHLY if has_capacity(traffic) else TOLERANCE)
 
 
@@ -55,8 +61,8 @@ def headroom(traffic: Traffic, deployment: Deployment, objectives: Objectives, c
              verdict: Verdict, precision: float) -> float | None:
     """Return the share by which the load may grow before the replicas miss the objectives [1]; None without an end.
 
-    The load is as long as the one that the number of replicas rests on. From `FAR` times the rate on, it grows in
-    steps of two. A number of replicas that is known roughly just serves its load: the headroom is 0 then.
+    The load is as long as the one that the number of replicas rests on; its first part tells where to begin. A number
+    of replicas that is known roughly just serves its load: the headroom is 0 then.
 
     Parameters
     ----------
@@ -68,32 +74,24 @@ def headroom(traffic: Traffic, deployment: Deployment, objectives: Objectives, c
     tolerance = headroom_precision(traffic, precision)
     if isinstance(traffic, UsersLoad):
         return _user_headroom(traffic, deployment, objectives, count, copies, tolerance)
-    own = traffic.mean_rps
 
-    def judged(rate: float) -> Verdict:
-        if rate == own and traffic.is_rescaled:  # the load that the replicas were found on
-            return verdict
-        load, some = traffic.grown(rate / own, copies), count
-        if tolerance >= ROUGHLY:  # chance moves it by less
-            load, some = some_replicas(load, deployment, count, SAMPLED)
-        return verdict_alone(load, deployment, objectives, some, STRAINED)
+    def edge(grown: Traffic, start: float, step: float, tolerance: float, known: Mapping[float, Verdict]) -> float:
+        def judged(growth: float) -> Verdict:
+            return verdict_alone(grown.grown(growth, copies), deployment, objectives, count, STRAINED)
 
+        lowest, highest = (rate / grown.mean_rps for rate in grown.limits_rps)
+        return find_edge(judged, start, tolerance=tolerance, step=step, limits=(lowest, highest), known=known).load
+
+    start, step = 1.0, count / (count - 1) if count > 1 else STEP
+    if has_capacity(traffic) and copies * traffic.num_requests >= MANY:
+        with contextlib.suppress(UsageError, UnreachableLoadError):
+            start, step = edge(traffic.first(PARTS), start, step, PART_PRECISION, {}), NEAR
     try:
-        edge = find_edge(judged, own, tolerance=tolerance, step=_first_step(count), limits=traffic.limits_rps)
-        return max(edge.load / own - 1.0, 0.0)
+        return max(edge(traffic, start, step, tolerance, {1.0: verdict} if traffic.is_rescaled else {}) - 1.0, 0.0)
     except UnlimitedError:
         return None
     except UnreachableLoadError:  # a short trace at the edge: at other lengths and rates it is missed, at its own met
         return 0.0
-
-
-def _first_step(count: int) -> float:
-    """Return the growth at which as many replicas have the load that one less misses.
-
-    >>> _first_step(4), _first_step(1)
-    (1.3333333333333333, 2.0)
-    """
-    return count / (count - 1) if count > 1 else STEP
 
 
 def _user_headroom(traffic: UsersLoad, deployment: Deployment, objectives: Objectives, count: int, copies: int,

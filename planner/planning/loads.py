@@ -22,6 +22,7 @@ from planner.traces.shaping.rescaling import (
     repeated,
 )
 from planner.traces.shaping.strata import at_rates, strata_of
+from planner.traces.shaping.window_and_rate import limit
 
 MOST_PREFIX_IDS = 4_000_000  # of the load of all strata: agents with 28,000 tokens a prompt have 440 each
 LEAST_OF_A_RATE = 200  # requests
@@ -84,6 +85,12 @@ class Traffic:
     def at(self, rate_rps: float) -> Trace:
         """Return the traffic at another rate; arrivals that were drawn stay a Poisson process when compressed."""
         return at_rate(self.trace, rate_rps, self._growing, self.seed)
+
+    def first(self, parts: int) -> "Traffic":
+        """Return the traffic of the first of some parts of the trace, which have equal numbers of requests."""
+        part = limit(self.trace, max(self.trace.num_requests // parts, 2))
+        share = rate_of(part) / rate_of(self.trace)
+        return replace(self, trace=part, rate_rps=None if self.rate_rps is None else self.rate_rps * share)
 
     def grown(self, factor: float, times: int) -> Trace:
         """Return the load of the trace, repeated `times` times, at a multiple of its rate."""

@@ -114,7 +114,7 @@ class Fleet:
     notes: Annotated[tuple[str, ...], Key("", "Notes, a sentence each")]
     headroom: Annotated[float | None, Key("1", "Growth of the rate until the objectives are missed, without spares. "
                                           "Null if there is no limit")]
-    headroom_precision: Annotated[float, Key("1", "Share of the rate by which headroom may be too low: 0.005 for the "
+    headroom_precision: Annotated[float, Key("1", "Share of the rate by which headroom may be off: 0.005 for the "
                                                   "cheapest fleet, whose headroom is that of planner capacity; 0.02 "
                                                   "for the others, on the load of num_replicas")] = 0.0
     step_error: Annotated[float | None, Key("1", "Share by which steps may take longer than predicted: 90 % of the "
