@@ -83,6 +83,16 @@ def test_a_group_has_all_of_the_cache_and_its_own_weights_of_attention() -> None
     assert together.memory.weight_bytes > apart.memory.weight_bytes
 
 
+@pytest.mark.parametrize("shares", [2, 4])
+def test_groups_of_vllm_divide_the_cache_of_any_number_of_kv_heads(shares: int) -> None:
+    """They are other GPUs, so no KV head is on several: that is asked for by decode context parallelism."""
+    two = {"model": "llama-3.1-8b", "engine": "vllm", "tensor_parallel_size": 2}
+    whole, part = deployed(**two).memory, deployed(**two, prefill_context_parallel_size=shares).memory
+    assert whole is not None
+    assert part is not None
+    assert part.kv_bytes_per_token * shares == whole.kv_bytes_per_token
+
+
 @pytest.mark.parametrize(("options", "message"), [
     ({"engine": "trtllm"}, "TensorRT-LLM has it in a form that is not modelled"),
     ({"engine": "vllm"}, "attend to all of the context"),

@@ -135,7 +135,7 @@ def _check_context_ranks(architecture: Architecture, layout: Layout, engine: Eng
         if kind not in engine.kernels.shares_contexts:
             has = "with MLA alone" if engine.kernels.shares_contexts else "in a form that is not modelled"
             raise UsageError(f"{asked}: {engine.title} has it {has}; leave it out, or give another engine")
-        if isinstance(attention, Gqa) and attention.num_kv_heads * ranks > layout.tensor_parallel_size:
+        if isinstance(attention, Gqa) and ranks > 1 and attention.num_kv_heads * ranks > layout.tensor_parallel_size:
             raise UsageError(f"{asked}: each of its {attention.num_kv_heads} KV heads must be on {ranks} GPUs, so it "
                              f"needs tensor_parallel_size >= {attention.num_kv_heads * ranks}; tensor_parallel_size is "
                              f"{layout.tensor_parallel_size}")
