@@ -303,6 +303,17 @@ def test_a_tier_without_a_size_points_to_the_option(name: str) -> None:
     assert "--kv-offloading-size" in found.unmodelled[0][1]
 
 
+@pytest.mark.parametrize("command", [
+    "LMCACHE_LOCAL_DISK=file:///kv LMCACHE_MAX_LOCAL_DISK_SIZE=200 vllm serve m/m",
+    "trtllm-serve m/m --kv_cache_config.disk_cache_size 200000000000",
+    "sglang serve --model m/m --enable-hierarchical-cache --hicache-storage-backend file",
+])
+def test_a_disk_points_to_the_option(command: str) -> None:
+    found = read_launch(command)
+    assert all("--kv-remote-scope replica" in effect for _, effect in found.unmodelled)
+    assert found.unmodelled
+
+
 @pytest.mark.parametrize(("command", "role"), [
     (with_connector("NixlConnector", "kv_producer"), "prefill"),
     (with_connector("LMCacheConnectorV1", "kv_consumer"), "decode"),

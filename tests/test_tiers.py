@@ -15,6 +15,7 @@ from planner.errors import UsageError
 from planner.policies.builtin_routers import ROUTERS
 from planner.replays.fleet.interleaved import Fleet, fleet_states, run_interleaved
 from planner.replays.initial import start_anew
+from planner.results.notes import notes
 from planner.results.phases import request_phases
 from planner.results.story import tell
 from planner.run import Outcome, replay
@@ -121,6 +122,43 @@ def test_another_replica_finds_it_in_the_remote_store() -> None:
     assert column(early, "remote_cached_tokens") == [0, 0]  # the first block is there 0.5 ms later
     late = served(prompts(A, A, every_s=0.1385), data_parallel_size=2, **REMOTE)
     assert column(late, "remote_cached_tokens") == [0, 48]
+
+
+@pytest.mark.parametrize("router", ["round-robin", "least-outstanding-requests"])
+def test_a_replica_finds_its_own_blocks_on_its_disk(router: str) -> None:
+    """A at both replicas, then B, which the GPU keeps instead; then A from the disk of each, in 6 + 30 ms."""
+    trace = trace_of([(k // 2 * 1.0, 64, 1) for k in range(6)], hash_ids=[A, A, B, B, A, A])
+    found = served(trace, data_parallel_size=2, num_gpu_blocks=4, kv_remote_scope="replica", **REMOTE, router=router)
+    assert column(found, "replica") == [0, 1] * 3
+    assert column(found, "remote_cached_tokens") == [0, 0, 0, 0, 48, 48]
+    assert column(found, "load_s") == pytest.approx([0.0] * 4 + [0.036] * 2)
+    assert found.summary["remote_written_bytes"] == 2 * (4 + 4) * BLOCK * 131072
+    one = served(trace_of([(0.0, 64, 1), (1.0, 64, 1), (2.0, 64, 1)], hash_ids=[A, B, A]), num_gpu_blocks=4,
+                 kv_remote_scope="replica", **REMOTE)
+    assert column(one, "ttft_s") == column(found, "ttft_s")[::2]
+
+
+def test_a_disk_is_of_one_replica() -> None:
+    found = served(prompts(A, A), data_parallel_size=2, kv_remote_scope="replica", **REMOTE)
+    assert column(found, "remote_cached_tokens") == [0, 0]
+
+
+def test_a_replica_that_starts_anew_has_an_empty_disk() -> None:
+    """It fails after A, and finds nothing on its disk; a store of all replicas has A."""
+    trace = prompts(A, A, every_s=4.0)
+    options: dict[str, Any] = {**REMOTE, "fail_replica": "0@2+1", "num_gpu_blocks": 5,
+                               "router": "least-outstanding-requests"}
+    own = served(trace, **options, kv_remote_scope="replica")
+    of_all = served(trace, **options)
+    assert column(own, "remote_cached_tokens") == [0, 0]
+    assert column(of_all, "remote_cached_tokens") == [0, 48]
+
+
+def test_a_disk_as_fast_as_a_network_is_said() -> None:
+    for bandwidth, is_said in ((50.0, True), (7.0, False)):
+        disk = Scenario(**PLAIN, kv_remote_size=1.0, kv_remote_scope="replica", kv_remote_bandwidth=bandwidth)
+        told = notes(resolve(disk, prompts(A)), prompts(A))
+        assert any("one NVMe disk reads about 7 GB/s" in note for note in told) is is_said
 
 
 def test_remote_blocks_stay_in_host_memory_on_their_way() -> None:
@@ -419,7 +457,7 @@ def test_tiers_end_with_what_they_say(case: tuple[Trace, dict[str, Any]]) -> Non
             assert len(listed) == len(set(listed)) == tier.used <= tier.capacity
             assert sorted(places.block[places.block >= 0]) == sorted(listed)
             assert all(places[blocks[b].content].block == b for b in listed)
-        start_anew(state)
+        start_anew(state, shares_store=True)
         assert state.cpu[0].used == 0
         assert (state.cpu_places.block < 0).all()
         assert not state.filled.is_listed.any()

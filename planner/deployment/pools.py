@@ -23,7 +23,7 @@ ROLES: tuple[Role, ...] = get_args(Role)
 OWN_KEYS = ("name", "role", "weight", "accepts", "from_command")  # beside options of `Scenario`
 PANELS = ("Deployment", "Cache tiers", "Scheduling", "Step time")  # whose options a pool may have its own of
 RANKS = ("data_parallel_size", "data_parallel_attention")  # and these of the panel "Fleet"
-OF_ALL = ("interval", "kv_remote_size")  # of these, options of the whole answer, and of a store that all share
+OF_ALL = ("interval", "kv_remote_size", "kv_remote_scope")  # of these, options of the answer, and of a shared store
 MOST_WEIGHT = 1000
 _TEXT = re.compile(r"\s*pool\s*=\s*\[")
 

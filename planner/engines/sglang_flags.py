@@ -186,7 +186,7 @@ UNMODELLED = (
         --unified-cache-external-linker-backend=mooncake --unified-cache-external-linker-config=
         --enable-linker-mla-dedup""")),
     Unmodelled(effect="keeps KV in a store; --kv-offloading-size (host memory) and --kv-remote-size (a store that "
-                      "replicas share) replay one", flags=flags("""
+                      "replicas share, or with --kv-remote-scope replica a disk) replay one", flags=flags("""
         --hicache-storage-backend= --enable-lmcache --enable-flexkv""")),
     Unmodelled(effect=OTHER_CONFIG,
                flags=flags("""

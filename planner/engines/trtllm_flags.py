@@ -60,10 +60,13 @@ UNMODELLED = (
                flags=flags("""
         --kv-cache-config.max-attention-window= --kv-cache-config.max-gpu-total-bytes=
         --kv-cache-config.mamba-ssm-cache-dtype=auto --kv-cache-config.use-kv-cache-manager-v2=false
-        --kv-cache-config.mamba-state-cache-interval= --kv-cache-config.disk-cache-size= --max-lora-config=
+        --kv-cache-config.mamba-state-cache-interval= --max-lora-config=
         --layer-wise-benchmarks-config= --gpu-weights-percent=""")),
+    Unmodelled(effect="keeps KV on a disk; --kv-remote-size with --kv-remote-scope replica replays one",
+               flags=flags("--kv-cache-config.disk-cache-size=")),
     Unmodelled(effect="keeps KV in a store; --kv-offloading-size (host memory) and --kv-remote-size (a store that "
-                      "replicas share) replay one", flags=flags("--kv-connector-config=")),
+                      "replicas share, or with --kv-remote-scope replica a disk) replay one",
+               flags=flags("--kv-connector-config=")),
     Unmodelled(effect="changes the size of steps that run as CUDA graphs", flags=flags("--use-cuda-graph")),
     Unmodelled(effect="changes the model's config; give the changed config.json as --model",
                flags=flags("--model-kwargs= --hf-overrides=")),

@@ -171,6 +171,8 @@ VARIABLES = (
                       "chunked prefill", flags=flags("VLLM_USE_V1=1")),
     Unmodelled(effect="names a file with LMCache's sizes; --kv-offloading-size has the size",
                flags=flags("LMCACHE_CONFIG_FILE=")),
+    Unmodelled(effect="keeps KV on a disk; --kv-remote-size with --kv-remote-scope replica replays one",
+               flags=flags("LMCACHE_LOCAL_DISK= LMCACHE_MAX_LOCAL_DISK_SIZE=")),
     Unmodelled(effect="keeps KV in a store that replicas share; --kv-remote-size replays one",
                flags=flags("LMCACHE_REMOTE_URL=")),
 )

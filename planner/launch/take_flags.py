@@ -22,7 +22,7 @@ OF_NOTHING = ("DecodeBenchConnector", "ExampleHiddenStatesConnector")
 OF_LMCACHE = ("LMCacheConnectorV1", "LMCacheConnector")
 ROLES = {"kv_producer": "prefill", "kv_consumer": "decode"}
 KEEPS = ("keeps KV in a tier whose size is not in the command; --kv-offloading-size (host memory) and "
-         "--kv-remote-size (a store that replicas share) replay one")
+         "--kv-remote-size (a store that replicas share, or with --kv-remote-scope replica a disk) replay one")
 
 
 @dataclass(slots=True)

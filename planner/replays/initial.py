@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.deployment.kv_tiers import forget_cpu_tier, tier_memory
+from planner.deployment.kv_tiers import empty, forget_cpu_tier, tier_memory
 from planner.loop.compiled.generator import MODULUS
 from planner.loop.preemption import MOST_REVIVALS
 from planner.loop.rows import GAP_ROW, PREEMPTION_ROW, SCHEDULE_ROW, STEP_ROW
@@ -24,6 +24,9 @@ from planner.replays.settings_record import settings_record
 from planner.traces import Trace
 
 _ROWS = 1 << 16  # rows that a buffer holds before it is taken out
+OWN = ("ring", "blocks", "entries", "nodes", "stem_looks", "adapter_states", "adapter_slots", "links", "cpu",
+       "cpu_blocks", "cpu_places", "filled")  # memory of each engine that begins with what is laid out
+REMOTE = ("remote", "remote_blocks", "remote_places")
 FLEET_ROWS = 1 << 22  # of all of a fleet's buffers of gaps together
 
 
@@ -112,10 +115,14 @@ def sharing_requests(states: Sequence[st.State], pulls: Any) -> list[st.State]:
     return [state._replace(**shared) for state in states]
 
 
-def routed(state: st.State, count: int, num_replicas: int) -> list[st.State]:
+def routed(state: st.State, count: int, num_replicas: int, *, shares_store: bool) -> list[st.State]:
     """Return the memories of `count` equal engines, of a fleet of `num_replicas`, that a router sends requests to.
 
     Requests, their prefixes and block tables are shared. Queues, KV blocks and buffers are each engine's own.
+
+    Parameters
+    ----------
+    shares_store : whether the remote KV store is shared too.
     """
     most = int(state.settings.most_running)
     rows = max(min(_ROWS, FLEET_ROWS // num_replicas), 1024) + 2 * most
@@ -124,13 +131,21 @@ def routed(state: st.State, count: int, num_replicas: int) -> list[st.State]:
     state.settings.is_routed = True
     state.settings.max_concurrency = NO_LIMIT  # the fleet's client keeps it
     state.engine.next_request = st.NONE
-    return [_own(state) for _ in range(count)]
+    own = OWN if shares_store else (*OWN, *REMOTE)
+    return [_own(state, own) for _ in range(count)]
 
 
-def start_anew(state: st.State) -> None:
-    """Make an engine without requests a new one: its caches are empty, and kernels are built or loaded at first use."""
+def start_anew(state: st.State, *, shares_store: bool) -> None:
+    """Make an engine without requests a new one: its caches are empty, and kernels are built or loaded at first use.
+
+    Parameters
+    ----------
+    shares_store : whether its remote KV store is that of all replicas, which stays as it is.
+    """
     state.engine.step_adapter_s = state.settings.first_use_s
     _forget_cache(state)
+    if not shares_store and state.settings.enable_prefix_caching:
+        empty(state.remote[0], state.remote_blocks, state.remote_places)
 
 
 def _forget_cache(state: st.State) -> None:
@@ -162,17 +177,15 @@ def pulling(state: st.State) -> st.State:
     return state._replace(loads=loads, pulled=np.empty(len(state.prompts), np.int64))
 
 
-def _own(state: st.State) -> st.State:
-    """Return a memory that shares the requests' arrays."""
-    empty = {name: _blank(getattr(state, name)) for name in (
+def _own(state: st.State, names: Sequence[str]) -> st.State:
+    """Return a memory that shares the requests' arrays, with copies of the arrays of some names."""
+    blank = {name: _blank(getattr(state, name)) for name in (
         "prompts", "ended", "arrived", "waiting_heap", "finishes", "cancels", "loads", "pulled", "scratch", "flights",
         "gaps", "steps", "schedule", "preemptions")}
-    filled = {name: getattr(state, name).copy() for name in (
-        "ring", "blocks", "entries", "nodes", "stem_looks", "adapter_states", "adapter_slots", "links", "cpu",
-        "cpu_blocks", "cpu_places", "filled")}
+    filled = {name: getattr(state, name).copy() for name in names}
     engine = st.records(1, st.ENGINE)
     engine[0] = state.engine
-    return state._replace(engine=engine[0], **empty, **filled)
+    return state._replace(engine=engine[0], **blank, **filled)
 
 
 def _blank(array: Any) -> Any:

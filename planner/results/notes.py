@@ -19,6 +19,7 @@ from planner.results.session_notes import session_notes
 from planner.settings.default_router import SERVICE_ROUTER
 from planner.settings.deployment_options import FITTED_LENGTH
 from planner.settings.scenario import Scenario, given_options
+from planner.settings.tier_options import shares_store
 from planner.steptime.engine_constants import read_table
 from planner.steptime.first_use import first_use_of
 from planner.steptime.prefill_workers import has_runs
@@ -26,13 +27,14 @@ from planner.steptime.roofline import priors
 from planner.traces import Trace
 from planner.traces.shaping.burstiness import share_together, tick_of
 
+FASTEST_DISKS = 28.0  # two NVMe disks on four lanes of PCIe 5.0 each [GB/s]
 COARSE_S = 0.5  # resolution of a clock that piles requests up
 SWITCHES = {  # options that do nothing while this one is off
     "cold": ("first_use_s",),
     "num_speculative_tokens": ("speculative_method", "speculative_model", "speculative_acceptance",
                                "num_speculative_tokens_per_batch_size"),
     "max_loras": ("max_cpu_loras", "max_lora_rank", "lora_disk_bandwidth"),
-    "kv_remote_size": ("kv_remote_bandwidth", "kv_remote_latency"),
+    "kv_remote_size": ("kv_remote_bandwidth", "kv_remote_latency", "kv_remote_scope"),
     "prefill_replicas": ("prefill_worker_ratio", "prefill_worker_token_time", "kv_transfer_bandwidth",
                          "kv_transfer_latency", "kv_transfer", "local_prefill_below"),
     "batch_wait_timeout_iters": ("batch_wait_max_tokens_ratio",),
@@ -66,7 +68,7 @@ def _engines(deployment: Deployment, trace: Trace) -> list[str]:
     """Return the assumptions and ignored inputs of one engine's settings and step times."""
     architecture = deployment.architecture
     columns, policy, settings = trace.requests.columns, deployment.policy, deployment.settings
-    lines = []
+    lines = _disk(deployment.scenario)
     if policy.name == "edf" and "deadline_s" not in columns:
         lines.append("edf: the trace has no deadline_s, so all deadlines are equal: order of arrival")
     if policy.name == "sjf" and not {"predicted_output_tokens", "max_output_tokens"} & set(columns):
@@ -119,6 +121,14 @@ def _engines(deployment: Deployment, trace: Trace) -> list[str]:
     lines += _pooling(deployment) + _checkpoint(deployment) + window_memory(deployment, trace)
     lines += memory_notes(deployment) + _kv_cache(deployment) + _encoders(deployment) + _kernels(deployment)
     return lines + _first_use(deployment) + _context(deployment) + _release(deployment) + _calibration(deployment)
+
+
+def _disk(scenario: Scenario) -> list[str]:
+    """Return a note on a disk that is as fast as a network."""
+    if scenario.kv_remote_size is None or shares_store(scenario) or scenario.kv_remote_bandwidth <= FASTEST_DISKS:
+        return []
+    return [f"kv_remote_scope = replica: kv_remote_bandwidth is {scenario.kv_remote_bandwidth:g} GB/s; one NVMe disk "
+            f"reads about 7 GB/s over PCIe 4.0 and 14 GB/s over PCIe 5.0"]
 
 
 def _prefill_worker(pool: Pool) -> list[str]:

@@ -23,8 +23,11 @@ class TierOptions:
     kv_offloading_bandwidth: float | None = option(
         None, "Bandwidth between a GPU and host memory, per direction [GB/s]. [the GPU's host link]",
         label="host link bandwidth", unit="GB/s", above=0)
-    kv_remote_size: float | None = option(None, "Remote KV store that all replicas share [GiB]. [none]",
+    kv_remote_size: float | None = option(None, "Remote KV store below host memory [GiB]. [none]",
         label="remote KV store", unit="GiB", above=0)
+    kv_remote_scope: Literal["fleet", "replica"] = option(
+        "fleet", "Whether all replicas share the store (fleet), or each has its own of this size, as on a disk of its "
+        "node (replica).", label="remote KV store, shared by")
     kv_remote_bandwidth: float = option(
         50.0, "Bandwidth between a replica and the remote store, per direction [GB/s].",
         label="remote KV store, bandwidth", unit="GB/s", above=0)
@@ -46,6 +49,11 @@ def check_tier_options(options: TierOptions) -> None:
 def has_host_tier(options: TierOptions) -> bool:
     """Tell whether there is a tier in host memory."""
     return options.kv_offloading_size is not None or options.kv_offloading_ratio is not None
+
+
+def shares_store(options: TierOptions) -> bool:
+    """Tell whether replicas find each other's KV in a remote store."""
+    return options.kv_remote_size is not None and options.kv_remote_scope == "fleet"
 
 
 def has_tiers(options: TierOptions) -> bool:

@@ -148,7 +148,7 @@ def _timer(failure: Failure) -> Timer:
     noticed_s = min(failure.at_s + failure.health_check_s, back_s)
 
     def come_back(running: RunningFleet) -> Sequence[Timer]:
-        start_anew(running.states[k])
+        start_anew(running.states[k], shares_store=running.shares_store)
         open_replica(running.memory, k)
         return ()
 

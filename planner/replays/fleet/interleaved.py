@@ -41,6 +41,7 @@ from planner.replays.fleet.routes import enter_all, limits_by_route, routed_repl
 from planner.replays.fleet.timers import RunningFleet, Timer, Timers
 from planner.replays.initial import holding, initial_state, pulling, routed, sharing_requests
 from planner.replays.request_columns import RequestMemory, limits_of_requests
+from planner.settings.tier_options import shares_store
 from planner.traces import Trace
 from planner.traces.shaping.session_start import session_numbers
 
@@ -98,6 +99,11 @@ class Fleet:
             spans += [(k - (k - first) % size, size if size > 1 else 0)
                       for k in range(first, first + pool.num_replicas)]
         return spans
+
+    @property
+    def shares_store(self) -> bool:
+        """Whether replicas find each other's KV in a remote store."""
+        return any(shares_store(pool.deployment.scenario) for pool in self.pools)
 
     @property
     def steps_together(self) -> bool:
@@ -160,7 +166,7 @@ def _run_through(loop: Callable[[Any, Any], int], score: Any, fleet: Fleet, memo
                  taken: Sequence[Taken], attempts: list[NDArray[np.void]], pending: Timers) -> float:
     """Drive the loop until nothing is left, keep the rows that it writes, and return the wall time spent in it [s]."""
     states = [part.state for part in taken]
-    running = RunningFleet(memory=memory, states=states)
+    running = RunningFleet(memory=memory, states=states, shares_store=fleet.shares_store)
     loop_s, flushed = 0.0, (-1, math.nan)
     while True:
         memory.fleet.until_s = pending.next_s
@@ -219,7 +225,8 @@ def fleet_states(trace: Trace, fleet: Fleet, recording: Recording) -> tuple[list
     made: dict[str, Callable[[st.State], st.State]] = {"both": lambda state: state, "prefill": holding,
                                                        "decode": pulling}
     states = [state for pool, kind in zip(fleet.pools, sharing_requests(kinds, pulls), strict=True)
-              for state in routed(made[pool.role](kind), pool.num_replicas, fleet.num_replicas)]
+              for state in routed(made[pool.role](kind), pool.num_replicas, fleet.num_replicas,
+                                 shares_store=fleet.shares_store)]
     for k, (first, _) in enumerate(fleet.ranks):
         if k != first:
             states[k].engine.step_adapter_s = 0.0  # ranks step together: the first one's first use is the group's

@@ -18,6 +18,7 @@ from planner.deployment.kv_tiers import GIB, empty
 from planner.loop.state import engine_state as st
 from planner.loop.state import entries
 from planner.model.precision import weight_format
+from planner.settings.tier_options import shares_store
 
 MOST_UNITS = 2**40
 
@@ -52,7 +53,7 @@ def sharing_store(pools: Sequence[Pool], states: Sequence[st.State]) -> list[st.
     It counts its room in the largest unit of which the blocks of all kinds are multiples.
     """
     users = _users(states)
-    if len(users) < 2:
+    if len(users) < 2 or not shares_store(pools[users[0]].deployment.scenario):
         return list(states)
     kinds = [kind_of(pools[k].deployment) for k in users]
     sizes = [Fraction(_block_bytes(pools[k])) for k in users]

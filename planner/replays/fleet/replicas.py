@@ -32,6 +32,7 @@ from planner.replays.request_columns import RequestMemory, limits_of_requests, n
 from planner.replays.result_tables import ReplayResult, Replica
 from planner.replays.scaling_record import Scaling, staying, together
 from planner.settings.objectives import Objectives
+from planner.settings.tier_options import has_tiers, shares_store
 from planner.traces import Trace
 
 NOTHING = Recording()
@@ -88,7 +89,7 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
     fleet = Fleet(pools=pools, router=router, report_interval_s=scenario.router_report_interval, overload=overload,
                   seed=scenario.seed or 0, transfer=transfer_of(pools[0].deployment) if is_split else None,
                   routes=routes)
-    shares_nothing = (waits is None and scenario.max_concurrency is None and deployment.settings.remote_tier is None
+    shares_nothing = (waits is None and scenario.max_concurrency is None and not shares_store(scenario)
                       and not fleet.steps_together)
     if is_blind(router) and shares_nothing and overload is None and not scalers and not is_split:
         result = _dealt(trace, deployment, fleet, recording, hope)
@@ -109,7 +110,7 @@ def is_dealt(trace: Trace, deployment: Deployment) -> bool:
     waits = scenario.wait_for_parents and dependencies(trace, scenario.max_sessions) is not None
     return (is_blind(deployment.router) and not deployment.pools and scenario.prefill_replicas == 0 and not waits
             and not scenario.is_closed_loop and deployment.layout.data_parallel_size == 1
-            and deployment.settings.remote_tier is None and deployment.autoscale is None
+            and not shares_store(scenario) and deployment.autoscale is None
             and overload_of(scenario) is None)
 
 
@@ -220,8 +221,8 @@ def _dealt(trace: Trace, deployment: Deployment, fleet: Fleet, recording: Record
     parts = []
     requests = no_requests(trace.num_requests)
     phases: Any = st.records(trace.num_requests if recording.steps else 1, st.PHASES)
-    has_tiers = [engine.settings.cpu_tier is not None for engine in owners]
-    fetches: Any = st.records(trace.num_requests if any(has_tiers) else 1, FETCH)
+    tiered = [has_tiers(engine.scenario) for engine in owners]
+    fetches: Any = st.records(trace.num_requests if any(tiered) else 1, FETCH)
     order = np.argsort(replica.astype(np.min_scalar_type(len(owners))), kind="stable")  # small numbers: a radix sort
     starts = np.searchsorted(replica[order], np.arange(len(owners) + 1))
     unused: dict[int, ReplayRecords] = {}  # one of each engine stands for all: they have no rows
@@ -241,7 +242,7 @@ def _dealt(trace: Trace, deployment: Deployment, fleet: Fleet, recording: Record
             requests.put(rows, part.requests)
             if recording.steps:
                 phases[rows] = part.phases
-            if has_tiers[k]:
+            if tiered[k]:
                 fetches[rows] = part.fetches
             for listed in (part.schedule, part.preemptions):
                 listed["request"] = rows[listed["request"]]

@@ -138,7 +138,7 @@ class Scaler:
             k = self._spans[place].replica
             self._spans[place] = self._spans[place]._replace(ready_s=float(running.memory.fleet.now_s))
             if k in self._used:
-                start_anew(running.states[k])
+                start_anew(running.states[k], shares_store=running.shares_store)
             self._used.add(k)
             open_replica(running.memory, k)
         return ()

@@ -25,10 +25,12 @@ class RunningFleet:
         before `memory.fleet.now_s` has happened.
     states : of the replicas. A replica whose state is not read may be behind the fleet's clock by some decode steps,
         and one in a step is ahead of it, up to its end.
+    shares_store : whether replicas share a remote KV store.
     """
 
     memory: FleetState
     states: Sequence[State]
+    shares_store: bool
 
 
 class Timer(NamedTuple):
