@@ -303,6 +303,12 @@ def test_a_tier_without_a_size_points_to_the_option(name: str) -> None:
     assert "--kv-offloading-size" in found.unmodelled[0][1]
 
 
+def test_layers_on_different_gpus_are_said() -> None:
+    found = read_launch("""vllm serve m/m --afd-config '{"afd_role": "attention"}'""")
+    assert [flag for flag, _ in found.unmodelled] == ['--afd-config {"afd_role": "attention"}']
+    assert "different GPUs (AFD)" in found.unmodelled[0][1]
+
+
 @pytest.mark.parametrize("command", [
     "LMCACHE_LOCAL_DISK=file:///kv LMCACHE_MAX_LOCAL_DISK_SIZE=200 vllm serve m/m",
     "trtllm-serve m/m --kv_cache_config.disk_cache_size 200000000000",

@@ -127,6 +127,8 @@ UNMODELLED = (
                flags=flags("""--eplb-config.use-async --eplb-config.window-size=1000 --eplb-config.step-interval=3000
                    --eplb-config.policy=default --eplb-config.communicator= --expert-placement-strategy=linear
                    --enable-elastic-ep --elastic-ep-max-dp-size= --eplb-step-interval=3000 --eplb-window-size=1000""")),
+    Unmodelled(effect="runs attention and the other layers on different GPUs (AFD): steps take another time",
+               flags=flags("--afd-config=")),
     Unmodelled(effect="changes how often ranks wait for each other", flags=flags("--dp-sync-interval=1")),
     Unmodelled(effect="leaves the choice of a rank to a load balancer outside; --router has its rule",
                flags=flags("""--data-parallel-hybrid-lb|-dph --data-parallel-external-lb|-dpe
