@@ -189,7 +189,10 @@ def _choices(options: dict[str, Any]) -> dict[str, list[Any]]:
     return {name: values for name, values in found.items() if values not in ([None], [OPTION_DEFAULTS[name]])}
 
 
+@functools.cache
 def _parameter(f: Any, lists: bool) -> inspect.Parameter:
+    """Return the option of a field of `Scenario`, the same one for all commands: to make each takes a quarter of a start.
+    """
     is_list = lists and takes_list(f.name)
     aliases = [alias for alias, name in ALIASES.items() if name == f.name]
     flags = [f"--{name.replace('_', '-')}" for name in (f.name, *aliases)] if aliases else []
