@@ -191,8 +191,7 @@ def _choices(options: dict[str, Any]) -> dict[str, list[Any]]:
 
 @functools.cache
 def _parameter(f: Any, lists: bool) -> inspect.Parameter:
-    """Return the option of a field of `Scenario`, the same one for all commands: to make each takes a quarter of a start.
-    """
+    """Return the option of a field of `Scenario`, the same one for all commands."""
     is_list = lists and takes_list(f.name)
     aliases = [alias for alias, name in ALIASES.items() if name == f.name]
     flags = [f"--{name.replace('_', '-')}" for name in (f.name, *aliases)] if aliases else []
