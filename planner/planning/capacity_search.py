@@ -70,10 +70,10 @@ def _said(sought: Sought) -> Iterator[None]:
 
 
 def _settled(sought: Sought, start: float) -> Settled:
-    times, longest, lengths, slope = 1, sought, list[tuple[int, float]](), STEEP
+    times, longest, lengths = 1, sought, list[tuple[int, float]]()
     while not lengths:
         try:
-            edge = _edge(longest, start, STEP, slope)
+            edge = _edge(longest, start, STEEP, tolerance=SETTLED / 2, step=STEP, is_told=True)
             lengths.append((times, edge.load))
         except UnlimitedError:  # of users there are no more than the traffic has
             if not (sought.unknown.is_whole and _can_last(sought, 2 * times, start)):
@@ -84,7 +84,7 @@ def _settled(sought: Sought, start: float) -> Settled:
     while not is_settled and _can_last(sought, 2 * lengths[-1][0], lengths[-1][1]):
         times = 2 * lengths[-1][0]
         longest = longer(sought, times)
-        edge = _edge(longest, lengths[-1][1], NEXT, edge.slope)
+        edge = _edge(longest, lengths[-1][1], edge.slope, tolerance=SETTLED / 2, is_told=True)
         lengths.append((times, edge.load))
         is_settled = abs(lengths[-1][1] / lengths[-2][1] - 1) <= SETTLED
     bracket = find_bracket(partial(quick_verdict, longest, is_told=True), edge.load, unknown=sought.unknown,
@@ -99,10 +99,11 @@ def _settled(sought: Sought, start: float) -> Settled:
                    is_stationary=is_settled if sought.search.horizon == "double" and len(lengths) > 1 else None)
 
 
-def _edge(sought: Sought, start: float, step: float, slope: float) -> Edge:
-    """Return about how high the largest load is."""
-    return find_edge(partial(quick_verdict, sought, is_told=True), start, unknown=sought.unknown,
-                     tolerance=SETTLED / 2, step=step, limits=sought.limits, slope=slope)
+def _edge(sought: Sought, start: float, slope: float, *, tolerance: float, step: float = NEXT,
+          is_told: bool = False) -> Edge:
+    """Return about how high the largest load is, from one that is near it unless the step is large."""
+    return find_edge(partial(quick_verdict, sought, is_told=is_told), start, unknown=sought.unknown,
+                     tolerance=tolerance, step=step, limits=sought.limits, slope=slope)
 
 
 def _can_last(sought: Sought, times: int, load: float) -> bool:
@@ -113,8 +114,7 @@ def _can_last(sought: Sought, times: int, load: float) -> bool:
 def largest_from(sought: Sought, start: float, slope: float) -> float | None:
     """Return about the largest load, from one that is near it; None if there is none."""
     try:
-        return find_edge(partial(quick_verdict, sought), start, unknown=sought.unknown, tolerance=NEAR, step=NEXT,
-                         limits=sought.limits, slope=slope).load
+        return _edge(sought, start, slope, tolerance=NEAR).load
     except (UnreachableError, UnlimitedError):
         return None
 
@@ -144,8 +144,7 @@ def _replicate(sought: Sought, start: float, slope: float, factor: float, seed: 
     """Return the capacity of one draw: 0 if no load keeps the objectives, the largest load tried if all do."""
     drawn = sought.drawn(factor, seed)
     try:
-        largest = find_edge(partial(quick_verdict, drawn), start, unknown=drawn.unknown, tolerance=DRAWN, step=NEXT,
-                            limits=drawn.limits, slope=slope).load
+        largest = _edge(drawn, start, slope, tolerance=DRAWN).load
     except UnreachableError:
         return 0.0
     except UnlimitedError:
