@@ -215,6 +215,18 @@ def test_aiperfs_summary_is_a_run(tmp_path: Path) -> None:
         {"median_ttft_ms": 60.0, "mean_tpot_ms": 8.0, "mean_e2el_ms": 900.0}, 3)
 
 
+@pytest.mark.parametrize(("phase", "concurrency", "last_s"), [
+    ({"type": "constant", "rate": 4.0}, None, 10.0), ({"type": "concurrency", "concurrency": 5}, 5, 0.0)])
+def test_a_newer_aiperf_lists_its_load_as_phases(tmp_path: Path, phase: dict[str, Any], concurrency: int | None,
+                                                 last_s: float) -> None:
+    phases = [{"name": "warmup", "kind": "warmup", "type": "concurrency", "concurrency": 1},
+              {"name": "profiling", "kind": "profiling", "requests": 40} | phase]
+    run = runs_of(tmp_path, AIPERF | {"schema_version": "1.4", "input_config": {"phases": phases}})[0]
+    assert run.scenario is not None
+    assert run.scenario.max_concurrency == concurrency
+    assert run.load.requests["arrival_s"].max() == pytest.approx(last_s, abs=0.3)
+
+
 def test_an_older_genai_perf_has_its_load_beside_its_other_options(tmp_path: Path) -> None:
     run = runs_of(tmp_path, AIPERF | {"input_config": {"model": ["llama"], "concurrency": 4}})[0]
     assert run.scenario is not None
