@@ -251,7 +251,7 @@ def test_genai_benchs_result_is_a_run(tmp_path: Path, unit: str, per_s: float) -
     assert run.measured == pytest.approx({
         "mean_ttft_ms": 60.0, "median_ttft_ms": 50.0, "p99_ttft_ms": 200.0, "mean_tpot_ms": 8.0, "mean_e2el_ms": 500.0,
         "makespan_s": 7.5})
-    with pytest.raises(TraceError, match="genai-bench's result, .*give it to planner validate"):
+    with pytest.raises(TraceError, match=r"genai-bench's result, .*give it to planner validate"):
         read_trace(str(tmp_path / "report.json"))
     document["_time_unit"] = "h"
     with pytest.raises(TraceError, match="_time_unit = 'h'; must be s or ms"):

@@ -254,7 +254,7 @@ class _Endpoint:
         await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
         before = answer.first()
         while not stream.has_ended:
-            await send({"type": "http.response.body", "body": before + answer.tokens(new),
+            await send({"type": "http.response.body", "body": before + answer.tokens(new, stream.num_sent),
                         "more_body": True})
             before = b""
             new = await stream.tokens()
