@@ -119,6 +119,16 @@ def test_genai_bench_reports_the_replays_times(tokenizer: Path, tmp_path: Path) 
     agrees(next((tmp_path / "out").glob("D300*.json")), replayed, None)
 
 
+@pytest.mark.slow
+def test_vllms_benchmark_reports_the_replays_times(tokenizer: Path, tmp_path: Path) -> None:
+    replayed = driven([program("vllm"), "bench", "serve", "--backend", "vllm", "--base-url", "URL", "--model", MODEL,
+                       "--tokenizer", str(tokenizer), "--dataset-name", "random", "--random-input-len", "300",
+                       "--random-output-len", "60", "--num-prompts", str(NUM), "--request-rate", "8", "--ignore-eos",
+                       "--save-result", "--save-detailed", "--result-filename", "out.json"], tokenizer, tmp_path)
+    agrees(tmp_path / "out.json", replayed)
+    assert read_trace(str(tmp_path / "out.json")).num_requests == NUM
+
+
 def test_a_stream_counts_its_usage_in_every_chunk() -> None:
     """aiperf --per-chunk-usage and guidellm ask for it."""
     options = {"include_usage": True, "continuous_usage_stats": True}
