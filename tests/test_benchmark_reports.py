@@ -164,6 +164,16 @@ def test_guidellms_summary_is_a_run(tmp_path: Path, strategy: dict[str, Any], in
     assert (gaps.std() < 0.01 * gaps.mean()) == (strategy["type_"] == "constant")
 
 
+def test_guidellms_yaml_is_read_by_its_statistics(tmp_path: Path) -> None:
+    report = guidellm({"type_": "concurrent", "streams": 3}, inter_token_latency_ms={"mean": 8.0})
+    report["benchmarks"][0]["requests"] = {"successful": [{"request_id": "a", "output_tokens": 3}]}
+    run = runs_of(tmp_path, report, name="benchmarks.yaml")[0]
+    assert run.measured["mean_tpot_ms"] == 8.0
+    (tmp_path / "benchmarks.csv").write_text("Run Info,Run Info,Request Counts\nModel,Backend,Successful\n,,\na,b,3\n")
+    with pytest.raises(TraceError, match="GuideLLM's summary"):
+        read_trace(str(tmp_path / "benchmarks.csv"))
+
+
 def test_guidellms_time_per_token_has_the_first_token_in_it(tmp_path: Path) -> None:
     """101 tokens of 10 ms each are 1,010 ms, of which 50 are the TTFT: 9.6 ms for each of the other 100."""
     run = runs_of(tmp_path, guidellm({"type_": "synchronous"}, time_per_output_token_ms={"mean": 10.0}))[0]

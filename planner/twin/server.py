@@ -19,7 +19,7 @@ from planner.replays.request_columns import MOST_OUTPUT
 from planner.twin.contents import keys_of
 from planner.twin.exposition import Exposition
 from planner.twin.live_fleet import Arrival, LiveFleet
-from planner.twin.network import App, Delayed, Message, Receive, Send
+from planner.twin.network_delay import App, Delayed, Message, Receive, Send
 from planner.twin.pace import Pace, Stream
 from planner.twin.protocol import (
     BYTES_PER_TOKEN,
