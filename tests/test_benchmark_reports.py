@@ -21,6 +21,7 @@ from planner.measured.reports.reported import Reported, measurement_of
 from planner.measured.run_table import Measurement
 from planner.measured.runs import read_runs
 from planner.settings.scenario import Scenario
+from planner.traces import read_trace
 
 H100 = Scenario(model="llama-3.1-8b", gpu="h100-sxm")
 
@@ -163,6 +164,16 @@ def test_guidellms_summary_is_a_run(tmp_path: Path, strategy: dict[str, Any], in
     assert (gaps.std() < 0.01 * gaps.mean()) == (strategy["type_"] == "constant")
 
 
+def test_guidellms_yaml_is_read_by_its_statistics(tmp_path: Path) -> None:
+    report = guidellm({"type_": "concurrent", "streams": 3}, inter_token_latency_ms={"mean": 8.0})
+    report["benchmarks"][0]["requests"] = {"successful": [{"request_id": "a", "output_tokens": 3}]}
+    run = runs_of(tmp_path, report, name="benchmarks.yaml")[0]
+    assert run.measured["mean_tpot_ms"] == 8.0
+    (tmp_path / "benchmarks.csv").write_text("Run Info,Run Info,Request Counts\nModel,Backend,Successful\n,,\na,b,3\n")
+    with pytest.raises(TraceError, match="GuideLLM's summary"):
+        read_trace(str(tmp_path / "benchmarks.csv"))
+
+
 def test_guidellms_time_per_token_has_the_first_token_in_it(tmp_path: Path) -> None:
     """101 tokens of 10 ms each are 1,010 ms, of which 50 are the TTFT: 9.6 ms for each of the other 100."""
     run = runs_of(tmp_path, guidellm({"type_": "synchronous"}, time_per_output_token_ms={"mean": 10.0}))[0]
@@ -215,10 +226,46 @@ def test_aiperfs_summary_is_a_run(tmp_path: Path) -> None:
         {"median_ttft_ms": 60.0, "mean_tpot_ms": 8.0, "mean_e2el_ms": 900.0}, 3)
 
 
+@pytest.mark.parametrize(("phase", "concurrency", "last_s"), [
+    ({"type": "constant", "rate": 4.0}, None, 10.0), ({"type": "concurrency", "concurrency": 5}, 5, 0.0)])
+def test_a_newer_aiperf_lists_its_load_as_phases(tmp_path: Path, phase: dict[str, Any], concurrency: int | None,
+                                                 last_s: float) -> None:
+    phases = [{"name": "warmup", "kind": "warmup", "type": "concurrency", "concurrency": 1},
+              {"name": "profiling", "kind": "profiling", "requests": 40} | phase]
+    run = runs_of(tmp_path, AIPERF | {"schema_version": "1.4", "input_config": {"phases": phases}})[0]
+    assert run.scenario is not None
+    assert run.scenario.max_concurrency == concurrency
+    assert run.load is not None
+    assert run.load.requests["arrival_s"].max() == pytest.approx(last_s, abs=0.3)
+
+
 def test_an_older_genai_perf_has_its_load_beside_its_other_options(tmp_path: Path) -> None:
     run = runs_of(tmp_path, AIPERF | {"input_config": {"model": ["llama"], "concurrency": 4}})[0]
     assert run.scenario is not None
     assert run.scenario.max_concurrency == 4
+
+
+@pytest.mark.parametrize(("unit", "per_s"), [("s", 1.0), ("ms", 1000.0)])
+def test_genai_benchs_result_is_a_run(tmp_path: Path, unit: str, per_s: float) -> None:
+    stats = {"ttft": {"mean": 0.06 * per_s, "p50": 0.05 * per_s, "p99": 0.2 * per_s}, "tpot": {"mean": 0.008 * per_s},
+             "e2e_latency": {"mean": 0.5 * per_s}, "num_input_tokens": {"mean": 306.0, "p50": 306.0},
+             "num_output_tokens": {"mean": 60.0, "p50": 60.0}}
+    document = {"aggregated_metrics": {"scenario": "D(300,60)", "num_concurrency": 8, "batch_size": 1,
+                                       "iteration_type": "num_concurrency", "run_duration": 7.5, "num_requests": 66,
+                                       "num_completed_requests": 65, "stats": stats},
+                "individual_request_metrics": [{"ttft": 0.06 * per_s, "num_input_tokens": 306}], "_time_unit": unit}
+    run = runs_of(tmp_path, document)[0]
+    assert run.scenario is not None
+    assert run.load is not None
+    assert (run.scenario.max_concurrency, run.load.num_requests, run.groups["client"]) == (8, 65, "genai-bench")
+    assert run.measured == pytest.approx({
+        "mean_ttft_ms": 60.0, "median_ttft_ms": 50.0, "p99_ttft_ms": 200.0, "mean_tpot_ms": 8.0, "mean_e2el_ms": 500.0,
+        "makespan_s": 7.5})
+    with pytest.raises(TraceError, match=r"genai-bench's result, .*give it to planner validate"):
+        read_trace(str(tmp_path / "report.json"))
+    document["_time_unit"] = "h"
+    with pytest.raises(TraceError, match="_time_unit = 'h'; must be s or ms"):
+        runs_of(tmp_path, document)
 
 
 def test_evalscopes_summary_is_a_run(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from planner.errors import UsageError
 from planner.loop.state import engine_state as st
+from planner.replays.fleet.failures import read_failures
 from planner.run import replay
 from planner.settings.scenario import Scenario
 from planner.traces import PrefixIds, Trace
@@ -64,33 +65,51 @@ def trace_of_load(load: Load, keys: list[tuple[bytes, ...]], piece_tokens: int) 
                    prefix=PrefixIds(values=np.array(values, np.int64), offsets=offsets, block_tokens=piece_tokens))
 
 
-def send_all(fleet: LiveFleet, load: Load, keys: list[tuple[bytes, ...]]) -> list[tuple[Any, ...]]:
-    """Send each request at its instant, look at the fleet at each step's end, and return how requests ended."""
+def send_all(fleet: LiveFleet, load: Load, keys: list[tuple[bytes, ...]]) -> tuple[list[tuple[Any, ...]], list[int]]:
+    """Send each request at its instant, look at the fleet at each step's end, and return how requests ended.
+
+    A request that is lost with its replica is sent again at once, but once, as the router of a replay does.
+    """
     ends: list[tuple[Any, ...]] = [()] * NUM
+
+    def send(r: int, at_s: float) -> None:
+        place = fleet.send(Arrival(at_s=at_s, input_tokens=len(load.prompts[r]), keys=keys[r],
+                                   output_tokens=int(load.outputs[r]), max_output_tokens=int(load.outputs[r])))
+        assert place is not None
+        places[place] = r
+
     places: dict[int, int] = {}
     hang_ups = sorted((float(load.arrival_s[r] + load.cancel_after_s[r]), r) for r in range(NUM)
                       if load.cancel_after_s[r] < math.inf)
-    sent = 0
+    lost: list[int] = []
+    ending: list[int] = []  # places whose step has begun and not ended
+    sent = num_lost = 0
     while sent < NUM or places:
         arrival_s = float(load.arrival_s[sent]) if sent < NUM else math.inf
         leave_s = hang_ups[0][0] if hang_ups else math.inf
-        until_s = min(arrival_s, leave_s, float(np.nextafter(max(fleet.next_s(), fleet.now_s), math.inf)))
+        next_s = min([fleet.next_s(), *(float(fleet.requests[place].finished_s) for place in ending)])
+        until_s = min(arrival_s, leave_s, float(np.nextafter(max(next_s, fleet.now_s), math.inf)))
         fleet.advance(until_s)
-        for place in [place for place in places if fleet.has_left(np.array([place]))[0]]:
-            ends[places.pop(place)] = tuple(fleet.requests[place][name] for name in FIELDS)
+        ending = [place for place in places if fleet.has_left(np.array([place]))[0]]
+        for place in [place for place in ending if not fleet.requests[place].finished_s >= fleet.now_s]:
+            r = places.pop(place)
+            ending.remove(place)
+            ends[r] = tuple(fleet.requests[place][name] for name in FIELDS)
             fleet.free(place)
+            if fleet.state(place) == st.LOST:
+                lost.append(r)
+        for r in sorted(lost[num_lost:]):
+            if lost.count(r) == 1:
+                send(r, fleet.now_s)
+        num_lost = len(lost)
         while hang_ups and hang_ups[0][0] <= until_s:
             at_s, r = hang_ups.pop(0)
             for place in [place for place, row in places.items() if row == r]:
                 fleet.cancel(place, at_s)
         if arrival_s <= until_s:
-            sent_to = fleet.send(Arrival(at_s=arrival_s, input_tokens=len(load.prompts[sent]), keys=keys[sent],
-                                         output_tokens=int(load.outputs[sent]),
-                                         max_output_tokens=int(load.outputs[sent])))
-            assert sent_to is not None
-            places[sent_to] = sent
+            send(sent, arrival_s)
             sent += 1
-    return ends
+    return ends, lost
 
 
 def is_empty(fleet: LiveFleet) -> bool:
@@ -104,7 +123,7 @@ def compare(load: Load, **options: Any) -> tuple[Any, LiveFleet]:
     scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm", **options)
     fleet = LiveFleet(scenario, EVERYTHING)
     keys = [keys_of(prompt, fleet.piece_tokens) for prompt in load.prompts]
-    ends = send_all(fleet, load, keys)
+    ends, _ = send_all(fleet, load, keys)
     replayed = replay(trace_of_load(load, keys, fleet.piece_tokens), scenario, recording=EVERYTHING).result.records
     for k, name in enumerate(FIELDS):
         np.testing.assert_array_equal([end[k] for end in ends], getattr(replayed.requests, name), err_msg=name)
@@ -165,6 +184,27 @@ def test_memory_that_is_used_again_changes_nothing(engine: str, pieces: int, opt
     monkeypatch.setattr(Contents, "_collect", counted)
     compare(load_at(6.0), engine=engine, **options)
     assert collections
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm", "atom"])
+@pytest.mark.parametrize("failures", ["1@0.9", "0@0.5+0.4,2@0.7,1@1.1", "1@0.9~0.3"])
+def test_a_replica_that_stops_loses_the_requests_of_a_replay(engine: str, failures: str) -> None:
+    load = load_at(60.0)
+    scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm", engine=engine, data_parallel_size=3,
+                        router="least-outstanding-requests")
+    fleet = LiveFleet(scenario, failures=read_failures(failures))
+    keys = [keys_of(prompt, fleet.piece_tokens) for prompt in load.prompts]
+    ends, lost = send_all(fleet, load, keys)
+    result = replay(trace_of_load(load, keys, fleet.piece_tokens), replace(scenario, fail_replica=failures)).result
+    attempts = result.attempts
+    assert attempts is not None
+    rows = attempts.rows[attempts.rows["outcome"] == st.LOST]
+    assert sorted(lost) == sorted(rows["request"].tolist()) != []
+    for k, name in enumerate(FIELDS):  # a request that is sent again comes by the least of times later
+        np.testing.assert_allclose([end[k] for end in ends], getattr(result.records.requests, name), rtol=1e-9,
+                                   err_msg=name)
+    fleet.advance(fleet.now_s + 1.0)
+    assert is_empty(fleet)
 
 
 def test_options_that_a_live_fleet_cannot_follow_are_named() -> None:

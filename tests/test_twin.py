@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from helpers import EVERYTHING, finished
 from test_live_fleet import is_empty
 
 from planner.measured.metric_source import source_of_file
+from planner.replays.fleet.failures import Failure
 from planner.run import replay
 from planner.settings.scenario import Scenario
 from planner.traces import read_trace
@@ -51,8 +52,8 @@ class Served:
 
 
 @contextlib.contextmanager
-def serving(options: ServeOptions | None = None, **scenario: Any) -> Iterator[Served]:
-    fleet = LiveFleet(Scenario(**DEPLOYED | scenario))
+def serving(options: ServeOptions | None = None, failures: Sequence[Failure] = (), **scenario: Any) -> Iterator[Served]:
+    fleet = LiveFleet(Scenario(**DEPLOYED | scenario), failures=failures)
     served = Served(Twin(fleet, options or ServeOptions(models=(MODEL,))), fleet)
     try:
         yield served

@@ -26,6 +26,12 @@ def serve(
                                                "max_tokens may end it earlier.")] = 256,
     tokenizer: Annotated[Path | None, typer.Option(help="File tokenizer.json that counts tokens. Default: a token for "
                                                    "each 4 bytes of text.")] = None,
+    kill_replica: Annotated[list[str] | None, typer.Option(help="Replicas that stop: "
+                                                           "REPLICA@SECONDS[+DURATION][~NOTICE] on the deployment's "
+                                                           "clock, as in 2@60,1@120+30. Repeatable. Their requests "
+                                                           "in flight break off.")] = None,
+    network_delay: Annotated[float, typer.Option(min=0.0, help=r"Network delay between client and server, each way "
+                                                 r"\[ms]. The schedule does not include it.")] = 0.0,
     record: Annotated[Path | None, typer.Option(help="Write the requests that arrived, as a trace in JSONL.")] = None,
 ) -> None:
     """Does my gateway work with the planned deployment? Serves an OpenAI-compatible API that answers as it would.
@@ -37,4 +43,5 @@ def serve(
     from planner.commands import serve_actions
 
     serve_actions.serve(scenario, host, port, served_model_name or (), record, tokenizer, speed=speed, slow=slow,
-                        startup_delay_s=startup_delay, output_tokens=output_tokens)
+                        startup_delay_s=startup_delay, output_tokens=output_tokens,
+                        kill_replica=",".join(kill_replica or ()), network_delay_ms=network_delay)

@@ -1,9 +1,10 @@
 """Measured runs in any kind of file: a table of runs, a benchmark's result, a server's metrics, requests."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from planner.catalog.catalog_files import load_gpu
 from planner.deployment.deploy import Deployment
@@ -13,6 +14,7 @@ from planner.measured.agentic import is_agentic
 from planner.measured.benchmarks import is_result, read_objects, read_results
 from planner.measured.printed import printed_results
 from planner.measured.recorded import read_requests
+from planner.measured.reports.guidellm_report import without_requests
 from planner.measured.reports.known_reports import read_reports, unknown, yaml_documents
 from planner.measured.run_row import CLIENTS
 from planner.measured.run_table import Measurement, read_measured
@@ -65,8 +67,11 @@ def read_runs(path: Path, scenario: Scenario, *, client: str | None, free: Seque
 def _reported(path: Path, scenario: Scenario, client: str | None) -> list[Measurement] | None:
     """Return the runs of a benchmark's result or report; None if the file is neither."""
     is_yaml = path.suffix in (".yaml", ".yml")
-    objects = (yaml_documents(path) if is_yaml else read_objects(path) if path.suffix in (".json", ".jsonl")
-               else printed_results(path))
+    objects: Sequence[Mapping[str, Any]]
+    if is_yaml:
+        objects = [without_requests(document) for document in yaml_documents(path)]
+    else:
+        objects = read_objects(path) if path.suffix in (".json", ".jsonl") else printed_results(path)
     if objects and is_result(objects[0]):
         return read_results(path, objects, scenario, client)
     runs = read_reports(path, objects, scenario) if objects else None

@@ -25,6 +25,8 @@ KNOWN = (
     NoTrace(has_columns("request_latency", "request_throughput"), "AIPerf's or genai-perf's summary",
             f"{_TO_VALIDATE}; or give its profile_export.jsonl"),
     NoTrace(has_columns("Succeed requests", "Average latency (s)"), "EvalScope's summary", _TO_VALIDATE),
+    NoTrace(has_columns("Run Info", "Request Counts"), "GuideLLM's summary", "give its benchmarks.json"),
+    NoTrace(has_columns("aggregated_metrics", "individual_request_metrics"), "genai-bench's result", _TO_VALIDATE),
     NoTrace(has_columns("mean_input_tokens", "num_concurrent_requests"), "LLMPerf's summary",
             "give its individual_responses.json"),
     NoTrace(has_columns("tokens_per_second", "elapsed_time"), "the result of vllm bench throughput", _ONLY_TOTALS),

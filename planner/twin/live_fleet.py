@@ -7,6 +7,7 @@ schedule is that of a replay of all that arrived. A place in the loop's memory i
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,10 +21,12 @@ from planner.loop.compiled.direct_call import direct_call
 from planner.loop.compiled.generator import MODULUS
 from planner.loop.state import engine_state as st
 from planner.loop.state.binding import pointers
+from planner.loop.state.client_state import CLIENT, SENT
 from planner.loop.state.engine_settings import Recording
 from planner.loop.state.entries import FLOAT_HEAP
 from planner.policies.policy import NO_LIMIT
 from planner.replays.driver import Taken, compiled_plan, fault
+from planner.replays.fleet.failures import Failure, failure_timers
 from planner.replays.fleet.interleaved import (
     SCORE_SIGNATURE,
     Fleet,
@@ -33,6 +36,7 @@ from planner.replays.fleet.interleaved import (
     fleet_states,
 )
 from planner.replays.fleet.replicas import NOTHING
+from planner.replays.fleet.timers import RunningFleet, Timers
 from planner.replays.initial import most_rows, most_tokens
 from planner.replays.request_columns import limits_of_requests, strictest
 from planner.settings.scenario import OPTION_DEFAULTS, Scenario
@@ -41,6 +45,7 @@ from planner.traces.shaping.client_load import burst
 from planner.twin import NOT_LIVE
 from planner.twin.contents import PIECE_TOKENS, Contents, Keys
 
+KILL = "--kill-replica"
 PLACES = 1 << 14  # of requests in the fleet; a place is used again once its request has left
 MOST_PIECES = 1 << 20  # of text whose block tables are in use at once
 # Options of a scenario that a live fleet does not follow yet, or that a client decides.
@@ -76,6 +81,7 @@ class LiveFleet:
     ----------
     scenario : the deployment; options of its load are refused.
     recording : which rows of steps to keep; a server that runs for long keeps none.
+    failures : replicas that stop, on the fleet's clock; the router knows at once.
 
     Raises
     ------
@@ -83,11 +89,12 @@ class LiveFleet:
     PlannerError : the deployment is impossible, as `planner.deployment.deploy.resolve` says.
     """
 
-    def __init__(self, scenario: Scenario, recording: Recording = NOTHING) -> None:
+    def __init__(self, scenario: Scenario, recording: Recording = NOTHING, failures: Sequence[Failure] = ()) -> None:
         _check(scenario)
         vacant = _vacant(PLACES, PIECE_TOKENS)
         self.deployment = deployment = resolve(scenario, vacant)
         pools = pools_of(deployment, scenario.data_parallel_size)
+        _check_failures(failures, scenario)
         self._fleet = Fleet(pools=pools, router=deployment.router, seed=scenario.seed or 0,
                             report_interval_s=scenario.router_report_interval)
         states, _ = fleet_states(vacant, self._fleet, recording)
@@ -101,6 +108,9 @@ class LiveFleet:
         self.states, self._settings, self._aggregates = states, settings, bool(settings.aggregates_decodes)
         plans = [compiled_plan(policy) for policy in self._fleet.policies]
         self.memory = fleet_memory(vacant, states, plans, self._fleet, None)
+        self._timers = Timers(failure_timers(failures, len(states), KILL))
+        if failures:
+            self.memory = self.memory._replace(clients=st.records(PLACES, CLIENT))
         self._clear()
         self._loop = direct_call(compiled_fleet_loop(), compiled_score(deployment.router), SCORE_SIGNATURE)
         self._pointers = pointers([self.memory])
@@ -165,6 +175,7 @@ class LiveFleet:
                 self._free.appendleft(i)
                 return None
         self.requests[i] = self._blank
+        self.memory.replica_of[i] = st.NONE
         request = self.requests[i]
         request.arrival_s = arrival.at_s
         request.input_tokens, request.output_tokens = arrival.input_tokens, int(outputs[0])
@@ -172,7 +183,10 @@ class LiveFleet:
         request.state = st.REJECTED if arrival.input_tokens >= self._limits.max_prompt else st.NOT_ARRIVED
         self._blank_beside(i)
         self.in_use[i] = True
-        self._plan(i)
+        if self.is_served:
+            self._plan(i)
+        else:
+            request.state = st.UNAVAILABLE
         return i
 
     def _place(self) -> int | None:
@@ -234,6 +248,27 @@ class LiveFleet:
         ------
         PolicyError : the policy or the router is at fault.
         """
+        while (at_s := self._timers.next_s) < until_s:
+            self._run(at_s)
+            self._fail(at_s)
+        self._run(until_s)
+
+    @property
+    def is_served(self) -> bool:
+        """Whether a replica accepts requests."""
+        return bool((self.memory.replicas.num_closures == 0).any())
+
+    def _fail(self, at_s: float) -> None:
+        """Let a replica stop or come back; requests that were to be sent are refused if no replica is left."""
+        memory, fleet = self.memory, self.memory.fleet
+        is_there = self.in_use & (memory.replica_of != st.NONE) & ~(self.requests.finished_s <= at_s)
+        memory.clients.stage = np.where(is_there, SENT, 0)
+        self._timers.act(RunningFleet(memory=memory, states=self.states))
+        if not self.is_served:
+            self.requests.state[memory.planned[fleet.next_planned:fleet.num_planned]] = st.UNAVAILABLE
+            fleet.next_planned = fleet.num_planned = 0
+
+    def _run(self, until_s: float) -> None:
         fleet = self.memory.fleet
         fleet.until_s = self.now_s = until_s
         while True:
@@ -254,7 +289,7 @@ class LiveFleet:
     def next_s(self) -> float:
         """Return when the next step ends, or begins at an idle replica; inf if nothing is to be done [s]."""
         fleet, planned = self.memory.fleet, self.memory.planned
-        first_s = math.inf
+        first_s = self._timers.next_s
         if fleet.next_planned < fleet.num_planned:
             first_s = float(self.requests[planned[fleet.next_planned]].arrival_s)
         for k, engine in enumerate(self._engines):
@@ -287,6 +322,11 @@ class LiveFleet:
         """Return the state of a request, as `planner.loop.state.engine_state` has them."""
         return int(self._columns["state"][i])
 
+    def is_cut_off(self, places: Ints) -> NDArray[np.bool_]:
+        """Return which requests ended without a step: their replica stopped, or none was left; shape [num_places]."""
+        cut_off: NDArray[np.bool_] = self._columns["state"][places] >= st.UNAVAILABLE
+        return cut_off
+
     def has_left(self, places: Ints) -> NDArray[np.bool_]:
         """Return which requests have left, shape [num_places]."""
         left: NDArray[np.bool_] = self._columns["state"][places] >= st.COMPLETED
@@ -312,6 +352,17 @@ def _check(scenario: Scenario) -> None:
         value = getattr(scenario, name)
         if value != OPTION_DEFAULTS[name]:
             raise UsageError(f"{name} = {value}: a live server does not follow it; leave it out")
+
+
+def _check_failures(failures: Sequence[Failure], scenario: Scenario) -> None:
+    """Raise UsageError if replicas are to stop in a way that a live fleet does not follow."""
+    for failure in failures:
+        if scenario.data_parallel_attention:
+            raise UsageError(f"{KILL} {failure.text} and --data-parallel-attention: a rank that stops takes all ranks "
+                             f"with it, which is not modelled; leave one of them out")
+        if failure.health_check_s:
+            raise UsageError(f"{KILL} {failure.text}: a live server's router knows of a stop at once; leave out "
+                             f"/{failure.health_check_s:g}")
 
 
 def _check_rules(deployment: Deployment, state: st.State) -> None:

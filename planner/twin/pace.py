@@ -136,11 +136,13 @@ class Pace:
         if not len(places):
             return
         ends_s = fleet.ends_s()
-        if len(ends_s) > 1:
-            places = places[ends_s[fleet.memory.replica_of[places]] <= now_s]
+        cut_off = fleet.is_cut_off(places)
+        if len(ends_s) > 1 or cut_off.any():
+            places = places[(ends_s[fleet.memory.replica_of[places]] <= now_s) | cut_off]
         elif ends_s[0] > now_s:
             return
         counts, left = fleet.num_output_tokens(places), fleet.has_left(places)
+        counts = np.where(fleet.is_cut_off(places), 0, counts)  # the tokens of the step in flight are lost
         if self._interval > 1:
             later = np.maximum(counts - 1, 0)
             counts = np.where(left, counts, np.minimum(counts, 1 + later // self._interval * self._interval))

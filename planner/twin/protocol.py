@@ -61,6 +61,7 @@ class Call:
     min_tokens : the model generates at least as many [tokens].
     ignore_eos : the model generates up to the limit.
     includes_usage : whether a stream ends with a chunk of usage.
+    counts_usage : whether every chunk of it has the usage so far.
     """
 
     is_chat: bool
@@ -71,6 +72,7 @@ class Call:
     ignore_eos: bool
     stream: bool
     includes_usage: bool
+    counts_usage: bool
 
 
 def read_call(raw: bytes, models: tuple[str, ...], encode: Encode | None, *, is_chat: bool) -> Call:
@@ -109,9 +111,11 @@ def read_call(raw: bytes, models: tuple[str, ...], encode: Encode | None, *, is_
     if asked is not None and least > asked:
         raise BadRequestError(f"min_tokens must be less than or equal to max_tokens={asked}, got {least}.",
                               param="min_tokens")
+    includes_usage = _flag(options or {}, "include_usage")
     return Call(is_chat=is_chat, model=model, prompt=_chat(body, encode) if is_chat else _prompt(body, encode),
                 max_tokens=asked, min_tokens=least, ignore_eos=_flag(body, "ignore_eos"), stream=stream,
-                includes_usage=_flag(options or {}, "include_usage"))
+                includes_usage=includes_usage,
+                counts_usage=_flag(options or {}, "continuous_usage_stats") and includes_usage)
 
 
 def read_body(raw: bytes) -> dict[str, Any]:
@@ -227,15 +231,19 @@ class Answer:
         if not self._call.is_chat:
             return b""
         delta = {"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}
-        return _event(self._chunk | {"choices": [delta]})
+        return _event(self._chunk | {"choices": [delta]} | self._usage_so_far(0))
 
-    def tokens(self, count: int) -> bytes:
-        """Return a chunk of tokens."""
+    def tokens(self, count: int, num_output: int) -> bytes:
+        """Return a chunk of tokens, with the usage so far if it is asked for."""
+        if self._call.counts_usage:
+            choices = [self._choice(WORD * count, None)]
+            return _event(self._chunk | {"choices": choices} | self._usage_so_far(num_output))
         return b"".join((self._before, json.dumps(WORD * count).encode(), self._after))
 
     def last(self, count: int, num_output: int, num_cached: int, reason: str) -> bytes:
         """Return the chunk of the last tokens, the usage if it is asked for, and the end."""
-        end = _event(self._chunk | {"choices": [self._choice(WORD * count, reason)]})
+        choices = [self._choice(WORD * count, reason)]
+        end = _event(self._chunk | {"choices": choices} | self._usage_so_far(num_output))
         if self._call.includes_usage:
             end += _event(self._chunk | {"choices": [], "usage": self._usage(num_output, num_cached)})
         return end + b"data: [DONE]\n\n"
@@ -244,6 +252,14 @@ class Answer:
         """Return the answer that is not streamed."""
         choice = self._choice(WORD * num_output, reason, whole=True)
         return self._head | {"choices": [choice], "usage": self._usage(num_output, num_cached)}
+
+    def _usage_so_far(self, num_output: int) -> dict[str, Any]:
+        """Return the field of a chunk in a stream that counts its usage, without the cached tokens, as vLLM writes it.
+        """
+        if not self._call.counts_usage:
+            return {}
+        usage = self._usage(num_output, 0)
+        return {"usage": {name: usage[name] for name in usage if name != "prompt_tokens_details"}}
 
     def _usage(self, num_output: int, num_cached: int) -> dict[str, Any]:
         num_prompt = self._call.prompt.num_tokens

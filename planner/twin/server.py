@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 import itertools
 import json
+import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from planner.replays.request_columns import MOST_OUTPUT
 from planner.twin.contents import keys_of
 from planner.twin.exposition import Exposition
 from planner.twin.live_fleet import Arrival, LiveFleet
+from planner.twin.network_delay import App, Delayed, Message, Receive, Send
 from planner.twin.pace import Pace, Stream
 from planner.twin.protocol import (
     BYTES_PER_TOKEN,
@@ -31,11 +33,9 @@ from planner.twin.protocol import (
     read_call,
 )
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-
 MOST_BODY = 1 << 26  # bytes of a request
+REFUSALS = {st.OVERLOADED: (503, "the server has too many requests"), st.UNAVAILABLE: (503, "no replica is up"),
+            st.LOST: (500, "the request's replica has stopped")}
 STREAM_HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
 NEEDS = "planner serve needs starlette, uvicorn and prometheus-client; pip install 'llm-serving-planner[serve]'"
 
@@ -53,6 +53,7 @@ class ServeOptions:
     output_tokens : of a request that may end before its limit [tokens].
     tokenizer : a file tokenizer.json; None for the approximation of `protocol.BYTES_PER_TOKEN`.
     record : file for the requests that arrived, in the planner's own JSONL; None for none.
+    network_delay_s : between a client and the server, each way [s].
     """
 
     models: tuple[str, ...]
@@ -62,6 +63,7 @@ class ServeOptions:
     output_tokens: int = 256
     tokenizer: Path | None = None
     record: Path | None = None
+    network_delay_s: float = 0.0
 
 
 def encoder(path: Path) -> Encode:
@@ -103,12 +105,13 @@ class Twin:
         self._ready_at_s = 0.0
         if options.record is not None:
             write_text(options.record, "")
-        self.app = Starlette(lifespan=self._lifespan, routes=[
+        app = Starlette(lifespan=self._lifespan, routes=[
             Route("/v1/completions", _Endpoint(self, is_chat=False), methods=["POST"]),
             Route("/v1/chat/completions", _Endpoint(self, is_chat=True), methods=["POST"]),
             Route("/v1/models", self._models), Route("/health", self._health), Route("/metrics", self._metrics),
             Route("/tokenize", self._tokenize, methods=["POST"]),
         ])
+        self.app: App = Delayed(app, options.network_delay_s) if options.network_delay_s else app
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: Any) -> AsyncIterator[None]:
@@ -125,7 +128,9 @@ class Twin:
         """Return why no request is served now; None if the server is ready."""
         if self.pace.error is not None:
             return f"the engine has stopped: {self.pace.error}"
-        return "the server is starting" if time.monotonic() < self._ready_at_s else None
+        if time.monotonic() < self._ready_at_s:
+            return "the server is starting"
+        return None if self._fleet.is_served else "no replica is up"
 
     def error(self, error: BadRequestError) -> dict[str, Any]:
         """Return a refusal in the engine's form."""
@@ -166,9 +171,9 @@ class Twin:
         """Account for a request that has left the fleet."""
         self._exposition.end(stream)
         path = self._options.record
-        if path is None:
-            return
         request = self._fleet.requests[stream.place]
+        if path is None or request.state == st.UNAVAILABLE:
+            return
         cancelled = request.state == st.CANCELLED
         row = {"arrival_s": stream.arrival.at_s, "input_tokens": stream.arrival.input_tokens,
                "output_tokens": int(request.output_tokens), "max_output_tokens": int(request.max_output_tokens),
@@ -249,7 +254,8 @@ class _Endpoint:
         await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
         before = answer.first()
         while not stream.has_ended:
-            await send({"type": "http.response.body", "body": before + answer.tokens(new), "more_body": True})
+            await send({"type": "http.response.body", "body": before + answer.tokens(new, stream.num_sent),
+                        "more_body": True})
             before = b""
             new = await stream.tokens()
         if stream.state == st.COMPLETED:
@@ -257,8 +263,7 @@ class _Endpoint:
             await send({"type": "http.response.body", "body": body, "more_body": False})
 
     async def _refuse(self, stream: Stream, send: Send) -> None:
-        status = 503 if stream.state == st.OVERLOADED else 500
-        message = "the server has too many requests" if status == 503 else "the request failed"
+        status, message = REFUSALS.get(stream.state, (500, "the request failed"))
         await _answer(send, status, self._twin.error(BadRequestError(message, status)))
 
 
@@ -308,4 +313,6 @@ def run_server(twin: Twin, host: str, port: int) -> None:
         import uvicorn
     except ImportError:
         raise UsageError(NEEDS) from None
+    logging.getLogger("uvicorn.error").addFilter(  # a stream that breaks off as its replica stops
+        lambda record: "without completing response" not in record.getMessage())
     uvicorn.run(twin.app, host=host, port=port, log_level="warning", access_log=False)

@@ -16,6 +16,16 @@ def is_guidellm(document: Mapping[str, Any]) -> bool:
         isinstance(value_at(row, "metrics"), Mapping) for row in benchmarks)
 
 
+def without_requests(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return GuideLLM's report in YAML with its statistics alone, since a trace is not YAML; another one as it is."""
+    benchmarks = document.get("benchmarks")
+    if not isinstance(benchmarks, list):
+        return document
+    return {**document, "benchmarks": [
+        {name: value for name, value in benchmark.items() if name != "requests"} if isinstance(benchmark, Mapping)
+        else benchmark for benchmark in benchmarks]}
+
+
 def _has_requests(benchmark: Any) -> bool:
     requests = value_at(benchmark, "requests")
     return isinstance(requests, Mapping) and any(

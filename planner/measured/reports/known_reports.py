@@ -8,6 +8,7 @@ import yaml
 
 from planner.errors import TraceError
 from planner.measured.reports.evalscope_summary import is_evalscope, read_evalscope
+from planner.measured.reports.genai_bench_result import is_genai_bench, read_genai_bench
 from planner.measured.reports.guidellm_report import is_guidellm, read_guidellm
 from planner.measured.reports.inferencex_file import is_inferencex, read_inferencex
 from planner.measured.reports.llmd_report import is_llmd, read_llmd
@@ -21,7 +22,7 @@ Document = Mapping[str, Any]
 
 READERS: tuple[tuple[Callable[[Document], bool], Callable[[str, Document], list[Reported]]], ...] = (
     (is_llmd, read_llmd), (is_guidellm, read_guidellm), (is_trtllm, read_trtllm), (is_stage, read_stage),
-    (is_summary, read_summary), (is_evalscope, read_evalscope))
+    (is_summary, read_summary), (is_evalscope, read_evalscope), (is_genai_bench, read_genai_bench))
 MOST_KEYS = 12
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.errors import TraceError
-from planner.measured.reports.reported import Reported, number_at, statistics_of
+from planner.measured.reports.reported import STEADY, Reported, number_at, statistics_of
 from planner.traces.reader import first_at, value_at
 
 STAGE = "inference-perf's report of a stage"
@@ -61,12 +61,22 @@ def read_summary(where: str, document: Mapping[str, Any]) -> list[Reported]:
         if table.get("unit") not in _TO_MS:
             raise TraceError(f"{where}: {name}.unit = {table.get('unit')!r}; must be one of {', '.join(_TO_MS)}")
         measured |= statistics_of(where, table, metric, _TO_MS[table["unit"]])
-    sent = first_at(document, ("input_config.loadgen", "input_config.perf_analyzer.stimulus", "input_config")) or {}
-    concurrency, rate = number_at(where, sent, "concurrency"), number_at(where, sent, "request_rate")
+    sent = _measured_phase(document) or first_at(
+        document, ("input_config.loadgen", "input_config.perf_analyzer.stimulus", "input_config")) or {}
+    concurrency = number_at(where, sent, "concurrency")
+    rate = number_at(where, sent, "rate") or number_at(where, sent, "request_rate")
+    steady = STEADY if value_at(sent, "type") == "constant" else 1.0
     count = number_at(where, document, "request_count.avg") or number_at(where, document, "request_latency.count")
     return [Reported(
         tool=SUMMARY, client="aiperf", measured=measured, num_requests=count, rate_per_s=rate,
         lengths={"input": document.get("input_sequence_length") or {},
                  "output": document.get("output_sequence_length") or {}},
-        concurrency=concurrency if rate is None else None,
+        burstiness=number_at(where, sent, "smoothness") or steady, concurrency=concurrency if rate is None else None,
         duration_s=number_at(where, document, "benchmark_duration.avg"))]
+
+
+def _measured_phase(document: Mapping[str, Any]) -> Any:
+    """Return the load of a summary's measured phase, which AIPerf lists from 0.13 on; None without one."""
+    phases = value_at(document, "input_config.phases")
+    listed = phases if isinstance(phases, list) else []
+    return next((phase for phase in listed if value_at(phase, "kind") == "profiling"), None)

@@ -53,7 +53,7 @@ def _plain(value: float) -> str:
     return repr(float(value)).removesuffix(".0").replace("e+", "e")
 
 
-def read_failures(text: str) -> list[Failure]:
+def read_failures(text: str, option: str = "--fail-replica") -> list[Failure]:
     """Read failures: `REPLICA@AT[+FOR][/HEALTH_CHECK][~NOTICE]` in seconds, commas between, or the path of a .csv.
 
     >>> read_failures("2@600+120/5")
@@ -67,24 +67,25 @@ def read_failures(text: str) -> list[Failure]:
     UsageError : a part is none, a number is out of range, or a replica fails while it is down.
     TraceError : the file cannot be read.
     """
-    failures = _of_file(Path(text)) if text.endswith(".csv") else [_of_part(part.strip()) for part in text.split(",")]
+    is_file = text.endswith(".csv")
+    failures = _of_file(Path(text)) if is_file else [_of_part(part.strip(), option) for part in text.split(",")]
     failures.sort(key=lambda failure: (failure.at_s, failure.replica))
     back_s: dict[int, float] = {}
     for failure in failures:
         begin_s = failure.at_s - failure.notice_s
         if begin_s < back_s.get(failure.replica, -math.inf):
-            raise UsageError(f"--fail-replica {text}: replica {failure.replica} fails at {begin_s:g} s, and is "
+            raise UsageError(f"{option} {text}: replica {failure.replica} fails at {begin_s:g} s, and is "
                              f"already down until {back_s[failure.replica]:g} s; leave one failure out")
         back_s[failure.replica] = failure.at_s + failure.duration_s
     return failures
 
 
-def _of_part(part: str) -> Failure:
+def _of_part(part: str, option: str) -> Failure:
     match = _FAILURE.fullmatch(part)
     if match is None:
-        raise UsageError(f"--fail-replica {part!r}: must be REPLICA@AT, with +FOR, /HEALTH_CHECK and ~NOTICE if they "
+        raise UsageError(f"{option} {part!r}: must be REPLICA@AT, with +FOR, /HEALTH_CHECK and ~NOTICE if they "
                          f"are not 0, in seconds, as in '2@600+120', '2@600+120/5' or '2@600+120~30'")
-    return _failure(f"--fail-replica {part!r}", *(match[k] or "" for k in range(1, 6)))
+    return _failure(f"{option} {part!r}", *(match[k] or "" for k in range(1, 6)))
 
 
 def _of_file(path: Path) -> list[Failure]:
@@ -123,7 +124,7 @@ def _seconds(where: str, name: str, text: str) -> float:
     return value
 
 
-def failure_timers(failures: Sequence[Failure], num_replicas: int) -> list[Timer]:
+def failure_timers(failures: Sequence[Failure], num_replicas: int, option: str = "--fail-replica") -> list[Timer]:
     """Return the timers of failures.
 
     Raises
@@ -132,7 +133,7 @@ def failure_timers(failures: Sequence[Failure], num_replicas: int) -> list[Timer
     """
     for failure in failures:
         if failure.replica >= num_replicas:
-            raise UsageError(f"--fail-replica {failure.replica}@{failure.at_s:g}: there are {num_replicas} replicas, "
+            raise UsageError(f"{option} {failure.replica}@{failure.at_s:g}: there are {num_replicas} replicas, "
                              f"numbered from 0; give one of these numbers")
     return [_timer(failure) for failure in failures]
 

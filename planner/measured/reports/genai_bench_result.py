@@ -1,0 +1,37 @@
+"""genai-bench's result of one run: the statistics of its requests, which have no times of arrival."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from planner.errors import TraceError
+from planner.measured.reports.reported import Reported, number_at, statistics_of
+
+TOOL = "genai-bench's result"
+_METRICS = {"ttft": "ttft", "tpot": "tpot", "e2el": "e2e_latency"}
+_TO_MS = {"s": 1e3, "ms": 1.0}
+
+
+def is_genai_bench(document: Mapping[str, Any]) -> bool:
+    """Tell whether a document is a result of genai-bench."""
+    return isinstance(document.get("aggregated_metrics"), Mapping) and "individual_request_metrics" in document
+
+
+def read_genai_bench(where: str, document: Mapping[str, Any]) -> list[Reported]:
+    """Return a result as a run: so many users send one request after another.
+
+    Raises
+    ------
+    TraceError : a statistic is no number, or the unit of times is unknown.
+    """
+    run, unit = document["aggregated_metrics"], document.get("_time_unit", "s")
+    if unit not in _TO_MS:
+        raise TraceError(f"{where}: _time_unit = {unit!r}; must be {' or '.join(_TO_MS)}")
+    stats = run.get("stats") if isinstance(run.get("stats"), Mapping) else {}
+    measured: dict[str, float] = {}
+    for metric, name in _METRICS.items():
+        measured |= statistics_of(where, stats.get(name), metric, _TO_MS[unit])
+    return [Reported(
+        tool=TOOL, client="genai-bench", measured=measured,
+        lengths={"input": stats.get("num_input_tokens") or {}, "output": stats.get("num_output_tokens") or {}},
+        num_requests=number_at(where, run, "num_completed_requests"), duration_s=number_at(where, run, "run_duration"),
+        concurrency=number_at(where, run, "num_concurrency"))]
