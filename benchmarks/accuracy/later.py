@@ -21,6 +21,7 @@ TARGETS: dict[str, dict[str, tuple[float | None, float | None]]] = {
     "one node": {"median_tpot_ms": (0.05, 0.10), "median_ttft_ms": (0.10, 0.20), "output_tput_per_gpu": (0.06, 0.12)},
     "prefill and decode apart": {"median_tpot_ms": (0.10, 0.20), "median_ttft_ms": (0.25, 0.50),
                                  "output_tput_per_gpu": (0.10, 0.20)}}
+MEAN_OUTPUT = 0.9  # of osl: the client draws lengths from 0.8 of it
 COVERAGE, WATTS = 0.98, 0.10  # targets: rows with a prediction, median error of a GPU's power
 GROUPS = ("engine", "gpu", "precision", "drafts")
 COMPARED = {"TPOT": "median_tpot_ms", "median TTFT": "median_ttft_ms", "steady mean TTFT": STEADY,
@@ -54,6 +55,8 @@ def later() -> Section:
                "and these runs are left out of it.",
                "Stalls of single-node rows are among the runs of hardware_db/first_use.toml, which no prediction here "
                "uses.",
+               "The output of one single-node run contradicts its own latencies by a factor of 42 (Little's law), and is "
+               "not scored.",
                "Tables of histories have no mean and no image, so that the release is that of the date."])
 
 
@@ -62,8 +65,19 @@ def predicted(name: str) -> pl.DataFrame:
     predictions = with_stalls(predict_all(read_measured(MEASURED / f"{name}.csv", client="inferencex")))
     rows = pl.read_csv(MEASURED / f"{name}.csv", infer_schema_length=None)
     drafts = rows["spec_decoding"].replace_strict({"none": "no", "mtp": "MTP"})
-    return predictions_table(predictions).with_columns(
+    table = predictions_table(predictions).with_columns(
         drafts=drafts, is_stalled=pl.Series([p.stall is not None for p in predictions]))
+    return table if "tp" not in rows.columns else table.with_columns(
+        pl.when(~contradicts_itself(rows)).then(pl.col("measured_output_tput_per_gpu")))
+
+
+def contradicts_itself(rows: pl.DataFrame) -> pl.Series:
+    """Tell which runs have less than half of the output that their requests in flight and latencies give.
+
+    By Little's law so many requests in flight, each for its end-to-end time, leave at concurrency / time.
+    """
+    output = rows["concurrency"] * MEAN_OUTPUT * rows["osl"] / (1e-3 * rows["measured_median_e2el_ms"]) / rows["tp"]
+    return rows["measured_output_tput_per_gpu"] < output / 2
 
 
 def group_rows(table: pl.DataFrame) -> list[list[Any]]:

@@ -61,8 +61,8 @@ def headroom(traffic: Traffic, deployment: Deployment, objectives: Objectives, c
              verdict: Verdict, precision: float) -> float | None:
     """Return the share by which the load may grow before the replicas miss the objectives [1]; None without an end.
 
-    The load is as long as the one that the number of replicas rests on; its first part tells where to begin. A number
-    of replicas that is known roughly just serves its load: the headroom is 0 then.
+    The load is as long as the one that the number of replicas rests on. The search begins at the answer for the first
+    part of it. A number of replicas that is known roughly just serves its load: the headroom is 0 then.
 
     Parameters
     ----------

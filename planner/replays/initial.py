@@ -25,7 +25,7 @@ from planner.traces import Trace
 
 _ROWS = 1 << 16  # rows that a buffer holds before it is taken out
 OWN = ("ring", "blocks", "entries", "nodes", "stem_looks", "adapter_states", "adapter_slots", "links", "cpu",
-       "cpu_blocks", "cpu_places", "filled")  # memory of each engine that begins with what is laid out
+       "cpu_blocks", "cpu_places", "filled")  # memory of each engine that is copied
 REMOTE = ("remote", "remote_blocks", "remote_places")
 FLEET_ROWS = 1 << 22  # of all of a fleet's buffers of gaps together
 

@@ -263,7 +263,7 @@ class LiveFleet:
         memory, fleet = self.memory, self.memory.fleet
         is_there = self.in_use & (memory.replica_of != st.NONE) & ~(self.requests.finished_s <= at_s)
         memory.clients.stage = np.where(is_there, SENT, 0)
-        self._timers.act(RunningFleet(memory=memory, states=self.states))
+        self._timers.act(RunningFleet(memory=memory, states=self.states, shares_store=self._fleet.shares_store))
         if not self.is_served:
             self.requests.state[memory.planned[fleet.next_planned:fleet.num_planned]] = st.UNAVAILABLE
             fleet.next_planned = fleet.num_planned = 0
