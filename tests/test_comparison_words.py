@@ -36,6 +36,16 @@ def test_a_candidate_that_would_not_start_is_no_answer() -> None:
     assert verdict_words({"one": refused, "other": refused}) == ["no what-if starts"]
 
 
+def test_what_ifs_that_do_not_differ_say_why() -> None:
+    rows = {name: FAST | {"max_running": 28, "kv_cache_usage_peak": 0.1, "deployment": {"model": "m"}, "policy": {
+        "enable_prefix_caching": is_on, "max_num_seqs": 64}} for name, is_on in (("on", True), ("off", False))}
+    assert verdict_words(rows)[-1] == (
+        "no figure differs; without effect on this load: enable_prefix_caching (max_running 28, "
+        "kv_cache_usage_peak 10 %, num_preemptions 0)")
+    assert verdict_words({"one": rows["on"], "same": rows["on"]})[-1] == (
+        "no figure differs: the what-ifs have the same settings in force")
+
+
 def test_without_objectives_the_cost_is_compared() -> None:
     rows = {name: {key: value for key, value in each.items() if key != "objectives"}
             for name, each in {"fast": FAST, "slow": SLOW}.items()}

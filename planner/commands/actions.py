@@ -138,7 +138,8 @@ def compare(sources: Sequence[str], choices: Mapping[str, Sequence[Any]], launch
     first = [f"{name}: {line}" for name, summary in comparison.items() for line in first_words(summary)]
     shown = None if every or len(comparison) < 2 else most_different(comparison)
     others = [] if shown is None else ["--all shows every figure, and the JSON has them"]
-    text = [*first, *verdict_words(comparison), *comparison_table(comparison, shown).parts, *others,
+    rows = [] if shown == [] else comparison_table(comparison, shown).parts
+    text = [*first, *verdict_words(comparison), *rows, *others,
             *missed_lines(comparison)]
     explanations = {name: summary["explanation"] for name, summary in comparison.items() if "explanation" in summary}
     if explanations:

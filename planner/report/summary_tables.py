@@ -144,7 +144,8 @@ def _headline(summary: Mapping[str, Any]) -> str:
     gpus = f"{count:,} GPUs ({gpu})" if " + " in gpu else f"{count:,} × {gpu}"
     parts = [deployment["model"] or "model not named",
              f"on {most}{gpus}",
-             f"policy {policy['name']}"]
+             f"policy {policy['name']}",
+             *([f"router {deployment['router']}"] if deployment["num_replicas"] > 1 else [])]
     return ", ".join(parts)
 
 
