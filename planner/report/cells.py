@@ -13,13 +13,22 @@ SHARES = frozenset((  # keys of a summary that are shown in per cent
     "kv_cache_usage_mean", "kv_cache_usage_peak", "gpu_busy_fraction", "mfu", "mbu", "rank_wait_fraction"))
 
 
+def is_share(key: str) -> bool:
+    """Tell whether a key of a summary, or of a part of it, is a share that is shown in per cent.
+
+    >>> is_share("mfu"), is_share("tenants.gold.slo_attainment"), is_share("p99_ttft_ms")
+    (True, True, False)
+    """
+    return key.rpartition(".")[2] in SHARES or "slo_attainment_by_metric" in key
+
+
 def number_text(value: Any, key: str = "") -> str:
     """Return a value as a cell, a share in per cent if the summary's key says that it is one.
 
     >>> number_text(1234), number_text(1.5), number_text("fcfs"), number_text(0.5, "mfu")
     ('1,234', '1.500', 'fcfs', '50 %')
     """
-    if isinstance(value, float) and key in SHARES:
+    if isinstance(value, float) and is_share(key):
         return share_text(value)
     if isinstance(value, float):
         return f"{value:,.3f}" if abs(value) < 100 else f"{value:,.1f}"
