@@ -66,7 +66,7 @@ def _shape_lines(found: Mapping[str, Any]) -> list[str]:
     unit, what = (3600.0, "hours since the first arrival, by day") if found["period"] == "day" else (1.0, "s")
     top = max(rates)
     return [f"Rate over time [requests/s], peak {found['peak_over_mean']:.3g} times the mean; parts from [{what}]",
-            *(f"  {start / unit:>8,.4g} {rate:>10,.4g} {'#' * round(BAR * rate / top)}".rstrip()
+            *(f"  {_number(start / unit):>8} {rate:>10,.4g} {'#' * round(BAR * rate / top)}".rstrip()
               for start, rate in zip(found["start_s"], rates, strict=True))]
 
 
