@@ -140,7 +140,7 @@ def test_a_comparison_names_every_what_if(trace: Path, tmp_path: Path) -> None:
     run = planner("compare", trace, "--policy", "fcfs,sjf,static", *H100, "--json", tmp_path / "c.json")
     assert run.returncode == 0, run.stderr
     assert [row["name"] for row in json.loads((tmp_path / "c.json").read_text())] == ["fcfs", "sjf", "static"]
-    assert "(+0 %)" in run.stdout
+    assert " (0 %)" in run.stdout
 
 
 def test_profiles_and_their_sources() -> None:
