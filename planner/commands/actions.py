@@ -315,7 +315,7 @@ def ui(port: int, address: str, studies: Path | None, read_only: bool, sign_in: 
 def _read(source: str, scenario: Scenario, format: str | None, on_bad_rows: OnBadRows) -> Trace:
     with stage(f"reading {source}"):
         trace = read_load(source, scenario, format, on_bad_rows)
-    print(trace.account, file=sys.stderr)
+    print(fitted(Text([str(trace.account)]), sys.stderr), file=sys.stderr)
     return trace
 
 
