@@ -6,19 +6,13 @@ from typing import Any
 from planner.files.counts import share_text
 
 MOST_TIMES = 10  # the load; a larger headroom is not shown exactly
-
-
 SHARES = frozenset((  # keys of a summary that are shown in per cent
     "slo_attainment", "wasted_work", "prefix_cache_hit_rate", "gpu_hit_rate", "cpu_hit_rate", "remote_hit_rate",
     "kv_cache_usage_mean", "kv_cache_usage_peak", "gpu_busy_fraction", "mfu", "mbu", "rank_wait_fraction"))
 
 
 def is_share(key: str) -> bool:
-    """Tell whether a key of a summary, or of a part of it, is a share that is shown in per cent.
-
-    >>> is_share("mfu"), is_share("tenants.gold.slo_attainment"), is_share("p99_ttft_ms")
-    (True, True, False)
-    """
+    """Tell whether a key of a summary, or of a part of it, as `tenants.gold.mfu`, is a share shown in per cent."""
     return key.rpartition(".")[2] in SHARES or "slo_attainment_by_metric" in key
 
 

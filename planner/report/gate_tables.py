@@ -38,11 +38,11 @@ def gate_row(row: TargetVerdict) -> tuple[str, str, str, str, str, str]:
         target = f"≤ {share_text(limit)} worse than {before}"
         room = "–" if margin is None else _room(margin)
     else:
-        of_shares = is_share(row.metric)
-        target = f"{'≥' if row.kind == 'min' else '≤'} {share_text(limit) if of_shares else f'{limit:,g}'}"
-        share = f" ({_room(margin / abs(limit))})" if limit and margin is not None and not of_shares else ""
-        room = "–" if margin is None else f"{number_text(float(margin), row.metric)}{share}"
-        if of_shares and row.predicted is not None:
+        target = f"{'≥' if row.kind == 'min' else '≤'} {share_text(limit) if is_share(row.metric) else f'{limit:,g}'}"
+        room = "–" if margin is None else number_text(float(margin), row.metric)
+        if not is_share(row.metric):
+            room += f" ({_room(margin / abs(limit))})" if limit and margin is not None else ""
+        elif row.predicted is not None:
             predicted = share_text(float(row.predicted), limit)
     verdict = row.verdict + (f": {row.reason}" if row.reason else "")
     return row.scenario, row.metric, target, predicted, room, verdict

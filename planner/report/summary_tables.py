@@ -185,8 +185,7 @@ def _cell(key: str, value: Any, first: Any) -> str:
     text = cell_text(value, key)
     if isinstance(value, str) or value is None or not isinstance(first, int | float) or not first:
         return text
-    change = round(100 * (value / first - 1))
-    return f"{text} ({change:+} %)" if change else f"{text} (0 %)"
+    return f"{text} ({round(100 * (value / first - 1)):+} %)".replace("(+0 %)", "(0 %)")
 
 
 def explanation_table(explanations: Mapping[str, Mapping[str, Any]]) -> Text:

@@ -42,9 +42,8 @@ def _latencies(latencies: Mapping[str, Any]) -> list[Grid]:
 
     def cell(row: Mapping[str, Any], name: str) -> str:
         low, high = row[f"{name}_bucket_ms"]
-        if high is None:
-            return f"> {figure_text(low)}"
-        return f"{figure_text(row[f'{name}_ms'])} ({figure_text(low)} … {figure_text(high)})"
+        return f"> {figure_text(low)}" if high is None else (
+            f"{figure_text(row[f'{name}_ms'])} ({figure_text(low)} … {figure_text(high)})")
 
     rows = [(WORDS[what], figure_text(row["mean_ms"]), *(cell(row, name) for name in shown))
             for what, row in latencies.items()]
