@@ -9,6 +9,7 @@ from typing import Any
 NEAREST = 3  # names at most that an error offers for an unknown one
 LEAST_LIKE, AS_LIKE = 0.45, 0.15  # of difflib's ratio: to be offered at all, and below the nearest name's
 MANY = 24  # names: more are not printed if a command lists them
+OF_OPTIONS = ("GPU", "model", "policy", "router")  # kinds whose option planner compare takes as a list
 LISTS = {  # by kind of name
     "GPU": "planner db list", "model": "planner db list", "GPU or model": "planner db list",
     "option": "planner replay --help-all", "trace format": "docs/formats.md",
@@ -44,6 +45,9 @@ def _offer(kind: str, name: str, known: list[str]) -> str:
     >>> _offer("policy", "fcsf", ["edf", "fcfs", "sjf"]), _offer("policy", "x", ["edf", "fcfs"])
     ("did you mean 'fcfs'?", 'known: edf, fcfs')
     """
+    if kind in OF_OPTIONS and "," in name and any(part.strip() in known for part in name.split(",")):
+        return (f"one {kind} is asked for here; planner sweep takes several by --axis, as in --axis {kind.lower()}="
+                f"{name}, and planner compare as they are")
     close = difflib.get_close_matches(name.lower(), known, n=NEAREST, cutoff=LEAST_LIKE)
     likeness = [difflib.SequenceMatcher(None, name.lower(), one).ratio() for one in close]
     near = [repr(one) for one, like in zip(close, likeness, strict=True) if like >= likeness[0] - AS_LIKE]

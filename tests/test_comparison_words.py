@@ -36,6 +36,16 @@ def test_a_candidate_that_would_not_start_is_no_answer() -> None:
     assert verdict_words({"one": refused, "other": refused}) == ["no what-if starts"]
 
 
+def test_what_ifs_that_do_not_differ_say_why() -> None:
+    rows = {name: FAST | {"max_running": 28, "kv_cache_usage_peak": 0.1, "deployment": {"model": "m"}, "policy": {
+        "enable_prefix_caching": is_on, "max_num_seqs": 64}} for name, is_on in (("on", True), ("off", False))}
+    assert verdict_words(rows)[-1] == (
+        "no figure differs; without effect on this load: enable_prefix_caching (max_running 28, "
+        "kv_cache_usage_peak 10 %, num_preemptions 0)")
+    assert verdict_words({"one": rows["on"], "same": rows["on"]})[-1] == (
+        "no figure differs: the what-ifs have the same settings in force")
+
+
 def test_without_objectives_the_cost_is_compared() -> None:
     rows = {name: {key: value for key, value in each.items() if key != "objectives"}
             for name, each in {"fast": FAST, "slow": SLOW}.items()}
@@ -48,6 +58,7 @@ def test_the_rows_that_differ_most() -> None:
     assert most_different(rows) == ["num_preemptions", "p99_ttft_ms", "cost_usd_per_million_output_tokens"]
     assert "p99_tpot_ms" not in str(comparison_table(rows, most_different(rows)))
     assert "p99_tpot_ms" in str(comparison_table(rows))
+    assert " (0 %)" in str(comparison_table({"one": FAST, "less": FAST | {"p99_tpot_ms": 19.99}}, ["p99_tpot_ms"]))
     assert most_different({"one": FAST, "same": FAST | {"p99_ttft_ms": 100.01}}) == []
 
 

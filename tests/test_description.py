@@ -83,6 +83,14 @@ def test_a_day_is_shown_by_the_hour() -> None:
     assert shape["peak_over_mean"] == pytest.approx(50 / 30, rel=0.15)
 
 
+def test_late_parts_of_a_record_are_whole_seconds() -> None:
+    text = str(description_table(describe(trace_of([(500.0 * k, 10, 10) for k in range(100)]))))
+    assert "e+0" not in text
+    assert "47,438" in text
+    heavy = describe(trace_of([(0.1 * k, 10_000, 10) for k in range(101)]))
+    assert ", 100,000 input tokens/s, " in str(description_table(heavy))
+
+
 def kinds(trace: Trace) -> set[str]:
     return {odd["kind"] for odd in find_anomalies(trace)}
 

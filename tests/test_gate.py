@@ -13,11 +13,13 @@ from helpers import trace_of
 
 from planner.errors import BaselineError, TargetsError
 from planner.loop.state.engine_settings import Recording
-from planner.planning.check_answer import CheckAnswer
+from planner.planning.check_answer import CheckAnswer, TargetVerdict
 from planner.planning.fingerprint import hardware_db_sha256
 from planner.planning.gate import check
 from planner.planning.targets import read_targets
 from planner.replays.fleet.replicas import serve
+from planner.report.content import _rows
+from planner.report.gate_tables import gate_row
 from planner.results.summary import summarize
 from planner.run import replay
 from planner.settings.scenario import Scenario
@@ -55,6 +57,16 @@ def targets(tmp_path: Path) -> Path:
 
 def slower(targets: Path, step_s: float) -> None:
     targets.write_text(SERVER.format(step_s=step_s) + TARGETS)
+
+
+def test_a_share_is_in_per_cent_in_verdicts_and_in_the_table_of_all_figures() -> None:
+    row = TargetVerdict(scenario="one", metric="slo_attainment", predicted=0.98999, baseline=None, margin=-0.00001,
+                        reason=None, kind="min", limit=0.99, verdict="missed")
+    assert gate_row(row) == ("one", "slo_attainment", "≥ 99 %", "98.999 %", "-0.001 %", "missed")
+    rest = replace(row, metric="p99_ttft_ms", kind="max", limit=450.0, predicted=483.7, margin=-33.7)
+    assert gate_row(rest)[2:5] == ("≤ 450", "483.7", "-33.700 (-7.5 %)")
+    assert [each.unit for each in _rows([{"kv_cache_usage_peak": 0.5, "slo_attainment_by_metric": {"ttft": 0.5}}])] == [
+        "%", "%"]
 
 
 def verdicts(result: CheckAnswer) -> list[str]:

@@ -280,7 +280,7 @@ def test_costs_are_sums(folder: Path) -> None:
 def test_the_first_line_counts_the_gpus_of_all_kinds(folder: Path) -> None:
     run = planner("replay", "chat", "--limit", "50", "--model", "llama-3.1-8b", "--fleet",
                   'pool = [{replicas = 2, gpu = "h100-sxm"}, {gpu = "l40s"}]')
-    assert run.stdout.splitlines()[0] == "llama-3.1-8b, on 3 GPUs (h100-sxm + l40s), policy fcfs"
+    assert run.stdout.splitlines()[0] == "llama-3.1-8b, on 3 GPUs (h100-sxm + l40s), policy fcfs, router round-robin"
 
 
 def test_a_slower_pool_serves_no_more(folder: Path) -> None:

@@ -100,7 +100,7 @@ def test_the_verdicts_of_a_check_are_shown(folder: Path) -> None:
     text = to_markdown(answer_in(folder / "check.json"))
     assert text.startswith("# Capacity targets: missed\n")
     assert re.search(r"\| a\\\|b \| p99_ttft_ms \| ≤ 1 \|.*\| missed \|", text)
-    assert re.search(r"slo_attainment \| ≥ 0\.5 \|.*\| met \|", text)
+    assert re.search(r"slo_attainment \| ≥ 50 % \|.*\| met \|", text)
 
 
 def test_both_files_are_written_and_stay_the_same(folder: Path, answer: SavedAnswer, tmp_path: Path) -> None:

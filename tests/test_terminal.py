@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 from command_line import H100, planner
 
+from planner.commands.actions import _read
 from planner.report.text import Grid, Text
+from planner.settings.scenario import Scenario
 
 LAUNCH = ("launch: vllm serve meta-llama/Llama-3.1-70B --tensor-parallel-size 4 --max-num-seqs 256 --port 8000 "
           "--host 0.0.0.0")
@@ -54,6 +56,11 @@ def test_a_wide_table_is_folded_and_sentences_are_broken_between_words() -> None
     assert "\n".join(FLEETS.lines(120)) == str(FLEETS) == WIDE
 
 
+def test_a_number_and_its_per_cent_stay_on_one_line() -> None:
+    assert Text(["at least 13.22 with 90 %, 16.86 with 10 %"]).lines(40) == [
+        "at least 13.22 with 90 %, 16.86 with", "  10 %"]
+
+
 def test_rows_without_a_short_name_are_numbered() -> None:
     assert "\n".join(GRID.lines(45)) == """\
 #  max_num_seqs  gpu_memory_utilization
@@ -83,14 +90,14 @@ def shown(folder: Path, *arguments: str, columns: int = 80) -> list[str]:
                           stdout=follower, stderr=subprocess.DEVNULL) as process:
         os.close(follower)
         text = b""
-        while part := _read(leader):
+        while part := _part(leader):
             text += part
     os.close(leader)
     assert process.returncode == 0
     return text.decode().splitlines()
 
 
-def _read(leader: int) -> bytes:
+def _part(leader: int) -> bytes:
     try:
         return os.read(leader, 1 << 16)
     except OSError:  # on Linux the end of a terminal is an error
@@ -110,3 +117,11 @@ def test_a_terminal_of_80_columns_shows_every_cell(command: tuple[str, ...], tmp
     assert max(map(len, printed.stdout.splitlines())) > 80
     words = set(re.sub(r"replayed .*|\S+\.parquet", "", printed.stdout).split())
     assert words <= set(" ".join(lines).split())
+
+
+def test_the_account_of_a_trace_is_broken_between_words(capsys: pytest.CaptureFixture[str],
+                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    _read("chat", Scenario(), None, "error")
+    assert max(map(len, capsys.readouterr().err.splitlines())) <= 80

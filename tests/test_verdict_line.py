@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from planner.report.compare_rows import compared_rows
+from planner.report.summary_tables import summary_table
 from planner.report.target_cards import cards
 from planner.report.verdict_line import Kind, verdict_line
 from planner.results.rejections import WHY as REJECTIONS
@@ -18,6 +19,12 @@ def summary(slo: str | None = "ttft:500 tpot:50", attainment: float | None = 0.9
     scenario = Scenario(**{"model": "llama-3.1-8b", "gpu": "h100-sxm", "limit": 1000, **options})
     objectives = None if slo is None else parse_objectives(slo, attainment)
     return replay(read_trace("chat"), scenario, slo=objectives).summary
+
+
+def test_the_share_within_the_objectives_reads_alike_in_the_table_and_in_the_verdict() -> None:
+    found = summary() | {"slo_attainment": 0.99012}
+    assert "  99.01 %" in str(summary_table(found))
+    assert "  98.999 %" in str(summary_table(found | {"slo_attainment": 0.98999}))
 
 
 @pytest.mark.parametrize(("asked", "kind", "said"), [

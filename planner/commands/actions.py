@@ -138,7 +138,8 @@ def compare(sources: Sequence[str], choices: Mapping[str, Sequence[Any]], launch
     first = [f"{name}: {line}" for name, summary in comparison.items() for line in first_words(summary)]
     shown = None if every or len(comparison) < 2 else most_different(comparison)
     others = [] if shown is None else ["--all shows every figure, and the JSON has them"]
-    text = [*first, *verdict_words(comparison), *comparison_table(comparison, shown).parts, *others,
+    rows = [] if shown == [] else comparison_table(comparison, shown).parts
+    text = [*first, *verdict_words(comparison), *rows, *others,
             *missed_lines(comparison)]
     explanations = {name: summary["explanation"] for name, summary in comparison.items() if "explanation" in summary}
     if explanations:
@@ -314,7 +315,7 @@ def ui(port: int, address: str, studies: Path | None, read_only: bool, sign_in: 
 def _read(source: str, scenario: Scenario, format: str | None, on_bad_rows: OnBadRows) -> Trace:
     with stage(f"reading {source}"):
         trace = read_load(source, scenario, format, on_bad_rows)
-    print(trace.account, file=sys.stderr)
+    print(fitted(Text([str(trace.account)]), sys.stderr), file=sys.stderr)
     return trace
 
 

@@ -43,6 +43,15 @@ def share_text(share: float, other: float | None = None) -> str:
     return f"{value:.{max(digits_apart(value, number, 1) for number in others)}f} %"
 
 
+def figure_text(value: float) -> str:
+    """Return a number with four digits, from 1,000 on as a whole number.
+
+    >>> figure_text(24410.3), figure_text(3.14159), figure_text(0.5)
+    ('24,410', '3.142', '0.5')
+    """
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
 def change_text(change: float) -> str:
     """Return a change as a signed share in per cent, or as a factor if a value grew tenfold or more.
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.errors import UsageError
+from planner.files.counts import figure_text
 from planner.files.keys import Key
 from planner.settings.objectives import Objectives
 from planner.settings.statistic import LABELS, parse_statistic
@@ -93,7 +94,7 @@ def _missed(reached: Reached) -> Missed:
     name = statistic.label if statistic is not None else LABELS[objective]
     if required is not None:
         name = f"{name} of {100 * required:.12g} % of the requests"
-    best = "is infinite (not completed)" if best_ms is None else f"is {best_ms:,.4g} ms at best"
+    best = "is infinite (not completed)" if best_ms is None else f"is {figure_text(best_ms)} ms at best"
     more = "against" if not missed_by else (
         f"{100 * missed_by:.1f} % above" if missed_by < LARGE else f"{1 + missed_by:,.3g} times")
     return Missed(objective=objective, limit_ms=limit_ms, best_ms=best_ms, missed_by=missed_by, required=required,

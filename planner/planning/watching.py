@@ -13,7 +13,7 @@ from planner.catalog.catalog_files import load_model
 from planner.deployment.deploy import resolve
 from planner.engines import ENGINES, METRICS
 from planner.errors import PlannerError, TraceError
-from planner.files.counts import change_text, count_text
+from planner.files.counts import change_text, count_text, figure_text
 from planner.files.finite import number_in
 from planner.measured.counted_traffic import Traffic, counted_traffic
 from planner.measured.metric_source import MetricSource
@@ -273,7 +273,7 @@ def _sentence(quantity: Quantity) -> str:
                          "objective": ("the bucket of its objective ends at", quantity.high)}[quantity.cause]
     change = f" ({change_text(measured / expected - 1)})" if expected else ""
     unit = "" if quantity.unit == "1" else f" {quantity.unit}"
-    return f"{quantity.name} is {measured:,.4g}{unit}, {against} {expected or 0.0:,.4g}{change}"
+    return f"{quantity.name} is {figure_text(measured)}{unit}, {against} {figure_text(expected or 0.0)}{change}"
 
 
 def replanned(plan: Plan, traffic: Traffic, quantities: Sequence[Quantity], drifts: Sequence[Drift]) -> Replan | None:

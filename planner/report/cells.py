@@ -6,11 +6,14 @@ from typing import Any
 from planner.files.counts import share_text
 
 MOST_TIMES = 10  # the load; a larger headroom is not shown exactly
-
-
 SHARES = frozenset((  # keys of a summary that are shown in per cent
     "slo_attainment", "wasted_work", "prefix_cache_hit_rate", "gpu_hit_rate", "cpu_hit_rate", "remote_hit_rate",
     "kv_cache_usage_mean", "kv_cache_usage_peak", "gpu_busy_fraction", "mfu", "mbu", "rank_wait_fraction"))
+
+
+def is_share(key: str) -> bool:
+    """Tell whether a key of a summary, or of a part of it, as `tenants.gold.mfu`, is a share shown in per cent."""
+    return key.rpartition(".")[2] in SHARES or "slo_attainment_by_metric" in key
 
 
 def number_text(value: Any, key: str = "") -> str:
@@ -19,7 +22,7 @@ def number_text(value: Any, key: str = "") -> str:
     >>> number_text(1234), number_text(1.5), number_text("fcfs"), number_text(0.5, "mfu")
     ('1,234', '1.500', 'fcfs', '50 %')
     """
-    if isinstance(value, float) and key in SHARES:
+    if isinstance(value, float) and is_share(key):
         return share_text(value)
     if isinstance(value, float):
         return f"{value:,.3f}" if abs(value) < 100 else f"{value:,.1f}"

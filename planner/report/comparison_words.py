@@ -10,6 +10,8 @@ from planner.settings.judged import judged_of, sentences
 
 COST = "cost_usd_per_million_output_tokens"
 MOST_ROWS = 5  # that are shown without --all
+NO_SETTINGS = {"value_sources", "memory", "name"}  # of a summary's deployment and policy
+USED = ("max_running", "max_waiting", "kv_cache_usage_peak", "num_preemptions", "prefix_cache_hit_rate")
 SAME = 0.0005  # share by which two numbers differ that no digit shows
 Summaries = Mapping[str, Mapping[str, Any]]
 
@@ -62,11 +64,23 @@ def _largest(summaries: Summaries) -> list[str]:
     """Return the figure that differs most; one of the engine's inside only if no other differs."""
     keys = most_different(summaries)
     if not keys:
-        return ["no figure differs"]
+        return [_why_equal(list(summaries.values()))]
     key = next((name for name in keys if name not in dict(ROWS)["Engine"]), keys[0])
     values = {name: summary.get(key) for name, summary in summaries.items()}
     return [f"differs most: {key}, " + ", ".join(f"{cell_text(value, key)} with {name}"
                                                      for name, value in values.items())]
+
+
+def _why_equal(summaries: Sequence[Mapping[str, Any]]) -> str:
+    """Return why no figure differs: the settings that differ, and how much of the deployment the load uses."""
+    settings = [{**summary.get("deployment", {}), **summary.get("policy", {})} for summary in summaries]
+    options = [name for name in settings[0] if name not in NO_SETTINGS
+               and any(row.get(name) != settings[0][name] for row in settings)]
+    if not options:
+        return "no figure differs: the what-ifs have the same settings in force"
+    used = ", ".join(f"{key} {cell_text(max(values), key)}" for key in USED if (values := [
+        value for summary in summaries if (value := summary.get(key)) is not None]))
+    return f"no figure differs; without effect on this load: {', '.join(options)} ({used})"
 
 
 def most_different(summaries: Summaries) -> list[str]:

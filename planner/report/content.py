@@ -7,6 +7,7 @@ from typing import Any
 from planner.catalog.gpu_label import gpu_label
 from planner.files.counts import count_text, share_text
 from planner.report import summary_tables as tables
+from planner.report.cells import is_share
 from planner.report.figures.style import clean, labels
 from planner.report.tenant_tables import SHOWN_TENANTS
 from planner.report.verdict_line import verdict_line
@@ -297,7 +298,8 @@ def _rows(parts: Sequence[Mapping[str, Any]]) -> tuple[Row, ...]:
 
 
 def _row(key: str, values: tuple[Any, ...]) -> Row:
-    unit = "bytes" if key.endswith("_bytes") or "_bytes_per_" in key else tables.UNITS.get(key, "")
+    unit = "bytes" if key.endswith("_bytes") or "_bytes_per_" in key else "%" if is_share(key) else tables.UNITS.get(
+        key, "")
     return Row(label=clean(key), values=values, unit=unit)
 
 

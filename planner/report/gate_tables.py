@@ -2,7 +2,7 @@
 
 from planner.files.counts import change_text, share_text
 from planner.planning.check_answer import CheckAnswer, TargetVerdict
-from planner.report.cells import cell_text, number_text
+from planner.report.cells import cell_text, is_share, number_text
 from planner.report.text import Grid, Text
 
 HEADS = ("scenario", "metric", "target", "predicted", "margin", "verdict")
@@ -32,14 +32,17 @@ def _room(share: float) -> str:
 
 def gate_row(row: TargetVerdict) -> tuple[str, str, str, str, str, str]:
     """Return a verdict's scenario, metric, target, prediction, margin and verdict with its reason, as text."""
-    limit, margin = row.limit, row.margin
+    limit, margin, predicted = row.limit, row.margin, cell_text(row.predicted, row.metric)
     if row.kind == "max_regression":
-        before = "the baseline" if row.baseline is None else number_text(row.baseline)
+        before = "the baseline" if row.baseline is None else number_text(row.baseline, row.metric)
         target = f"≤ {share_text(limit)} worse than {before}"
         room = "–" if margin is None else _room(margin)
     else:
-        target = f"{'≥' if row.kind == 'min' else '≤'} {limit:,g}"
-        share = f" ({_room(margin / abs(limit))})" if limit and margin is not None else ""
-        room = "–" if margin is None else f"{number_text(float(margin))}{share}"
+        target = f"{'≥' if row.kind == 'min' else '≤'} {share_text(limit) if is_share(row.metric) else f'{limit:,g}'}"
+        room = "–" if margin is None else number_text(float(margin), row.metric)
+        if not is_share(row.metric):
+            room += f" ({_room(margin / abs(limit))})" if limit and margin is not None else ""
+        elif row.predicted is not None:
+            predicted = share_text(float(row.predicted), limit)
     verdict = row.verdict + (f": {row.reason}" if row.reason else "")
-    return row.scenario, row.metric, target, cell_text(row.predicted), room, verdict
+    return row.scenario, row.metric, target, predicted, room, verdict

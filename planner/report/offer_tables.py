@@ -1,6 +1,6 @@
 """The options, sensitivity, growth, spot share and survival of `planner size` as text."""
 
-from planner.files.counts import count_text, share_text
+from planner.files.counts import count_text, figure_text, share_text
 from planner.planning.failing_units import UNITS
 from planner.planning.far_kinds import is_far
 from planner.planning.size_answer import Fleet, Offer, SizeAnswer
@@ -66,7 +66,7 @@ def growth_rows(result: SizeAnswer) -> list[Grid]:
         size = ("–", "–", "–") if month.num_gpus is None else (
             f"{month.num_replicas:,}", f"{month.num_gpus:,}", f"{month.cost_usd_per_month:,.2f}")
         step = "grows" if month.must_grow else f"changes to {month.gpu}" if month.is_change else ""
-        rows.append((str(month.month) if month.month else "today", f"{month.rate_rps:,.4g}", *size, step))
+        rows.append((str(month.month) if month.month else "today", figure_text(month.rate_rps), *size, step))
     last, total = len(rows) - 1, result.growth.total_usd
     rows += [] if total is None else [(f"1 to {last}", "", "", "", f"{total:,.2f}", "total USD, without today")]
     return [Grid(heads=("month", "requests/s", "replicas", "GPUs", "USD/month", ""), rows=rows, left=(-1,))]
@@ -101,7 +101,7 @@ def survival_words(result: SizeAnswer) -> list[str]:
 
 def _failure_line(survival: Survival) -> str:
     """Return the worst failure, and the values that the fleet reaches with it."""
-    reached = "".join(f", {one.objective} {one.value_ms:,.4g} ms" for one in survival.reached
+    reached = "".join(f", {one.objective} {figure_text(one.value_ms)} ms" for one in survival.reached
                       if one.value_ms is not None)
     back = "for the rest of the load" if survival.duration_s is None else f"for {survival.duration_s:,.6g} s"
     return (f"worst of {survival.num_moments:,} moments: {count_text(survival.num_failed, 'replica')} down from "
@@ -116,8 +116,8 @@ def year_rows(result: SizeAnswer) -> list[Grid]:
     if best is None or best.survival is None or not best.survival.year:
         return []
     rows = [(f"{row.num_replicas:,}", f"{row.num_units:,}", f"{100 * row.share:.9g} %",
-             f"{row.missed_minutes_per_year:,.4g}",
-             "–" if row.saved_minutes_per_year is None else f"{row.saved_minutes_per_year:,.4g}",
+             figure_text(row.missed_minutes_per_year),
+             "–" if row.saved_minutes_per_year is None else figure_text(row.saved_minutes_per_year),
              f"{row.cost_usd_per_month:,.0f}") for row in best.survival.year]
     heads = ("replicas", UNITS[best.survival.unit], "within the SLO", "min/year missed", "saved by the last",
              "USD/month")

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from planner.files.counts import count_text, share_text
+from planner.files.counts import change_text, count_text, share_text
 from planner.launch.write_manifest import role_command
 from planner.planning.alternatives import size_text
 from planner.planning.capacity_answer import CapacityAnswer, Probe
@@ -226,7 +226,8 @@ def _closing_words(result: SizeAnswer) -> list[str]:
     if best is not None and best.schedule is not None:
         found = best.schedule
         planned, static = found.gpu_hours, found.static_gpu_hours
-        lines.append(f"on a schedule {planned:,.1f} GPU-hours instead of {static:,.1f} ({planned / static - 1:+.0%})")
+        lines.append(f"on a schedule {planned:,.1f} GPU-hours instead of {static:,.1f} "
+                     f"({change_text(planned / static - 1)})")
         if found.peak_rps is not None:
             lines.append(f"peak {found.peak_rps:,.4g} requests/s; at the mean of {found.mean_rps:,.4g}, "
                          f"{found.num_replicas_at_mean:,} replica{'s' * (found.num_replicas_at_mean != 1)} would be "

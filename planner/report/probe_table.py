@@ -1,6 +1,6 @@
 """The benchmarks of `planner probe` and `planner measure` as text."""
 
-from planner.files.counts import count_text
+from planner.files.counts import count_text, figure_text
 from planner.planning.measure_answer import MeasureAnswer
 from planner.planning.probe_answer import Benchmark, ProbeAnswer
 from planner.report.text import Grid, Text
@@ -15,7 +15,7 @@ def probe_table(answer: ProbeAnswer) -> Text:
                                f"flight on average"]
     for each in answer.benchmarks:
         lines += ["", f"{each.name}: {_load(each)}", f"  tests {each.tests}"]
-        rows = [(name, f"{value:,.4g}", UNITS[name], _between(each, name, answer.level))
+        rows = [(name, figure_text(value), UNITS[name], _between(each, name, answer.level))
                 for name, value in each.expected.items()]
         lines.append(Grid(heads=("", "", "", ""), rows=rows, left=(0, 2, 3), indent=2))
     return Text([*lines, "", f"launch: {answer.launch}", *(each.command for each in answer.benchmarks),
@@ -50,4 +50,4 @@ def _load(each: Benchmark) -> str:
 
 def _between(each: Benchmark, name: str, level: float) -> str:
     bounds = each.intervals.get(name)
-    return "" if bounds is None else f"{bounds[0]:,.4g} to {bounds[1]:,.4g} ({100 * level:.0f} %)"
+    return "" if bounds is None else f"{figure_text(bounds[0])} to {figure_text(bounds[1])} ({100 * level:.0f} %)"

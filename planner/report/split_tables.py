@@ -1,6 +1,6 @@
 """Two pools divided by the prompt length as text: threshold, replicas, saving, and all thresholds of the search."""
 
-from planner.files.counts import share_text
+from planner.files.counts import figure_text, share_text
 from planner.planning.size_answer import Fleet, SizeAnswer, SplitFleet
 from planner.report.capacity_sentence import limit_words
 from planner.report.text import Grid
@@ -57,4 +57,4 @@ def predicted_words(fleet: Fleet | SplitFleet) -> str:
 
 def ms_text(value: float | None) -> str:
     """Return a time in milliseconds as text, a dash without one."""
-    return "–" if value is None else f"{value:,.4g} ms"
+    return "–" if value is None else f"{figure_text(value)} ms"

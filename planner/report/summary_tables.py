@@ -14,6 +14,7 @@ from planner.report.verdicts import objective_lines
 from planner.results.limits import QUEUE_LIMITS, STEP_BOUNDS
 from planner.results.phases import PHASES
 from planner.results.saturation import saturation_sentence
+from planner.settings.judged import ATTAINMENT
 
 ROWS = (
     ("Requests", ("completed", "failed", "rejected", "unfinished", "duration", "saturated",
@@ -65,7 +66,7 @@ def summary_table(summary: Mapping[str, Any]) -> Text:
         if title == "Requests":
             shown[3:3] = [(f"  {name}", count) for name, count in summary.get("rejected_by_reason", {}).items()]
         rows += [title] if shown else []
-        rows += [(key, number_text(value, key), f"{_unit(summary, key):<12}{_bounds(summary, key)}".rstrip())
+        rows += [(key, _value(summary, key, value), f"{_unit(summary, key):<12}{_bounds(summary, key)}".rstrip())
                  for key, value in shown]
     speed = summary["simulated_requests_per_s"]
     return Text([
@@ -74,6 +75,12 @@ def summary_table(summary: Mapping[str, Any]) -> Text:
         *_scale_lines(summary), *tenant_lines(summary.get("tenants", {})), *objective_lines(summary),
         f"replayed {count_text(summary['workload']['num_requests'], 'request')} at {speed:,.0f} requests/s of "
         f"loop time, {summary['wall_s']:.2f} s in all"])
+
+
+def _value(summary: Mapping[str, Any], key: str, value: Any) -> str:
+    """Return a number of the summary; the share within the objectives is set apart from the required one."""
+    required = next((one["limit"] for one in summary.get("objectives", ()) if one["name"] == ATTAINMENT), None)
+    return share_text(value, required) if key == "slo_attainment" else number_text(value, key)
 
 
 def _unit(summary: Mapping[str, Any], key: str) -> str:
@@ -144,7 +151,8 @@ def _headline(summary: Mapping[str, Any]) -> str:
     gpus = f"{count:,} GPUs ({gpu})" if " + " in gpu else f"{count:,} × {gpu}"
     parts = [deployment["model"] or "model not named",
              f"on {most}{gpus}",
-             f"policy {policy['name']}"]
+             f"policy {policy['name']}",
+             *([f"router {deployment['router']}"] if deployment["num_replicas"] > 1 else [])]
     return ", ".join(parts)
 
 
@@ -177,7 +185,7 @@ def _cell(key: str, value: Any, first: Any) -> str:
     text = cell_text(value, key)
     if isinstance(value, str) or value is None or not isinstance(first, int | float) or not first:
         return text
-    return f"{text} ({100 * (value / first - 1):+.0f} %)"
+    return f"{text} ({round(100 * (value / first - 1)):+} %)".replace("(+0 %)", "(0 %)")
 
 
 def explanation_table(explanations: Mapping[str, Mapping[str, Any]]) -> Text:

@@ -114,7 +114,9 @@ def wrapped(text: str, width: int | None) -> list[str]:
     if len(text) <= width or COMMAND.search(text):
         return [text]
     indent = " " * (len(text) - len(text.lstrip()) + len(GAP))
-    return textwrap.wrap(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    lines = textwrap.wrap(text.replace(" %", "\N{NO-BREAK SPACE}%"), width, subsequent_indent=indent,
+                          break_long_words=False, break_on_hyphens=False)
+    return [line.replace("\N{NO-BREAK SPACE}%", " %") for line in lines]
 
 
 def _filled(places: Sequence[int], sizes: Sequence[int], room: int) -> Iterator[list[int]]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from planner.files.counts import count_text, share_text
+from planner.files.counts import count_text, figure_text, share_text
 from planner.report.text import Grid, Text
 
 SHOWN_PERCENTILES = ("mean", "p5", "p25", "p50", "p75", "p95", "p99", "max")
@@ -17,7 +17,7 @@ def description_table(found: Mapping[str, Any]) -> Text:
         f"{_seconds(found['span_s'])}", *([f"assumed: {found['assumption']}"] if found["assumption"] else [])]
     rates = {name: value for name, value in found["rates"].items() if value is not None}
     if rates:
-        lines.append("Rates: " + ", ".join(f"{value:,.4g} {name.replace('_per_s', '/s').replace('_', ' ')}"
+        lines.append("Rates: " + ", ".join(f"{figure_text(value)} {name.replace('_per_s', '/s').replace('_', ' ')}"
                                            for name, value in rates.items()))
     lines += _burstiness_lines(found["burstiness"])
     lengths = found["lengths"]
@@ -66,7 +66,7 @@ def _shape_lines(found: Mapping[str, Any]) -> list[str]:
     unit, what = (3600.0, "hours since the first arrival, by day") if found["period"] == "day" else (1.0, "s")
     top = max(rates)
     return [f"Rate over time [requests/s], peak {found['peak_over_mean']:.3g} times the mean; parts from [{what}]",
-            *(f"  {start / unit:>8,.4g} {rate:>10,.4g} {'#' * round(BAR * rate / top)}".rstrip()
+            *(f"  {_number(start / unit):>8} {rate:>10,.4g} {'#' * round(BAR * rate / top)}".rstrip()
               for start, rate in zip(found["start_s"], rates, strict=True))]
 
 
@@ -126,7 +126,7 @@ def closeness_table(found: Mapping[str, Any]) -> Text:
         "request_rate", "mean_input_tokens", "mean_output_tokens", "gap_cv", "length_correlation")}
     pairs |= {f"variance over mean, {window}": pair for window, pair in statistics["dispersion"].items()}
     pairs |= {f"hit rate, cache {tokens}": pair for tokens, pair in statistics["hit_rate"].items()}
-    rows = [(label, f"{pair['recorded']:,.4g}", f"{pair['drawn']:,.4g}") for label, pair in pairs.items()
+    rows = [(label, figure_text(pair["recorded"]), figure_text(pair["drawn"])) for label, pair in pairs.items()
             if pair["recorded"] is not None and pair["drawn"] is not None]
     return Text([
         Grid(heads=("how close", "recorded", "drawn"), rows=rows, indent=2),
@@ -147,5 +147,5 @@ def _predictions(found: Mapping[str, Any]) -> Grid:
 def _difference(label: str, row: Mapping[str, float | None]) -> tuple[str, ...]:
     if row["recorded"] is None or row["drawn"] is None or row["difference"] is None:
         return label, "none", "", "", ""
-    return (label, f"{row['recorded']:,.4g}", f"{row['drawn']:,.4g}", f"{row['difference']:+.1%}",
+    return (label, figure_text(row["recorded"]), figure_text(row["drawn"]), f"{row['difference']:+.1%}",
             f"{row['low']:+.1%} … {row['high']:+.1%}")

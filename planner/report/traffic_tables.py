@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from planner.files.counts import count_text, share_text
+from planner.files.counts import count_text, figure_text, share_text
 from planner.report.text import Grid, Text
 
 WORDS = {"ttft": "TTFT", "tpot": "TPOT", "itl": "time between tokens", "e2el": "end-to-end latency",
@@ -42,9 +42,10 @@ def _latencies(latencies: Mapping[str, Any]) -> list[Grid]:
 
     def cell(row: Mapping[str, Any], name: str) -> str:
         low, high = row[f"{name}_bucket_ms"]
-        return f"> {low:,.4g}" if high is None else f"{row[f'{name}_ms']:,.4g} ({low:,.4g} … {high:,.4g})"
+        return f"> {figure_text(low)}" if high is None else (
+            f"{figure_text(row[f'{name}_ms'])} ({figure_text(low)} … {figure_text(high)})")
 
-    rows = [(WORDS[what], f"{row['mean_ms']:,.4g}", *(cell(row, name) for name in shown))
+    rows = [(WORDS[what], figure_text(row["mean_ms"]), *(cell(row, name) for name in shown))
             for what, row in latencies.items()]
     return [Grid(heads=("measured [ms]", "mean", *shown), rows=rows)] if rows else []
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from planner.files.counts import change_text, count_text
+from planner.files.counts import change_text, count_text, figure_text
 from planner.planning.watch_answer import Quantity, WatchAnswer
 from planner.report.text import Grid, Text
 
@@ -39,7 +39,7 @@ def watch_table(answer: WatchAnswer) -> Text:
 
 
 def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:,.4g}"
+    return "–" if value is None else figure_text(value)
 
 
 def _change(one: Quantity) -> str:
@@ -47,6 +47,6 @@ def _change(one: Quantity) -> str:
 
 
 def _limits(one: Quantity) -> str:
-    low, high = (None if value is None else f"{value:,.4g}" for value in (one.low, one.high))
+    low, high = (None if value is None else figure_text(value) for value in (one.low, one.high))
     beyond = " !" if one.beyond else ""
     return (f"{low} to {high}" if low and high else f"from {low}" if low else f"to {high}" if high else "") + beyond

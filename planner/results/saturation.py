@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.files.counts import figure_text
 from planner.loop.state import engine_state as st
 from planner.replays.result_tables import ReplayResult
 
@@ -177,10 +178,10 @@ def saturation_sentence(summary: Mapping[str, Any]) -> str:
     verdict, sure, since_s = (summary.get(key) for key in ("saturated", "saturation_confidence", "saturated_since_s"))
     if verdict is None:
         return ""
-    since = "" if since_s is None else f" since {since_s:,.4g} s"
+    since = "" if since_s is None else f" since {figure_text(since_s)} s"
     how = "" if sure is None or verdict == CANNOT_TELL else f" ({_percent(sure)} sure)"
     keys = (("offered_request_rate", "offered"), ("served_request_rate", "served"))
-    rates = [f"{summary[key]:,.4g}/s {what}" for key, what in keys
+    rates = [f"{figure_text(summary[key])}/s {what}" for key, what in keys
              if summary[key] is not None and summary["saturation_confidence"] is not None]
     marked = "; latencies depend on the trace's length" if verdict == YES else ""
     between = ": " if rates else ", "

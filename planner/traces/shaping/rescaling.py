@@ -9,7 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from planner.errors import UsageError
-from planner.files.counts import count_text
+from planner.files.counts import count_text, figure_text
 from planner.schema import MAX_SECONDS
 from planner.traces import Trace
 from planner.traces.parents import joined_parents, named_parents
@@ -63,8 +63,9 @@ def thinned(trace: Trace, rate_per_s: float, seed: int) -> Trace:
     """
     growth = rate_per_s / rate_of(trace)
     if growth > MOST_COPIES:
-        raise UsageError(f"{trace.source}: {rate_per_s:.4g} requests/s are {growth:,.4g} times its rate; copies of its "
-                         f"users give at most {MOST_COPIES:,} times (--scaling compress or poisson give any rate)")
+        raise UsageError(f"{trace.source}: {rate_per_s:.4g} requests/s are {figure_text(growth)} times its rate; "
+                         f"copies of its users give at most {MOST_COPIES:,} times (--scaling compress or poisson give "
+                         f"any rate)")
     offsets, period = _since_first(trace), _period_s(trace)
     from_s, until_s = busiest_part(trace, rate_per_s) or (0.0, period)
     parts = []
