@@ -8,9 +8,17 @@ import numpy as np
 import pytest
 
 from planner.deployment.deploy import resolve
-from planner.planning.bracket import CHECKED, TOLERANCE, UnlimitedError, find_bracket, find_edge
+from planner.planning.bracket import (
+    CHECKED,
+    TOLERANCE,
+    UNKNOWNS,
+    UnlimitedError,
+    UnreachableLoadError,
+    find_bracket,
+    find_edge,
+)
 from planner.planning.capacity import capacity
-from planner.planning.fewest import STRAINED, fewest_replicas, some_replicas, together, together_or_lost
+from planner.planning.fewest import LOST, STRAINED, fewest_replicas, some_replicas, together, together_or_lost
 from planner.planning.loads import traffic_of
 from planner.planning.missed import UnreachableError
 from planner.planning.search_options import Search
@@ -167,6 +175,12 @@ def test_without_strain_the_edge_is_bisected() -> None:
     shares = {round(low / found.lower, 3) for low, _ in found.probes}
     assert {round(1 / (1 + share), 3) for share in CHECKED} <= shares  # no check is left out
     assert find_edge(verdict_of, 3.0).load == pytest.approx(10, rel=TOLERANCE)
+
+
+def test_where_no_number_keeps_the_objectives_there_is_no_edge() -> None:
+    """One user misses them too; half a user is none."""
+    with pytest.raises(UnreachableLoadError, match="down to 1 users"):
+        find_edge(lambda _: LOST, 16.0, unknown=UNKNOWNS["concurrency"], limits=(1.0, 100.0))
 
 
 def test_loads_beyond_the_reach_of_chance_are_not_checked_except_the_lowest() -> None:

@@ -237,7 +237,8 @@ class _Search:
 
     def is_enough(self, low: float, high: float) -> bool:
         """Tell whether a bracket is as narrow as asked for."""
-        if high <= low * (1 + self.tolerance) * (1 + 1e-12) or (self.unknown.is_whole and high - low <= 1):
+        if high <= low * (1 + self.tolerance) * (1 + 1e-12) or (
+                self.unknown.is_whole and 0 < low >= high - 1):
             return True
         edge = self.foretold(low, high) if self.is_rough else None
         return edge is not None and self.distance(edge) <= self.tolerance
