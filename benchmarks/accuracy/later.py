@@ -55,8 +55,8 @@ def later() -> Section:
                "and these runs are left out of it.",
                "Stalls of single-node rows are among the runs of hardware_db/first_use.toml, which no prediction here "
                "uses.",
-               "The output of one single-node run contradicts its own latencies by a factor of 42 (Little's law): it is "
-               "not scored.",
+               "The output of one single-node run contradicts its own latencies by a factor of 42 (Little's law), so "
+               "it is not scored.",
                "Tables of histories have no mean and no image, so that the release is that of the date."])
 
 

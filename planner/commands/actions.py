@@ -337,8 +337,8 @@ def _named_notes(comparison: Mapping[str, Mapping[str, Any]]) -> list[str]:
     for name, summary in comparison.items():
         for note in dict.fromkeys(summary["notes"]):
             names.setdefault(note, []).append(name)
-    return [note if len(owners) == len(comparison) else f"{', '.join(owners)}: {note}"
-            for note, owners in names.items()]
+    return [note if len(owners) == len(comparison) or note.startswith(f"{owners[0]}: ") else
+            f"{', '.join(owners)}: {note}" for note, owners in names.items()]
 
 
 def _table(result: ReplayResult, name: str) -> Any:
