@@ -64,6 +64,9 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
     ("check", {"targets": "targets.toml"}),
     ("share", {"cluster": "cluster.toml"}),
     ("validate", {"measured": "runs.csv"}),
+    ("probe", {"trace": "log.csv", **DEPLOYMENT, "slo": SLO, "script": "probe.sh"}),
+    ("rollouts", {"trace": "rollouts", **DEPLOYMENT, "prompts": 4, "group_size": 4, "trainer_time": 60.0,
+                  "options": {"limit": 128}}),
 ]
 TIMES = {"simulated_requests_per_s", "wall_s"}  # of a computation: no two runs have the same
 
@@ -133,7 +136,7 @@ def text_of(result: Any) -> str:
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])
-def test_twelve_calls_lead_from_a_log_to_a_deployment_file(transport: str, folder: Path) -> None:
+def test_calls_of_all_tools_lead_from_a_log_to_a_deployment_file(transport: str, folder: Path) -> None:
     """Each answer is the command line's to the digit, has its command line, and keeps to the schema that is listed.
 
     The client checks answers against the schemas.

@@ -51,6 +51,8 @@ TOOLS = {
     "compare": Tool(command="compare", is_writing=True),
     "sweep": Tool(command="sweep", is_writing=True),
     "share": Tool(command="share"),
+    "rollouts": Tool(command="rollouts"),
+    "probe": Tool(command="probe", is_writing=True),
     "check": Tool(command="check", is_writing=True),
     "validate": Tool(command="validate", is_writing=True),
     "catalog": Tool(command="db show", bare="db list"),
