@@ -17,7 +17,7 @@ def is_genai_bench(document: Mapping[str, Any]) -> bool:
 
 
 def read_genai_bench(where: str, document: Mapping[str, Any]) -> list[Reported]:
-    """Return a result as a run: so many users send one request after another.
+    """Return a result as a run, in which each user sends one request after another.
 
     Raises
     ------
