@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,15 @@ import numpy as np
 import polars as pl
 
 from planner.catalog.catalog_files import load_gpu
+from planner.deployment.deploy import deploy
 from planner.deployment.kv_tiers import GIB
 from planner.engines import ENGINES
 from planner.errors import PlannerError, TraceError, UsageError
+from planner.measured.agentic_load import REPLAY_TESTER
 from planner.measured.lanes_load import Lanes, load_of_lanes
 from planner.measured.run_columns import MEASURED, NOTE, is_measured, text_of
 from planner.measured.statistics import OF_ALL
-from planner.settings.scenario import parse_scenario
+from planner.settings.scenario import Scenario, parse_scenario
 
 COLUMNS = ("lanes", "mean_input_tokens", "mean_output_tokens", "measured_duration_s")  # columns that tell such a table
 NEEDED = (*COLUMNS, "model", "gpu", "engine", "tp", "measured_requests", "measured_mean_e2el_ms")
@@ -27,7 +30,8 @@ READ = (*NEEDED, "id", "checkpoint", "n_gpus", "engine_version", "attention_dp",
 UNREAD = ("source", "part", "date", "measured_kv_usage")
 ABOVE_0 = (*COLUMNS, "tp", "measured_requests", "measured_mean_e2el_ms")
 WHOLE = ("lanes", "tp", "attention_dp", "ep", "n_gpus", "measured_requests", "kv_cache_pool_tokens")
-NUMBERS = (*dict.fromkeys((*ABOVE_0, *WHOLE)), "acceptance_length", "kv_offload_gb", "theoretical_hit_rate")
+NUMBERS = (*dict.fromkeys((*ABOVE_0, *WHOLE)), "acceptance_length", "kv_offload_gb", "theoretical_hit_rate",
+           *(f"{MEASURED}{name}" for name in HITS))
 
 
 def is_lanes(columns: Sequence[str]) -> bool:
@@ -49,11 +53,11 @@ def lanes_rows(path: Path, table: pl.DataFrame) -> Iterator[dict[str, Any]]:
         if name not in (*READ, *UNREAD) and not name.startswith(NOTE) and not is_measured(name):
             raise TraceError(f"{path}: column {name}: is no column of a table of lanes; rename it to {NOTE}{name}")
     rows = list(table.iter_rows(named=True))
-    numbers = [{name: _number(path, k, row, name) for name in table.columns if name in NUMBERS or is_measured(name)
-                or name.removeprefix(MEASURED) in HITS} for k, row in enumerate(rows)]
-    for k, (row, values) in enumerate(zip(rows, numbers, strict=True)):
-        alike = [of for cells, of in zip(rows, numbers, strict=True) if text_of(cells, "model") == text_of(row, "model")]
-        yield {"id": text_of(row, "id") or str(k), **_run(row, values, alike)}
+    numbers = [name for name in table.columns if name in NUMBERS or is_measured(name)]
+    values = [{name: _number(path, k, row, name) for name in numbers} for k, row in enumerate(rows)]
+    for k, row in enumerate(rows):
+        alike = [values[j] for j, cells in enumerate(rows) if text_of(cells, "model") == text_of(row, "model")]
+        yield {"id": text_of(row, "id") or str(k), **_run(row, values[k], alike)}
 
 
 def _number(path: Path, k: int, row: Mapping[str, Any], name: str) -> float:
@@ -65,8 +69,8 @@ def _number(path: Path, k: int, row: Mapping[str, Any], name: str) -> float:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not (value > 0 or value == 0 and name not in ABOVE_0) or value == math.inf or is_share and value >= 1 or (
-            name in WHOLE and value % 1):
+    is_right = (value > 0 or (value == 0 and name not in ABOVE_0)) and value < (1 if is_share else math.inf)
+    if not is_right or (name in WHOLE and value % 1):
         kind = "a whole number" if name in WHOLE else "a number"
         bound = "above 0" if name in ABOVE_0 else "from 0 to below 1" if is_share else "of at least 0"
         raise TraceError(f"{path} row {k}: {name} = {text or 'empty'}; must be {kind} {bound}; correct it, or leave "
@@ -75,24 +79,28 @@ def _number(path: Path, k: int, row: Mapping[str, Any], name: str) -> float:
 
 
 def _run(row: Mapping[str, Any], values: Mapping[str, float], alike: Sequence[Mapping[str, float]]) -> dict[str, Any]:
-    """Return a row's measured values, its deployment and its load."""
+    """Return a row's measured values, its deployment and its load.
+
+    ITL is AIPerf's: a request's time after the first token over its further tokens, so it is compared as TPOT.
+    """
     tp, ranks, ep = (int(_or(values.get(name), 0)) or 1 for name in ("tp", "attention_dp", "ep"))
-    measured = {name: value for column, value in values.items() if math.isfinite(value)
-                for name in [column.removeprefix(MEASURED).replace("itl", "tpot")] if is_measured(column) or name in HITS}
-    measured = {OF_ALL.get(name, name): value / (tp * ranks if name in OF_ALL else 1) for name, value in
-                measured.items()}
+    measured = {column.removeprefix(MEASURED).replace("itl", "tpot"): value for column, value in values.items()
+                if math.isfinite(value) and (is_measured(column) or column.removeprefix(MEASURED) in HITS)}
+    measured = {OF_ALL.get(name, name): value / (tp * ranks if name in OF_ALL else 1)
+                for name, value in measured.items()}
     is_offloaded = text_of(row, "kv_offload") not in ("", "none")
     groups = {name: text_of(row, name) for name in ("gpu", "engine", "model")} | {
         "precision": "checkpoint", "client": "lanes",
         "layout": f"tp{tp}-dp{ranks}-ep{ep}-lanes{values['lanes']:.0f}{'-offload' * is_offloaded}"}
     notes: list[str] = []
     try:
-        scenario = parse_scenario(_options(row, values, tp, ranks, ep, notes))
+        scenario = _scenario(_options(row, values, tp, ranks, ep, notes), values, ranks, notes)
         load = load_of_lanes(f"lanes of {text_of(row, 'id')}", _lanes(values, alike, notes))
     except PlannerError as error:
         return {"groups": groups, "measured": measured, "status": str(error)}
     return {"groups": groups, "measured": measured, "scenario": scenario, "load": load,
-            "num_opening": int(values["lanes"]), "is_lanes": True, "notes": tuple(notes)}
+            "num_opening": int(values["lanes"]), "is_lanes": True, "reading": REPLAY_TESTER.reading,
+            "notes": tuple(notes)}
 
 
 def _lanes(values: Mapping[str, float], alike: Sequence[Mapping[str, float]], notes: list[str]) -> Lanes:
@@ -106,9 +114,9 @@ def _lanes(values: Mapping[str, float], alike: Sequence[Mapping[str, float]], no
         notes.append(f"theoretical_hit_rate is empty: {hit_rate:.4g}, as in the table's other rows of this model")
     elif math.isnan(_or(values.get("theoretical_hit_rate"))):
         notes.append(f"theoretical_hit_rate is empty: {hit_rate:.4g}, as the row measured")
-    mean_s, median_s = (1e-3 * (_or(values.get(f"measured_{kind}_e2el_ms")) - _or(values.get(f"measured_{kind}_ttft_ms")))
-                        for kind in ("mean", "median"))
-    spread = math.sqrt(2 * math.log(mean_s / median_s)) if mean_s > median_s > 0 else 0.0
+    mean, median = (_or(values.get(f"measured_{kind}_e2el_ms")) - _or(values.get(f"measured_{kind}_ttft_ms"))
+                    for kind in ("mean", "median"))
+    spread = math.sqrt(2 * math.log(mean / median)) if mean > median > 0 else 0.0
     turns = max(round(values["measured_requests"] / values["lanes"]), 1)
     cycle_s = values["lanes"] * values["measured_duration_s"] / values["measured_requests"]
     return Lanes(lanes=int(values["lanes"]), turns=turns, hit_rate=hit_rate,
@@ -125,6 +133,19 @@ def _hit_rate(values: Mapping[str, float]) -> float:
 def _or(value: float | None, otherwise: float = math.nan) -> float:
     """Return a value, or another if it is none or NaN."""
     return otherwise if value is None or math.isnan(value) else value
+
+
+def _scenario(options: dict[str, Any], values: Mapping[str, float], ranks: int, notes: list[str]) -> Scenario:
+    """Return the scenario of a row, with the logged KV cache of all ranks if the row has it."""
+    scenario = parse_scenario(options)
+    if not (tokens := _or(values.get("kv_cache_pool_tokens"), 0.0)):
+        return scenario
+    deployment = deploy(scenario, enable_prefix_caching=True)
+    if deployment.memory is not None and deployment.memory.compressed is not None:
+        notes.append("kv_cache_pool_tokens has no effect: the pool's tokens of compressed KV depend on settings that "
+                     "the table lacks; the planner's own pool is used")
+        return scenario
+    return replace(scenario, num_gpu_blocks=int(tokens / ranks // deployment.settings.block_size))
 
 
 def _options(row: Mapping[str, Any], values: Mapping[str, float], tp: int, ranks: int, ep: int,

@@ -116,6 +116,7 @@ def _served_alone(measurement: Measurement, deployment: Deployment) -> tuple[Rep
 def _served_lanes(measurement: Measurement, deployment: Deployment) -> tuple[ReplayResult, tuple[int, int]]:
     """Replay lanes, whose turns wait for one another: all ranks of data-parallel attention on one clock."""
     assert measurement.load is not None
+    deployment = replace(deployment, step_time=_for_text(deployment.step_time, measurement.reading))
     return serve(measurement.load, deployment), (deployment.num_gpus, deployment.num_gpus)
 
 
