@@ -111,8 +111,9 @@ def test_the_deployment_is_the_rows(tmp_path: Path) -> None:
 
 
 def test_sglangs_eagle_is_the_checkpoints_own_and_its_tier_has_a_default(tmp_path: Path) -> None:
-    run = read(tmp_path, model="nvidia/GLM-5.2-NVFP4", engine="sglang", engine_version="older nightly", gpu="b200_sxm", tp=8,
-               speculation="eagle 3", kv_offload="dram", kv_offload_gb="", kv_cache_pool_tokens=1_704_256)
+    run = read(tmp_path, model="nvidia/GLM-5.2-NVFP4", engine="sglang", engine_version="older nightly",
+               gpu="b200_sxm", tp=8, speculation="eagle 3", kv_offload="dram", kv_offload_gb="",
+               kv_cache_pool_tokens=1_704_256)
     assert run.scenario is not None
     assert (run.scenario.speculative_method, run.scenario.kv_offloading_ratio) == ("mtp", 2.0)
     assert run.scenario.engine_version is None
@@ -147,7 +148,7 @@ def test_bad_cells_are_named(tmp_path: Path, cells: dict[str, Any], message: str
     ({"speculation": "three drafts of mtp"}, "speculation = three drafts of mtp: must be a method and its number"),
     ({"kv_offload": "tape"}, "kv_offload = tape: must be dram or none"),
     ({"kv_offload": "dram"}, "give the size of the tier"),
-    ({"theoretical_hit_rate": 0.995}, "too few for answers of 100 tokens"),
+    ({"theoretical_hit_rate": 0.995}, "no growing sessions with answers of 100 tokens"),
 ])
 def test_what_cannot_be_replayed_says_why(tmp_path: Path, cells: dict[str, Any], status: str) -> None:
     (run,) = read_measured(write(tmp_path, cells))

@@ -1,4 +1,4 @@
-"""Tables of lanes: each row a server under coding-agent sessions, so many live at once, for a fixed time."""
+"""Tables of lanes: each row is a server under live coding-agent sessions for a fixed time."""
 
 import math
 import re
@@ -125,7 +125,7 @@ def _lanes(values: Mapping[str, float], alike: Sequence[Mapping[str, float]], no
 
 
 def _hit_rate(values: Mapping[str, float]) -> float:
-    """Return the hit rate of an endless cache, or what the row's caches hit; NaN without both."""
+    """Return the hit rate of an endless cache, else of the row's caches; NaN without both."""
     measured = _or(values.get("measured_gpu_hit_rate")) + _or(_or(values.get("measured_cpu_hit_rate")), 0.0)
     return _or(_or(values.get("theoretical_hit_rate")), measured)
 

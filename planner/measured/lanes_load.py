@@ -13,12 +13,12 @@ from planner.traces import Trace
 from planner.traces.synthesis.conversations import block_ids
 from planner.traces.table import account_of
 
-# Of InferenceX's recorded Claude-Code sessions as its agentic runs of DeepSeek-R1 replay them: the mean prompt of 41
-# first turns, and the standard deviation of the logarithm of what 597 later turns add.
+# InferenceX's recorded Claude-Code sessions (agentic runs of DeepSeek-R1): the mean prompt of 41 first turns, and the
+# standard deviation of the logarithm of the new tokens of 597 later turns.
 FIRST_PROMPT_TOKENS = 26_700
 ADDED_SPREAD = 1.35
 BLOCK_TOKENS = 64
-NUM_DRAWS = 64  # of which the one is taken whose first prompt is nearest to the intended one
+NUM_DRAWS = 64  # at most, until the first prompt of one is within a factor of 2 of the intended one
 
 
 class Lanes(NamedTuple):
@@ -46,22 +46,26 @@ def load_of_lanes(name: str, lanes: Lanes) -> Trace:
     """Return the turns of all lanes, the opening of each lane first, then its next turn …
 
     A lane begins inside a session: its opening only puts that prompt into the cache. A prompt has the prompt before
-    it, the answer to it, and new text. A session has so many turns that prompts have the mean length if the first has
-    FIRST_PROMPT_TOKENS. Then the lane starts anew.
+    it, the answer, and new text. The number of turns of a session follows from the mean prompt and FIRST_PROMPT_TOKENS.
+    Then the lane starts anew.
 
     Raises
     ------
-    UsageError : the hit rate leaves no room for the answers in the prompts.
+    UsageError : no sessions have the means, for example if the hit rate leaves no room for answers in prompts.
     """
     new = (1 - lanes.hit_rate) * lanes.prompt
     first = min(FIRST_PROMPT_TOKENS, lanes.prompt / 2)
     turns = max(round((2 * lanes.prompt - first) / new), 1)
-    draws = [_drawn(lanes, turns, new, seed) for seed in range(NUM_DRAWS)]
-    possible = [draw for draw in draws if draw is not None]
+    possible: list[tuple[Any, Any, Any]] = []
+    for seed in range(NUM_DRAWS):
+        if (draw := _drawn(lanes, turns, new, seed)) is not None:
+            possible.append(draw)
+            if first / 2 <= draw[0].min() <= 2 * first:
+                break
     if not possible:
         raise UsageError(f"hit rate = {lanes.hit_rate:.4g}: {new:,.0f} of {lanes.prompt:,.0f} tokens of a prompt are "
-                         f"new, too few for answers of {lanes.output:,.0f} tokens; correct the row's lengths or its "
-                         f"theoretical_hit_rate")
+                         f"new, and no growing sessions with answers of {lanes.output:,.0f} tokens have these means; "
+                         f"correct the row's lengths or its theoretical_hit_rate")
     return _trace(name, lanes, *min(possible, key=lambda draw: abs(float(draw[0].min()) - first)))
 
 

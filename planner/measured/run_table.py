@@ -47,7 +47,7 @@ class Measurement:
     tokens_per_counted : the engine's tokens of a prompt for each that the client counted; the load has them [1].
     reading : time that the API server takes to read a token, against the random text of the engines' fits [1].
     num_opening : requests that do not count: an opening burst that the measurement does not show [1].
-    is_lanes : whether the load is of lanes: its openings fill the cache, and requests count while all lanes are live.
+    is_lanes : whether the load is lanes. Opening requests fill the cache, and others count while all lanes are live.
     pools : prefill pools and decode pools, if these are apart; the load is then the load of all, and layout None.
     status : "ok", or why the row cannot be predicted.
     notes : sentences on how the run was read.
