@@ -146,6 +146,7 @@ def test_bad_cells_are_named(tmp_path: Path, cells: dict[str, Any], message: str
 
 @pytest.mark.parametrize(("cells", "status"), [
     ({"speculation": "three drafts of mtp"}, "speculation = three drafts of mtp: must be a method and its number"),
+    ({"engine": "vlm"}, "vlm"),
     ({"kv_offload": "tape"}, "kv_offload = tape: must be dram or none"),
     ({"kv_offload": "dram"}, "give the size of the tier"),
     ({"theoretical_hit_rate": 0.995}, "no growing sessions with answers of 100 tokens"),
@@ -162,3 +163,10 @@ def test_a_missing_column_is_named_and_unread_ones_are_noted(tmp_path: Path) -> 
         read_measured(tmp_path / "lanes.csv")
     notes = predict_file(write(tmp_path), Scenario(), client=None, jobs=1).notes
     assert any("do not use the columns measured_kv_usage" in note for note in notes)
+
+
+def test_a_run_that_ends_before_the_caches_are_full_has_no_prediction(tmp_path: Path) -> None:
+    path = write(tmp_path, {"lanes": 64, "measured_requests": 64, "measured_duration_s": 1,
+                            "mean_input_tokens": 60_000})
+    (found,) = predict_file(path, Scenario(), client=None, jobs=1).predictions
+    assert found.status == "no request of the replay was completed"

@@ -14,7 +14,7 @@ from planner.catalog.catalog_files import load_gpu
 from planner.deployment.deploy import deploy
 from planner.deployment.kv_tiers import GIB
 from planner.engines import ENGINES
-from planner.errors import PlannerError, TraceError, UsageError
+from planner.errors import PlannerError, TraceError, UnknownNameError, UsageError
 from planner.measured.agentic_load import REPLAY_TESTER
 from planner.measured.lanes_load import Lanes, load_of_lanes
 from planner.measured.run_columns import MEASURED, NOTE, is_measured, text_of
@@ -151,9 +151,13 @@ def _scenario(options: dict[str, Any], values: Mapping[str, float], ranks: int, 
 def _options(row: Mapping[str, Any], values: Mapping[str, float], tp: int, ranks: int, ep: int,
              notes: list[str]) -> dict[str, Any]:
     """Return the options of a row's deployment. A lane stays with its rank of data-parallel attention."""
+    engine = text_of(row, "engine")
+    if engine not in ENGINES:
+        raise UnknownNameError("engine", engine, ENGINES)
+    dialect = ENGINES[engine].dialect
     options: dict[str, Any] = {
         "model": text_of(row, "checkpoint") or text_of(row, "model"), "gpu": load_gpu(text_of(row, "gpu")).name,
-        "engine": text_of(row, "engine"), "tensor_parallel_size": tp, "enable_prefix_caching": True,
+        "engine": engine, "tensor_parallel_size": tp, "enable_prefix_caching": True,
         "expert_parallel": ep > 1}
     if ranks > 1:
         options |= {"data_parallel_size": ranks, "data_parallel_attention": True, "router": "session-affinity"}
@@ -167,20 +171,20 @@ def _options(row: Mapping[str, Any], values: Mapping[str, float], tp: int, ranks
     if (drafts := text_of(row, "speculation")) not in ("", "none"):
         if not (parts := re.fullmatch(r"(\w+) (\d+)", drafts)):
             raise UsageError(f"speculation = {drafts}: must be a method and its number of drafts, as in mtp 3")
-        method = ENGINES[options["engine"]].dialect.methods_without_draft.get(parts[1], parts[1])
-        options |= {"speculative_method": method, "num_speculative_tokens": int(parts[2])}
+        options |= {"speculative_method": dialect.methods_without_draft.get(parts[1], parts[1]),
+                    "num_speculative_tokens": int(parts[2])}
         if length := _or(values.get("acceptance_length"), 0.0):
             options["speculative_acceptance"] = f"length:{length:g}"
     if (tier := text_of(row, "kv_offload")) not in ("", "none"):
         size_gb = _or(values.get("kv_offload_gb"), 0.0)
-        ratio = ENGINES[options["engine"]].dialect.tier
         if tier != "dram":
             raise UsageError(f"kv_offload = {tier}: must be dram or none")
         if size_gb:
             options["kv_offloading_size"] = 1e9 * size_gb / GIB / ranks
-        elif ratio is not None and ratio.default_ratio:
-            options["kv_offloading_ratio"] = ratio.default_ratio
-            notes.append(f"kv_offload_gb is empty: {ratio.default_ratio:g} × the GPUs' cache, the engine's default")
+        elif dialect.tier is not None and dialect.tier.default_ratio:
+            options["kv_offloading_ratio"] = dialect.tier.default_ratio
+            notes.append(f"kv_offload_gb is empty: {dialect.tier.default_ratio:g} × the GPUs' cache, as the "
+                         f"engine's default")
         else:
             raise UsageError("kv_offload = dram, and kv_offload_gb is empty; give the size of the tier")
     return options

@@ -149,14 +149,16 @@ def _predicted(measurement: Measurement, result: ReplayResult, gpus: tuple[int, 
         return Prediction(measurement=measurement, predicted={}, status=_misfit(measurement.load, refused, deployment))
     done = np.isfinite(records.finished_s)
     counts = done & (np.arange(len(records)) >= measurement.num_opening) & has_times
+    counted_s = math.nan
+    if measurement.is_lanes:
+        counts, counted_s = counted_window(records, measurement.num_opening)
     if not counts.any():
         return Prediction(measurement=measurement, predicted={}, status="no request of the replay was completed")
     begin_s = 0.0 if measurement.load.format == NAME else records.arrival_s.min()  # a client waits before it sends
     makespan_s = replay_s = float(records.finished_s[done].max() - begin_s)
     all_outputs = float(records.num_output_tokens[done].sum())
     if measurement.is_lanes:
-        counts, makespan_s = counted_window(records, measurement.num_opening)
-        done = counts
+        makespan_s, done = counted_s, counts
     kept = records[counts]
     times_s = {"ttft": kept.first_token_s - kept.arrival_s, "e2el": kept.finished_s - kept.arrival_s,
                "tpot": (kept.finished_s - kept.first_token_s)
