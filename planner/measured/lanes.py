@@ -53,18 +53,16 @@ def lanes_rows(path: Path, table: pl.DataFrame) -> Iterator[dict[str, Any]]:
         if name not in (*READ, *UNREAD) and not name.startswith(NOTE) and not is_measured(name):
             raise TraceError(f"{path}: column {name}: is no column of a table of lanes; rename it to {NOTE}{name}")
     rows = list(table.iter_rows(named=True))
-    numbers = [name for name in table.columns if name in NUMBERS or is_measured(name)]
-    values = [{name: _number(path, k, row, name) for name in numbers} for k, row in enumerate(rows)]
+    names = [name for name in table.columns if name in NUMBERS or is_measured(name)]
+    values = [{name: _number(path, k, row, name) for name in names if name in ABOVE_0 or text_of(row, name)}
+              for k, row in enumerate(rows)]
     for k, row in enumerate(rows):
         alike = [values[j] for j, cells in enumerate(rows) if text_of(cells, "model") == text_of(row, "model")]
         yield {"id": text_of(row, "id") or str(k), **_run(row, values[k], alike)}
 
 
 def _number(path: Path, k: int, row: Mapping[str, Any], name: str) -> float:
-    """Return a cell as a number; NaN if it is empty and may be."""
     text, is_share = text_of(row, name), name.endswith("hit_rate")
-    if not text and name not in ABOVE_0:
-        return math.nan
     try:
         value = float(text)
     except ValueError:
@@ -83,9 +81,9 @@ def _run(row: Mapping[str, Any], values: Mapping[str, float], alike: Sequence[Ma
 
     ITL is AIPerf's: a request's time after the first token over its further tokens, so it is compared as TPOT.
     """
-    tp, ranks, ep = (int(_or(values.get(name), 0)) or 1 for name in ("tp", "attention_dp", "ep"))
+    tp, ranks, ep = (int(values.get(name, 0)) or 1 for name in ("tp", "attention_dp", "ep"))
     measured = {column.removeprefix(MEASURED).replace("itl", "tpot"): value for column, value in values.items()
-                if math.isfinite(value) and (is_measured(column) or column.removeprefix(MEASURED) in HITS)}
+                if is_measured(column) or column.removeprefix(MEASURED) in HITS}
     measured = {OF_ALL.get(name, name): value / (tp * ranks if name in OF_ALL else 1)
                 for name, value in measured.items()}
     is_offloaded = text_of(row, "kv_offload") not in ("", "none")
@@ -105,40 +103,33 @@ def _run(row: Mapping[str, Any], values: Mapping[str, float], alike: Sequence[Ma
 
 def _lanes(values: Mapping[str, float], alike: Sequence[Mapping[str, float]], notes: list[str]) -> Lanes:
     """Return a row's lanes: their means, the spread of outputs, and the pause."""
-    hit_rate = _hit_rate(values)
-    if math.isnan(hit_rate):
-        known = [rate for rate in map(_hit_rate, alike) if math.isfinite(rate)]
-        if not known:
-            raise UsageError("theoretical_hit_rate is empty, and no row of this model has a hit rate; give it")
-        hit_rate = sum(known) / len(known)
-        notes.append(f"theoretical_hit_rate is empty: {hit_rate:.4g}, as in the table's other rows of this model")
-    elif math.isnan(_or(values.get("theoretical_hit_rate"))):
-        notes.append(f"theoretical_hit_rate is empty: {hit_rate:.4g}, as the row measured")
-    mean, median = (_or(values.get(f"measured_{kind}_e2el_ms")) - _or(values.get(f"measured_{kind}_ttft_ms"))
+    hit_rate, shared = _hit_rate(values), [rate for rate in map(_hit_rate, alike) if rate is not None]
+    if not shared:
+        raise UsageError("theoretical_hit_rate is empty, and no row of this model has a hit rate; give it")
+    if "theoretical_hit_rate" not in values:
+        notes.append("theoretical_hit_rate is empty: the load has " + (
+            "the row's measured hit rate" if hit_rate is not None else "the mean of the other rows of this model"))
+    mean, median = (values.get(f"measured_{kind}_e2el_ms", 0.0) - values.get(f"measured_{kind}_ttft_ms", 0.0)
                     for kind in ("mean", "median"))
-    spread = math.sqrt(2 * math.log(mean / median)) if mean > median > 0 else 0.0
-    turns = max(round(values["measured_requests"] / values["lanes"]), 1)
     cycle_s = values["lanes"] * values["measured_duration_s"] / values["measured_requests"]
-    return Lanes(lanes=int(values["lanes"]), turns=turns, hit_rate=hit_rate,
-                 prompt=values["mean_input_tokens"], output=values["mean_output_tokens"], spread=spread,
+    return Lanes(lanes=int(values["lanes"]), turns=max(round(values["measured_requests"] / values["lanes"]), 1),
+                 prompt=values["mean_input_tokens"], output=values["mean_output_tokens"],
+                 hit_rate=sum(shared) / len(shared) if hit_rate is None else hit_rate,
+                 spread=math.sqrt(2 * math.log(mean / median)) if mean > median > 0 else 0.0,
                  pause_s=max(cycle_s - 1e-3 * values["measured_mean_e2el_ms"], 0.0))
 
 
-def _hit_rate(values: Mapping[str, float]) -> float:
-    """Return the hit rate of an endless cache, else of the row's caches; NaN without both."""
-    measured = _or(values.get("measured_gpu_hit_rate")) + _or(_or(values.get("measured_cpu_hit_rate")), 0.0)
-    return _or(_or(values.get("theoretical_hit_rate")), measured)
-
-
-def _or(value: float | None, otherwise: float = math.nan) -> float:
-    """Return a value, or another if it is none or NaN."""
-    return otherwise if value is None or math.isnan(value) else value
+def _hit_rate(values: Mapping[str, float]) -> float | None:
+    """Return the hit rate of an endless cache, else of the row's caches."""
+    measured = values.get("measured_gpu_hit_rate")
+    total = None if measured is None else measured + values.get("measured_cpu_hit_rate", 0.0)
+    return values.get("theoretical_hit_rate", total)
 
 
 def _scenario(options: dict[str, Any], values: Mapping[str, float], ranks: int, notes: list[str]) -> Scenario:
     """Return the scenario of a row, with the logged KV cache of all ranks if the row has it."""
     scenario = parse_scenario(options)
-    if not (tokens := _or(values.get("kv_cache_pool_tokens"), 0.0)):
+    if not (tokens := values.get("kv_cache_pool_tokens", 0.0)):
         return scenario
     deployment = deploy(scenario, enable_prefix_caching=True)
     if deployment.memory is not None and deployment.memory.compressed is not None:
@@ -173,13 +164,12 @@ def _options(row: Mapping[str, Any], values: Mapping[str, float], tp: int, ranks
             raise UsageError(f"speculation = {drafts}: must be a method and its number of drafts, as in mtp 3")
         options |= {"speculative_method": dialect.methods_without_draft.get(parts[1], parts[1]),
                     "num_speculative_tokens": int(parts[2])}
-        if length := _or(values.get("acceptance_length"), 0.0):
+        if length := values.get("acceptance_length"):
             options["speculative_acceptance"] = f"length:{length:g}"
     if (tier := text_of(row, "kv_offload")) not in ("", "none"):
-        size_gb = _or(values.get("kv_offload_gb"), 0.0)
         if tier != "dram":
             raise UsageError(f"kv_offload = {tier}: must be dram or none")
-        if size_gb:
+        if size_gb := values.get("kv_offload_gb"):
             options["kv_offloading_size"] = 1e9 * size_gb / GIB / ranks
         elif dialect.tier is not None and dialect.tier.default_ratio:
             options["kv_offloading_ratio"] = dialect.tier.default_ratio

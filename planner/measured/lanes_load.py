@@ -55,7 +55,7 @@ def load_of_lanes(name: str, lanes: Lanes) -> Trace:
     """
     new = (1 - lanes.hit_rate) * lanes.prompt
     first = min(FIRST_PROMPT_TOKENS, lanes.prompt / 2)
-    turns = max(round((2 * lanes.prompt - first) / new), 1)
+    turns = max(round((2 * lanes.prompt - first) / max(new, 1.0)), 1)
     possible: list[tuple[Any, Any, Any]] = []
     for seed in range(NUM_DRAWS):
         if (draw := _drawn(lanes, turns, new, seed)) is not None:
