@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.accuracy import throughput
-from benchmarks.accuracy.data import BLOCK
+from benchmarks.accuracy.data import BLOCK, MEASURED
 from benchmarks.accuracy.mlperf_builds import (
     BUILDS_OF_FILES,
     DISAGGREGATED,
@@ -20,7 +20,7 @@ from benchmarks.accuracy.mlperf_builds import (
     overlap_reduces,
     token_counts,
 )
-from benchmarks.accuracy.mlperf_runs import DATASETS, engine_of, lengths_of, why_not
+from benchmarks.accuracy.mlperf_runs import DATASETS, engine_of, lengths_of, runs_of, why_not
 from benchmarks.accuracy.throughput import shared_prompts, tuned
 from benchmarks.fit_engines import TIMES, is_shown
 from planner.catalog.catalog_files import load_gpu, load_model
@@ -157,6 +157,14 @@ def test_a_run_is_replayed_with_what_it_was_started_with() -> None:
 ])
 def test_a_run_that_cannot_be_replayed_says_why(changes: dict[str, Any], reason: str | None) -> None:
     assert why_not(RUN | changes) == reason
+
+
+@pytest.mark.skipif(not MEASURED.is_dir(), reason="PLANNER_SHARED names the folder above measured/")
+def test_runs_without_settings_are_listed_with_the_reason() -> None:
+    later = [row for row in runs_of("Server", "Interactive").iter_rows(named=True) if row["round"] == "v6.1"]
+    assert len(later) == 5
+    assert [why_not(row) for row in later if "RTX PRO 6000" in row["gpu"]] == ["settings not known"]
+    assert all(why_not(row) for row in later)
 
 
 def test_a_run_has_the_build_of_its_group_or_of_its_file() -> None:

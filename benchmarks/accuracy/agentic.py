@@ -12,6 +12,7 @@ from planner.measured.agentic_load import num_timed
 from planner.measured.run_table import read_measured
 from planner.measured.validate import Prediction, predict_all, predictions_table
 from planner.report.content import Listing
+from planner.settings.tier_options import has_host_tier
 
 HIT_POINTS, TPOT_LIMIT, WARM_LIMIT = 0.03, 0.12, 0.25  # of the median error
 STATISTICS = (WARM, "median_ttft_ms", "mean_tpot_ms", "median_tpot_ms", "mean_e2el_ms", "mean_running",
@@ -30,6 +31,7 @@ def agentic() -> Section:
     good = table.filter(pl.col("status") == "ok").sort("id")
     points = (good[f"predicted_{OF_SERVER}"] - good[f"measured_{OF_SERVER}"]).abs().drop_nulls()
     pairs = _pairs([each for each in predictions if each.status == "ok"])
+    lanes = _lanes([each for each in predict_all(read_measured(MEASURED / "agentx_lanes.csv")) if each.status == "ok"])
     verdicts = [
         Verdict(name="prefix hit rate: median error, points", value=float(np.median(points)), limit=HIT_POINTS),
         *(Verdict(name=f"{name}: median APE", limit=limit,
@@ -57,7 +59,7 @@ def agentic() -> Section:
                 Listing(title="offload on against off",
                         columns=["off", "on", *(f"{name}, {kind}" for name in OFFLOADED for kind in KINDS)],
                         rows=four_digits([[off, on, *(value for name in OFFLOADED for value in changes[name])]
-                                          for off, on, changes in pairs])),
+                                          for off, on, changes in (*pairs, *lanes)])),
                 Listing(title="runs", columns=["runs", "status"], rows=outcomes(table.with_columns(
                     pl.col("status").str.replace(r"^run \S+: ", ""))))],
         notes=["Prompts have the tokens that the server counted: the client keeps answers in its conversations and "
@@ -68,7 +70,10 @@ def agentic() -> Section:
                "tp8_users64_offloadoff_3 these are 53 of 121.",
                "Each server is fresh: its first prompt took 16 s more than the later ones. TTFT has it, TPOT has not.",
                "A pair has equal users, but other requests. By its counters vLLM asked the host's cache and found "
-               "nothing in all of these runs, so the pairs show the change of traffic, not a benefit of offload."])
+               "nothing in all of these runs, so the pairs show the change of traffic, not a benefit of offload.",
+               "The last pairs are lanes (agentx_lanes.csv). No verdict uses them. Rows with names in -off and -on "
+               "have equal kv_offload in the table, so their predicted change comes from their loads alone. The other "
+               "rows have offload by the table."])
 
 
 def _pairs(predictions: Sequence[Prediction]) -> list[Pair]:
@@ -81,13 +86,31 @@ def _pairs(predictions: Sequence[Prediction]) -> list[Pair]:
         assert scenario is not None
         return found.measurement.id.split("_offload")[0], scenario.tensor_parallel_size
 
-    def change(off: Prediction, on: Prediction, name: str) -> tuple[float, float]:
-        return (on.measurement.measured[name] / off.measurement.measured[name] - 1.0,
-                on.predicted[name] / off.predicted[name] - 1.0)
-
-    return [(off.measurement.id, on.measurement.id, {name: change(off, on, name) for name in OFFLOADED})
-            for off in predictions for on in predictions
+    return [_pair(off, on) for off in predictions for on in predictions
             if "_offloadoff" in off.measurement.id and "_offloadon" in on.measurement.id and key(off) == key(on)]
+
+
+def _lanes(predictions: Sequence[Prediction]) -> list[Pair]:
+    """Return the pairs of runs of lanes with equal model and lanes, without and with offload by their names.
+
+    A name that says neither has offload if the table has it.
+    """
+    def is_on(found: Prediction) -> bool:
+        name, scenario = found.measurement.id, found.measurement.scenario
+        assert scenario is not None
+        return name.endswith("-on") or (not name.endswith("-off") and has_host_tier(scenario))
+
+    def key(found: Prediction) -> tuple[str, int]:
+        return found.measurement.groups["model"], found.measurement.num_opening
+
+    return [_pair(off, on) for off in predictions for on in predictions
+            if not is_on(off) and is_on(on) and key(off) == key(on)]
+
+
+def _pair(off: Prediction, on: Prediction) -> Pair:
+    return off.measurement.id, on.measurement.id, {
+        name: (on.measurement.measured[name] / off.measurement.measured[name] - 1.0,
+               on.predicted[name] / off.predicted[name] - 1.0) for name in OFFLOADED}
 
 
 def _share(pairs: Sequence[Pair], *, is_near: bool) -> float:

@@ -14,6 +14,7 @@ from benchmarks.accuracy.older_engines import in_process
 from planner.deployment.deploy import Deployment, deploy
 from planner.settings.scenario import Scenario
 
+RUNS = ("mlperf_v41_v51.csv", "mlperf_v61.csv")  # the settings of the second are not published: no row is predicted
 GPUS = {"GB300": "gb300", "GB200": "gb200", "B200": "b200-sxm", "H200-SXM": "h200-sxm", "H200-NVL": "h200-nvl",
         "H100-SXM": "h100-sxm", "H100-NVL": "h100-nvl", "H100-PCIe": "h100-pcie", "L40S": "l40s",
         "RTX PRO 6000": "rtx-pro-6000"}  # the first whose name is in the run's
@@ -92,7 +93,7 @@ class Engine(NamedTuple):
 
 def runs_of(*scenarios: str) -> pl.DataFrame:
     """Return the runs of MLPerf's scenarios, each with the settings of the same submitter's system, where known."""
-    runs = pl.read_csv(MEASURED / "mlperf_v41_v51.csv", infer_schema_length=None)
+    runs = pl.concat([pl.read_csv(MEASURED / name, infer_schema_length=None) for name in RUNS], how="vertical_relaxed")
     runs = runs.filter(pl.col("scenario").is_in(scenarios))
     settings = pl.read_csv(MEASURED / "mlperf_configs_v41_v51.csv", infer_schema_length=None)
     name = pl.col("model").str.replace(r"-99(\.9)?$", "").str.replace_all("_", ".")

@@ -11,6 +11,7 @@ from planner.files.table_file import read_table_file
 from planner.measured.agentic import agentic_rows, is_agentic
 from planner.measured.apart import apart_run
 from planner.measured.inferencex import BENCHMARKS, published_run
+from planner.measured.lanes import UNREAD, is_lanes, lanes_rows
 from planner.measured.run_columns import (
     MEASURED,
     RECORDED_ONLY,
@@ -46,6 +47,7 @@ class Measurement:
     tokens_per_counted : the engine's tokens of a prompt for each that the client counted; the load has them [1].
     reading : time that the API server takes to read a token, against the random text of the engines' fits [1].
     num_opening : requests that do not count: an opening burst that the measurement does not show [1].
+    is_lanes : whether the load is lanes. Opening requests fill the cache, and others count while all lanes are live.
     pools : prefill pools and decode pools, if these are apart; the load is then the load of all, and layout None.
     status : "ok", or why the row cannot be predicted.
     notes : sentences on how the run was read.
@@ -61,6 +63,7 @@ class Measurement:
     tokens_per_counted: float = 1.0
     reading: float = 1.0
     num_opening: int = 0
+    is_lanes: bool = False
     pools: tuple[PoolSpec, ...] = ()
     status: str = "ok"
     notes: tuple[str, ...] = ()
@@ -86,8 +89,8 @@ def read_measured(path: Path, *, client: str | None = None) -> list[Measurement]
     `pp`, `dp`, `moe_ep`, `n_gpus`, `client`, `engine_version` (or `backend_version`), `measured_date`, and any option
     of the scenario that a run of one engine can have. Recipes of published benchmarks apply to rows with their client
     only. Columns that begin with `note_` are not read. A table of InferenceMAX's points (see
-    `run_columns.INFERENCEMAX`) is read as it is, as is one of agentic runs (see `agentic`). A row whose deployment
-    cannot be understood keeps the reason in `status`.
+    `run_columns.INFERENCEMAX`) is read as it is, as is one of agentic runs (see `agentic`) or of lanes (see `lanes`).
+    A row whose deployment cannot be understood keeps the reason in `status`.
 
     Parameters
     ----------
@@ -100,6 +103,8 @@ def read_measured(path: Path, *, client: str | None = None) -> list[Measurement]
     table = read_table_file(path)
     if is_agentic(table.columns):
         return [Measurement(**fields) for fields in agentic_rows(path, table)]
+    if is_lanes(table.columns):
+        return [Measurement(**fields) for fields in lanes_rows(path, table)]
     check_columns(path, table.columns)
     check_numbers(path, table)
     client = client or ("inferencex" if is_inferencemax(table.columns) else None)
@@ -109,7 +114,7 @@ def read_measured(path: Path, *, client: str | None = None) -> list[Measurement]
 
 def table_notes(path: Path, columns: Sequence[str], client: str | None) -> list[str]:
     """Return sentences on the columns of a table that no prediction depends on, and on the client that it implies."""
-    unread = [name for name in columns if name in RECORDED_ONLY]
+    unread = [name for name in columns if name in (UNREAD if is_lanes(columns) else RECORDED_ONLY)]
     notes = [f"{path}: predictions do not use the columns {', '.join(unread)}"] if unread else []
     if client is None and is_inferencemax(columns):
         notes.append(f"{path}: its columns are those of InferenceMAX's points, so its client and recipes apply "

@@ -12,6 +12,7 @@ from planner.errors import TraceError, UnknownNameError, UsageError
 from planner.files.table_file import columns_of
 from planner.measured.agentic import is_agentic
 from planner.measured.benchmarks import is_result, read_objects, read_results
+from planner.measured.lanes import is_lanes
 from planner.measured.printed import printed_results
 from planner.measured.recorded import read_requests
 from planner.measured.reports.guidellm_report import without_requests
@@ -82,7 +83,7 @@ def _reported(path: Path, scenario: Scenario, client: str | None) -> list[Measur
 
 def is_table(columns: Sequence[str]) -> bool:
     """Tell whether a file with these columns is a table of runs."""
-    return len(_TABLE_COLUMNS & set(columns)) >= 2 or is_agentic(columns)
+    return len(_TABLE_COLUMNS & set(columns)) >= 2 or is_agentic(columns) or is_lanes(columns)
 
 
 def groups_of(scenario: Scenario, model: str, client: str) -> dict[str, str]:

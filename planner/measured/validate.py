@@ -17,6 +17,8 @@ from planner.loop.state.engine_state import FAILED, REJECTED
 from planner.loop.state.terms import StepTime
 from planner.measured.agentic import OF_SERVER, server_figures, warm_ttft
 from planner.measured.agentic_load import is_warm
+from planner.measured.lanes import hit_rates
+from planner.measured.lanes_load import counted_window
 from planner.measured.run_table import GROUPS, METRICS, Measurement, counted
 from planner.measured.stalls import MEANS, STEADY, Stall, stall_of
 from planner.measured.statistics import POWER, THROUGHPUT, statistics
@@ -77,6 +79,8 @@ def served(measurement: Measurement, constants: EngineConstants | None = None) -
     """Replay one measured run, and return the GPUs by which its client counts output tokens and all tokens."""
     if measurement.pools:
         return _served_apart(measurement)
+    if measurement.is_lanes:
+        return _served_lanes(measurement, deploy_measured(measurement, constants))
     return _served_alone(measurement, deploy_measured(measurement, constants))
 
 
@@ -109,6 +113,13 @@ def _served_alone(measurement: Measurement, deployment: Deployment) -> tuple[Rep
                         replicas=(replica,)), (gpus, gpus)
 
 
+def _served_lanes(measurement: Measurement, deployment: Deployment) -> tuple[ReplayResult, tuple[int, int]]:
+    """Replay lanes, whose turns wait for one another: all ranks of data-parallel attention on one clock."""
+    assert measurement.load is not None
+    deployment = replace(deployment, step_time=_for_text(deployment.step_time, measurement.reading))
+    return serve(measurement.load, deployment), (deployment.num_gpus, deployment.num_gpus)
+
+
 def _served_apart(measurement: Measurement) -> tuple[ReplayResult, tuple[int, int]]:
     """Replay a measured run whose prefill and decode are apart: all workers behind one router.
 
@@ -138,15 +149,21 @@ def _predicted(measurement: Measurement, result: ReplayResult, gpus: tuple[int, 
         return Prediction(measurement=measurement, predicted={}, status=_misfit(measurement.load, refused, deployment))
     done = np.isfinite(records.finished_s)
     counts = done & (np.arange(len(records)) >= measurement.num_opening) & has_times
+    counted_s = math.nan
+    if measurement.is_lanes:
+        counts, counted_s = counted_window(records, measurement.num_opening)
     if not counts.any():
         return Prediction(measurement=measurement, predicted={}, status="no request of the replay was completed")
+    begin_s = 0.0 if measurement.load.format == NAME else records.arrival_s.min()  # a client waits before it sends
+    makespan_s = replay_s = float(records.finished_s[done].max() - begin_s)
+    all_outputs = float(records.num_output_tokens[done].sum())
+    if measurement.is_lanes:
+        makespan_s, done = counted_s, counts
     kept = records[counts]
     times_s = {"ttft": kept.first_token_s - kept.arrival_s, "e2el": kept.finished_s - kept.arrival_s,
                "tpot": (kept.finished_s - kept.first_token_s)
                / np.where(kept.num_output_tokens > 1, kept.num_output_tokens - 1.0, math.nan)}
-    begin_s = 0.0 if measurement.load.format == NAME else records.arrival_s.min()  # a client waits before it sends
     names = METRICS if set(measurement.measured) <= set(METRICS) else tuple(measurement.measured)
-    makespan_s = float(records.finished_s[done].max() - begin_s)
     predicted = statistics(names, times_s, makespan_s)
     if any("itl_ms" in name for name in names) and (gaps := float((kept.num_output_tokens - 1).sum())) > 0:
         itl = describe_weighted(replayed.gaps.values_s, replayed.gaps.counts, "itl")  # of all gaps, not of requests
@@ -157,12 +174,14 @@ def _predicted(measurement: Measurement, result: ReplayResult, gpus: tuple[int, 
         predicted |= {name: value for name in names if (value := itl.get(name)) is not None}
     inputs = measurement.load.requests["input_tokens"].to_numpy()[done].sum()
     outputs = records.num_output_tokens[done].sum()
+    if measurement.is_lanes:
+        predicted |= hit_rates(replayed, counts)
     if OF_SERVER in names:
         predicted |= server_figures(replayed, makespan_s, float(kept.finished_s.max()))
         predicted |= warm_ttft(times_s["ttft"], is_warm(measurement.load)[counts])
     predicted |= _throughput(measurement, names, float(inputs), float(outputs), makespan_s, gpus)
     if set(POWER) & set(names):
-        predicted |= _power(result, names, float(outputs), makespan_s)
+        predicted |= _power(result, names, all_outputs, replay_s)
     return Prediction(measurement=measurement, predicted=predicted, status="ok")
 
 

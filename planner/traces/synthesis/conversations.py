@@ -81,7 +81,7 @@ def _conversations(spec: Spec, sessions: Sessions, rng: Generator) -> tuple[pl.D
     session, input_tokens = session[order], input_tokens[order]
     owners = np.stack((system[session], document[session], session))
     ends = np.stack((system_tokens[session], shared_tokens[session])) // sessions.block_tokens
-    prefix = _block_ids(input_tokens, owners, ends, sessions.block_tokens)
+    prefix = block_ids(input_tokens, owners, ends, sessions.block_tokens)
     names = pl.Series(session).cast(pl.String)
     return request_table(arrival_s[order], input_tokens, answered[order], {"session_id": names}), prefix
 
@@ -111,7 +111,7 @@ def _zipf(num_choices: int, exponent: float, num: int, rng: Generator) -> Ints:
     return within
 
 
-def _block_ids(input_tokens: Ints, owners: Ints, ends: Ints, block_tokens: int) -> PrefixIds:
+def block_ids(input_tokens: Ints, owners: Ints, ends: Ints, block_tokens: int) -> PrefixIds:
     """Name every block of every prompt by the owner of its content: system prompt, document or conversation.
 
     A block that the prompt fills only in part has content that no other prompt has at that place, so its name is the
