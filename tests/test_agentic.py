@@ -11,6 +11,7 @@ from planner.errors import TraceError
 from planner.measured.accuracy import predict_file
 from planner.measured.agentic import WARM
 from planner.measured.run_table import Measurement, read_measured
+from planner.measured.validate import served
 from planner.settings.scenario import Scenario
 
 RUN = {"run": "a", "gpu": "h100_sxm", "engine": "vllm", "engine_version": "0.19.1",
@@ -75,6 +76,13 @@ def test_turns_wait_for_one_another_and_share_what_they_knew(tmp_path: Path) -> 
     first, second, other = (set(values[offsets[k]:offsets[k + 1]].tolist()) for k in range(3))
     assert np.diff(offsets).tolist() == [100, 110, 50]
     assert (len(first & second), len(first & other)) == (100, 0)
+
+
+def test_a_turn_is_sent_after_the_answer_before_it_and_a_pause(tmp_path: Path) -> None:
+    """The second came 2.5 s after the first's end, and does so in the replay, whose first takes another time."""
+    records = served(read(tmp_path))[0].records.requests
+    assert records.finished_s[0] != pytest.approx(1.5)
+    assert records.arrival_s[1] == pytest.approx(records.finished_s[0] + 2.5)
 
 
 def test_measured_are_the_times_of_answers_that_were_streamed_and_samples_up_to_the_last(tmp_path: Path) -> None:

@@ -79,8 +79,6 @@ def served(measurement: Measurement, constants: EngineConstants | None = None) -
     """Replay one measured run, and return the GPUs by which its client counts output tokens and all tokens."""
     if measurement.pools:
         return _served_apart(measurement)
-    if measurement.is_lanes:
-        return _served_lanes(measurement, deploy_measured(measurement, constants))
     return _served_alone(measurement, deploy_measured(measurement, constants))
 
 
@@ -104,20 +102,17 @@ def replay_measured(measurement: Measurement, deployment: Deployment) -> Predict
 
 
 def _served_alone(measurement: Measurement, deployment: Deployment) -> tuple[ReplayResult, tuple[int, int]]:
-    assert measurement.load is not None
+    """Replay a measured run of one engine; turns that wait for one another on one clock, with all attention ranks."""
+    load = measurement.load
+    assert load is not None
     step_time = _for_text(deployment.step_time, measurement.reading / measurement.tokens_per_counted)
-    replayed = run(measurement.load, deployment.policy, deployment.settings, step_time, NO_ROWS)
+    if {"parent_id", "session_id"} & set(load.requests.columns):
+        gpus = deployment.num_gpus
+        return serve(load, replace(deployment, step_time=step_time)), (gpus, gpus)
+    replayed = run(load, deployment.policy, deployment.settings, step_time, NO_ROWS)
     gpus = 0 if measurement.layout is None else measurement.layout.gpus_per_rank
     replica = Replica(replayed.engine, replayed.settings, replayed.links)
-    return ReplayResult(trace=measurement.load, deployment=deployment, records=replayed,
-                        replicas=(replica,)), (gpus, gpus)
-
-
-def _served_lanes(measurement: Measurement, deployment: Deployment) -> tuple[ReplayResult, tuple[int, int]]:
-    """Replay lanes, whose turns wait for one another: all ranks of data-parallel attention on one clock."""
-    assert measurement.load is not None
-    deployment = replace(deployment, step_time=_for_text(deployment.step_time, measurement.reading))
-    return serve(measurement.load, deployment), (deployment.num_gpus, deployment.num_gpus)
+    return ReplayResult(trace=load, deployment=deployment, records=replayed, replicas=(replica,)), (gpus, gpus)
 
 
 def _served_apart(measurement: Measurement) -> tuple[ReplayResult, tuple[int, int]]:
