@@ -135,12 +135,8 @@ def text_of(result: Any) -> str:
     return "\n".join(part.text for part in result.content)
 
 
-@pytest.mark.parametrize("transport", ["stdio", "http"])
-def test_calls_of_all_tools_lead_from_a_log_to_a_deployment_file(transport: str, folder: Path) -> None:
-    """Each answer is the command line's to the digit, has its command line, and keeps to the schema that is listed.
-
-    The client checks answers against the schemas.
-    """
+def answered(transport: str, folder: Path, calls: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
+    """Return the results of calls. The client checks answers against the schemas that are listed."""
     told: list[str] = []
 
     async def tell(_: float, __: float | None, message: str | None) -> None:
@@ -149,17 +145,16 @@ def test_calls_of_all_tools_lead_from_a_log_to_a_deployment_file(transport: str,
     async def ask() -> dict[str, Any]:
         async with served(transport, folder) as client:
             assert {tool.name for tool in (await client.list_tools()).tools} == {name for name, _ in CALLS}
-            return {name: await client.call_tool(name, arguments, progress_callback=tell) for name, arguments in CALLS}
+            return {name: await client.call_tool(name, arguments, progress_callback=tell) for name, arguments in calls}
 
     results = finished(ask())
     assert {name: text_of(result) for name, result in results.items() if result.is_error} == {}
     assert any("log.csv" in line for line in told)
-    manifest = (folder / "llm.yaml").read_text()
-    assert "vllm" in manifest
-    assert results["replay"].structured_content["errors"].keys() >= {"mean_ttft_ms_interval"}
-    assert results["size"].structured_content["errors"].keys() == {"step_error", "covers_error"}
-    assert results["share"].structured_content["errors"].keys() == {"chat.step_error", "chat.covers_error"}
-    assert results["validate"].structured_content["errors"]["overall"]["coverage"] == 1
+    return results
+
+
+def assert_command_lines(results: dict[str, Any], folder: Path) -> None:
+    """Assert that each answer is the command line's to the digit, and has its command line and its notes."""
     for name, result in results.items():
         content = result.structured_content
         run = run_here([*shlex.split(content["command"])[1:], "--json", "-"], folder)
@@ -168,6 +163,21 @@ def test_calls_of_all_tools_lead_from_a_log_to_a_deployment_file(transport: str,
         assert f"$ {content['command']}" in text_of(result)
         assert set(content["notes"]) >= {line.removeprefix("note: ") for line in run.stderr.splitlines()
                                          if line.startswith("note: ")}, name
+
+
+def test_calls_of_all_tools_lead_from_a_log_to_a_deployment_file(folder: Path) -> None:
+    results = answered("stdio", folder, CALLS)
+    manifest = (folder / "llm.yaml").read_text()
+    assert "vllm" in manifest
+    assert results["replay"].structured_content["errors"].keys() >= {"mean_ttft_ms_interval"}
+    assert results["size"].structured_content["errors"].keys() == {"step_error", "covers_error"}
+    assert results["share"].structured_content["errors"].keys() == {"chat.step_error", "chat.covers_error"}
+    assert results["validate"].structured_content["errors"]["overall"]["coverage"] == 1
+    assert_command_lines(results, folder)
+
+
+def test_calls_over_http_have_the_same_answers(folder: Path) -> None:
+    assert_command_lines(answered("http", folder, CALLS[:6]), folder)
 
 
 def timeless(answer: Any) -> Any:
