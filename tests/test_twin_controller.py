@@ -32,6 +32,7 @@ from planner.twin.server import ServeOptions
 TARGET, MOST = 5.0, 8
 SPEED = 30.0  # a second of the wall clock is half a minute of the deployment
 SYNC_S = 15.0
+RUSH = 16  # requests in flight, of clients that have 24
 QUERY = "sum(vllm:num_requests_running)"
 HPA: dict[str, Any] = {
     "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
@@ -133,15 +134,18 @@ def test_an_hpa_on_the_scraped_twin_decides_as_the_simulated_one(tmp_path: Path)
                  f"--web.listen-address={address}"], cwd=tmp_path, stdout=log, stderr=log) as server:
             try:
                 until_scraped(address)
-                begin_s = time.time()
-                send_waves(twin.url)
-                answer = httpx.get(f"http://{address}/api/v1/query_range", timeout=30, params={
-                    "query": QUERY, "start": begin_s, "end": time.time(), "step": "500ms"})
+                for _ in range(4):  # a busy machine may not scrape in the rush
+                    begin_s = time.time()
+                    send_waves(twin.url)
+                    answer = httpx.get(f"http://{address}/api/v1/query_range", timeout=30, params={
+                        "query": QUERY, "start": begin_s, "end": time.time(), "step": "500ms"})
+                    rows = answer.json()["data"]["result"][0]["values"]
+                    series = [(k * SYNC_S, float(value)) for k, (_, value) in enumerate(rows)]
+                    if sum(value >= RUSH for _, value in series) >= 4:
+                        break
             finally:
                 server.terminate()
                 server.wait(20)
-    rows = answer.json()["data"]["result"][0]["values"]
-    series = [(k * SYNC_S, float(value)) for k, (_, value) in enumerate(rows)]
     assert len(series) > 25
     controller = Controller()
     decided = [controller.sync(now_s, total) for now_s, total in series]

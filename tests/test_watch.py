@@ -181,10 +181,14 @@ def test_a_plan_beside_a_real_prometheus(prometheus: str, requests: pl.DataFrame
 def test_a_live_prometheus_is_watched(prometheus: str, rag: Path, tmp_path: Path) -> None:  # noqa: F811
     """20 requests a second of 100 and 10 tokens are other traffic than the plan's."""
     wait_for_scrapes(6)
-    run = planner("watch", rag, "--url", prometheus, "--interval", 3, "--for", 6, "--confirm", 2, "--json-lines",
-                  tmp_path / "lines.json")
+    for k in range(5):  # a busy machine may not scrape in an interval
+        path = tmp_path / f"lines{k}.json"
+        run = planner("watch", rag, "--url", prometheus, "--interval", 3, "--for", 6, "--confirm", 2, "--json-lines",
+                      path)
+        if run.returncode:
+            break
     assert run.returncode == 1, run.stderr
-    last = json.loads((tmp_path / "lines.json").read_text().splitlines()[-1])
+    last = json.loads(path.read_text().splitlines()[-1])
     assert {(drift["name"], drift["direction"]) for drift in last["drifts"]} == {
         ("request_rate", 1), ("mean_input_tokens", -1), ("mean_output_tokens", -1)}
     assert last["replan"]["num_replicas"] == 1
