@@ -47,7 +47,7 @@ class Controller:
 
     def __init__(self) -> None:
         self.num_replicas = 1
-        self._past: list[tuple[float, int]] = []  # what was recommended, and when
+        self._past: list[tuple[float, int]] = []  # times and numbers of recommendations
         self._growth: list[tuple[float, int]] = []
 
     def sync(self, now_s: float, total: float) -> int:

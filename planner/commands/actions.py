@@ -337,7 +337,7 @@ def _named_notes(comparison: Mapping[str, Mapping[str, Any]]) -> list[str]:
     for name, summary in comparison.items():
         for note in dict.fromkeys(summary["notes"]):
             names.setdefault(note, []).append(name)
-    return [note if len(owners) == len(comparison) or note.startswith(f"{owners[0]}: ") else
+    return [note if len(owners) == len(comparison) or (len(owners) == 1 and note.startswith(f"{owners[0]}: ")) else
             f"{', '.join(owners)}: {note}" for note, owners in names.items()]
 
 
