@@ -19,7 +19,14 @@ from planner.catalog.parameters import attention_gemms, num_active_parameters, n
 from planner.deployment.memory import layers_bytes
 from planner.errors import CatalogError
 from planner.model.layout import Layout
-from planner.model.precision import attention_format, expert_format, kv_cache_type, linear_format, weight_format
+from planner.model.precision import (
+    attention_format,
+    expert_format,
+    head_format,
+    kv_cache_type,
+    linear_format,
+    weight_format,
+)
 
 LLAMA = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4,
          "num_attention_heads": 8, "num_key_value_heads": 2, "vocab_size": 100, "max_position_embeddings": 512}
@@ -833,6 +840,8 @@ def test_mixed_precision_has_a_format_for_each_part(modules: dict[str, str], exp
     assert (arch.quantization, arch.attention_quantization, arch.expert_quantization) == expected
     assert attention_format(arch, None) == (expected[1] or expected[0] or "bf16")
     assert attention_format(arch, "bf16") == "bf16"
+    assert (head_format(arch, None), head_format(arch, "bf16")) == (
+        "w4a16_nvfp4" if "lm_head" in modules else "bf16", "bf16")
     is_mamba = any("mixer" in name for name in modules)
     assert linear_format(arch, None) == ("fp8" if is_mamba else attention_format(arch, None))
 

@@ -43,6 +43,7 @@ class Architecture:
     expert_quantization : of its routed experts, None if it is the same.
     attention_quantization : of its attention, None if it is the same; "bf16" in gpt-oss.
     linear_quantization : of its linear attention, None if it is the attention's.
+    head_quantization : of its LM head, None if it is 16-bit.
     vision : encoder of images; None if the model has none, or the config does not describe it.
     encoders_left_out : "vision" or "audio" if the model has such an encoder whose sizes are not known.
     kv_cache_dtype : of the KV cache that the published checkpoint has scales for, None if it has none.
@@ -73,6 +74,7 @@ class Architecture:
     expert_quantization: str | None
     attention_quantization: str | None
     linear_quantization: str | None = None
+    head_quantization: str | None = None
     original_model_len: int = 0
     kv_cache_dtype: str | None
     pooling: Pooling | None = None

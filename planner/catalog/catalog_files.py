@@ -162,10 +162,10 @@ def is_path(name_or_path: str) -> bool:
 
 
 def describe_model(name: str) -> dict[str, object]:
-    """Return the data beside a model's config in its file, by name or path: name, aliases, source, date and note."""
+    """Return the data beside a model's config in its file: name, aliases, variants, source, date and note."""
     path = Path(name) if name.endswith((".json", ".toml")) else _find_model(name)[0]
     entry = _parse(path)
-    return {key: entry[key] for key in ("name", "aliases", "source", "date", "note") if key in entry}
+    return {key: entry[key] for key in ("name", "aliases", "variants", "source", "date", "note") if key in entry}
 
 
 def hub_name(name: str) -> str:

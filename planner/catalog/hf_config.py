@@ -61,7 +61,7 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
                               else 0),
         adds_up_once=_adds_up_once(keys, model_type), quantization=stored.quantization,
         attention_quantization=stored.attention_quantization, expert_quantization=stored.expert_quantization,
-        linear_quantization=stored.linear_quantization,
+        linear_quantization=stored.linear_quantization, head_quantization=stored.head_quantization,
         kv_cache_dtype=kv_cache_dtype(keys.config, model_type, where), vision=vision,
         pooling=pooling_of(config, where, model_type), is_bidirectional=sees_both_sides(config, model_type),
         pools_whole=config.get("pooling_type") in WHOLE,

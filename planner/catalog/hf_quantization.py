@@ -31,6 +31,7 @@ class Formats(NamedTuple):
     attention_quantization: str | None
     expert_quantization: str | None
     linear_quantization: str | None = None
+    head_quantization: str | None = None
 
 
 def formats(config: Mapping[str, object], where: str) -> Formats:
@@ -41,8 +42,8 @@ def formats(config: Mapping[str, object], where: str) -> Formats:
     CatalogError : a format is none of ours.
 
     >>> given = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn"]}
-    >>> formats({"quantization_config": given}, "config.json")
-    Formats(quantization='mxfp4', attention_quantization='bf16', expert_quantization=None, linear_quantization=None)
+    >>> formats({"quantization_config": given}, "config.json")[:3]
+    ('mxfp4', 'bf16', None)
     """
     quant_config = config.get("quantization_config")
     if not isinstance(quant_config, Mapping):
@@ -137,7 +138,8 @@ def _mixed(quant_config: Mapping[str, object], where: str) -> Formats:
     """The formats of ModelOpt's mixed precision: for each part of a layer, the format of most of its modules.
 
     A part that is not listed stays as the checkpoint was, 16-bit, or FP8 in DeepSeek-V4's; a list without experts is
-    that of a dense model, and one without linear attention gives it the attention's format.
+    that of a dense model, and one without linear attention gives it the attention's format. An LM head that is not
+    listed is 16-bit.
     """
     before = "fp8_block" if quant_config.get("weight_block_size") else "bf16"
     listed = quant_config.get("quantized_layers")
@@ -145,11 +147,13 @@ def _mixed(quant_config: Mapping[str, object], where: str) -> Formats:
         raise CatalogError(f"{where}: quantization_config.quant_algo = 'MIXED_PRECISION' without quantized_layers, "
                            f"which lists the format of each module; copy it from hf_quant_config.json, or {REMEDY}")
     counts: dict[str, Counter[str]] = {part: Counter() for part in ("attention", "experts", "mlp", "linear")}
+    head: str | None = None
     for name, module in listed.items():
         algorithm = str(module.get("quant_algo") if isinstance(module, Mapping) else module)
         if algorithm not in ALGORITHMS:
             raise CatalogError(f"{where}: quantization_config.quantized_layers: {name} has quant_algo = {algorithm!r}; "
                                f"must be one of {', '.join(ALGORITHMS)}; or {REMEDY}")
+        head = ALGORITHMS[algorithm] if name.endswith("lm_head") else head
         part = _part(name)
         if part is not None:
             is_linear = part == "attention" and _LINEAR.search(name) is not None
@@ -158,7 +162,7 @@ def _mixed(quant_config: Mapping[str, object], where: str) -> Formats:
                                        for part in counts)
     return Formats(None if mlp == "bf16" else mlp, None if attention == mlp else attention,
                    experts if counts["experts"] and experts != mlp else None,
-                   linear if counts["linear"] and linear != attention else None)
+                   linear if counts["linear"] and linear != attention else None, head)
 
 
 def _part(module: str) -> str | None:

@@ -23,7 +23,14 @@ from planner.engines.engine import Activations, Occupied
 from planner.errors import CapacityError, UsageError
 from planner.model.drafting import Draft
 from planner.model.layout import Layout
-from planner.model.precision import WEIGHT_FORMATS, attention_format, expert_format, linear_format, weight_format
+from planner.model.precision import (
+    WEIGHT_FORMATS,
+    attention_format,
+    expert_format,
+    head_format,
+    linear_format,
+    weight_format,
+)
 
 ACTIVATION_BYTES_PER_ELEMENT = 2  # activations are 16-bit between the kernels, for any format of the weights
 CONTEXT_BYTES = 0.5e9  # CUDA's memory on a GPU before an engine starts
@@ -220,8 +227,8 @@ def weight_bytes(arch: Architecture, quantization: str | None, layout: Layout) -
 
     Attention (KV heads replicated if there are more ranks than heads; MLA's down-projections and the indexer
     and CSA's always), MLP and LM head are split over tensor-parallel ranks, layers over stages, rounded up and with MoE
-    layers first. Embedding, LM head, router and compressors stay 16-bit in every format, as does attention in
-    checkpoints that say so (gpt-oss).
+    layers first. Embedding, router and compressors stay 16-bit in every format, as do the LM head and attention in
+    checkpoints that do not say otherwise, or that say so (gpt-oss).
 
     Parameters
     ----------
@@ -237,9 +244,9 @@ def weight_bytes(arch: Architecture, quantization: str | None, layout: Layout) -
     16059990016.0
     """
     tables = 1 if layout.pipeline_parallel_size > 1 else arch.num_tables  # a stage has one of the two
-    return (layers_bytes(arch, quantization, layout)
-            + 2.0 * (tables * arch.vocab_size * arch.hidden_size + per_layer_embeddings(arch))
-            / layout.tensor_parallel_size)
+    of_tables = 2.0 + (tables - 1) * WEIGHT_FORMATS[head_format(arch, quantization)].bytes_per_element
+    return (layers_bytes(arch, quantization, layout) + (of_tables * arch.vocab_size * arch.hidden_size
+            + 2.0 * per_layer_embeddings(arch)) / layout.tensor_parallel_size)
 
 
 def layers_bytes(arch: Architecture, quantization: str | None, layout: Layout) -> float:
@@ -322,9 +329,8 @@ def draft_weight_bytes(draft: Draft | None, layout: Layout) -> float:
 
 def bytes_per_element(arch: Architecture, quantization: str | None) -> tuple[float, float, float]:
     """Bytes of one weight of the MLPs and experts, of the attention, and of linear attention, scales included [B]."""
-    formats = (weight_format(arch, quantization), attention_format(arch, quantization),
-               linear_format(arch, quantization))
-    element, attention, linear = (WEIGHT_FORMATS[name].bytes_per_element for name in formats)
+    element, attention, linear = (WEIGHT_FORMATS[format_of(arch, quantization)].bytes_per_element
+                                  for format_of in (weight_format, attention_format, linear_format))
     return element, attention, linear
 
 

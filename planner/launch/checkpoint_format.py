@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from planner.catalog.architecture import Architecture
-from planner.catalog.catalog_files import hub_name, load_model
+from planner.catalog.catalog_files import describe_model, hub_name, is_path, load_model
+from planner.catalog.checkpoint_names import format_in_name
 from planner.engines import ENGINES
 from planner.errors import PlannerError
 from planner.settings.scenario import Scenario
@@ -34,6 +35,20 @@ def missing_checkpoint(scenario: Scenario) -> str | None:
         return None
     return (f"a checkpoint with {asked} weights in place of {served_name(scenario.model)}, which {engine.title} does "
             f"not convert to {asked}")
+
+
+def published_checkpoints(scenario: Scenario) -> list[str]:
+    """Return the checkpoints of the model's very version, in the weight format that is asked for and is not its own.
+
+    >>> published_checkpoints(Scenario(model="Qwen/Qwen3.6-35B-A3B", quantization="nvfp4"))
+    ['nvidia/Qwen3.6-35B-A3B-NVFP4']
+    """
+    model, asked = scenario.model, scenario.quantization
+    if model is None or asked is None or is_path(model) or is_own_format(scenario):
+        return []
+    variants, version = describe_model(model).get("variants"), model.rpartition("/")[2].lower()
+    return [name for name in (variants if isinstance(variants, dict) else ()) if format_in_name(name) == asked.lower()
+            and name.rpartition("/")[2].lower().startswith(f"{version}-")]
 
 
 def is_own_format(scenario: Scenario) -> bool:

@@ -188,6 +188,11 @@ def linear_format(arch: Architecture, quantization: str | None) -> str:
     return (is_own and arch.linear_quantization) or attention_format(arch, quantization)
 
 
+def head_format(arch: Architecture, quantization: str | None) -> str:
+    """Return the format of the LM head: 16-bit, unless the checkpoint says another."""
+    return (is_native(arch, weight_format(arch, quantization)) and arch.head_quantization) or "bf16"
+
+
 def _is_own(arch: Architecture, quantization: str | None) -> bool:
     return quantization is None or quantization.lower() == arch.expert_quantization
 

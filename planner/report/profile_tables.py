@@ -97,7 +97,7 @@ def _stored(arch: Architecture) -> str:
     """Return the formats of a checkpoint's weights: of most, then of the parts that have another."""
     most = arch.quantization or "bf16"
     parts = {"experts": arch.expert_quantization, "attention": arch.attention_quantization,
-             "linear attention": arch.linear_quantization}
+             "linear attention": arch.linear_quantization, "LM head": arch.head_quantization}
     return ", ".join([most, *(f"{part} in {form}" for part, form in parts.items() if form not in (None, most))])
 
 

@@ -14,8 +14,9 @@ GRAPHS_GIB = (0.2, 2.8)
 USUAL_GRAPHS_GIB = 0.5
 # With linear attention vLLM charges a pass over many tokens to the graphs since 0.26 (vllm-project/vllm#50780: 18 to
 # 24 % of the KV cache). Three formats of Qwen3.8-27B on an RTX PRO 6000 have 7.5 to 8.9 GiB less than the memory model
-# says (vllm-project/recipes#831), and an H100 NVL has as much as it says.
-HYBRID_SINCE, HYBRID_GIB = "0.26", 8.9
+# says (vllm-project/recipes#831), and an H100 NVL has as much as it says. Those run 1,024 sequences, for which vLLM
+# records most graphs; with 256 and fewer, two RTX 5090 have as much as the memory model says.
+HYBRID_SINCE, HYBRID_GIB, HYBRID_SEQS = "0.26", 8.9, 1024
 PADDED = "start-up logs of Qwen3-VL-30B-A3B (54 GiB of experts) on an MI300X have 2 to 21 GiB"
 SHARE_THAT_MATTERS = 0.05  # of the KV cache
 
@@ -36,13 +37,14 @@ def hybrid_memory(deployment: Deployment) -> list[str]:
     if is_before(scenario.engine_version, HYBRID_SINCE) or scenario.kv_cache_memory_bytes is not None:
         return []
     block_bytes = memory.kv_bytes_per_token * memory.block_size
-    least = int((memory.kv_bytes - HYBRID_GIB * 2**30) // block_bytes)
+    taken_gib = HYBRID_GIB * min(memory.max_num_seqs / HYBRID_SEQS, 1)
+    least = int((memory.kv_bytes - taken_gib * 2**30) // block_bytes)
     if least >= memory.max_num_seqs:
         return []
     return [f"{engine.title} may refuse to start: it needs a KV block for the recurrent states of each of max_num_seqs "
             f"= {memory.max_num_seqs:,} sequences. The planner counts {memory.num_gpu_blocks:,} blocks without the "
-            f"memory of CUDA graphs, which takes up to {HYBRID_GIB} GiB with linear attention since {HYBRID_SINCE} and "
-            f"leaves {max(least, 0):,}; lower --max-num-seqs"]
+            f"memory of CUDA graphs, which takes up to {taken_gib:.1f} GiB with linear attention since {HYBRID_SINCE} "
+            f"and leaves {max(least, 0):,}; lower --max-num-seqs"]
 
 
 def compressed_memory(deployment: Deployment) -> list[str]:

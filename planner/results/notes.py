@@ -13,6 +13,7 @@ from planner.engines import ENGINES
 from planner.engines.engine import Engine
 from planner.engines.releases import is_before
 from planner.files.counts import count_text, does_text, share_text
+from planner.launch.checkpoint_format import published_checkpoints
 from planner.model.precision import KV_BYTES_PER_ELEMENT, PACKED_KV, WEIGHT_FORMATS, weight_format
 from planner.results.memory_notes import memory_notes, release_of_windows, window_memory
 from planner.results.session_notes import session_notes
@@ -152,12 +153,16 @@ def _pooling(deployment: Deployment) -> list[str]:
 
 
 def _checkpoint(deployment: Deployment) -> list[str]:
-    """Say that the model's name is an alias, and which checkpoint a launch command names in its place."""
-    model, arch = deployment.scenario.model, deployment.architecture
-    other = None if model is None or arch is None else other_checkpoint(model)
-    return [] if other is None or arch is None else [
-        f"{model} is the catalog's {arch.profile_name}, and a launch command names {other}; --model takes the name of "
-        f"another checkpoint"]
+    """Say that the model's name is an alias, and which checkpoint has the weight format that is asked for."""
+    model, arch, asked = deployment.scenario.model, deployment.architecture, deployment.scenario.quantization
+    if model is None or arch is None:
+        return []
+    other = other_checkpoint(model)
+    lines = [] if other is None else [f"{model} is the catalog's {arch.profile_name}, and a launch command names "
+                                      f"{other}; --model takes the name of another checkpoint"]
+    return lines + [f"quantization = {asked}: every linear layer except the LM head is in {asked}. Checkpoints that "
+                    f"are published can keep parts in other formats; --model {name} predicts this one"
+                    for name in published_checkpoints(deployment.scenario)]
 
 
 def _kv_cache(deployment: Deployment) -> list[str]:

@@ -13,7 +13,7 @@ from planner.loop.state.count_table import node_counts
 from planner.loop.state.terms import StepTime
 from planner.model.batch_overlap import BatchOverlap
 from planner.model.drafting import Draft
-from planner.model.precision import WEIGHT_FORMATS
+from planner.model.precision import WEIGHT_FORMATS, head_format
 from planner.model.projections import projections
 from planner.steptime.attention_time import OPERATORS, attention
 from planner.steptime.collective_time import (
@@ -37,7 +37,7 @@ from planner.steptime.small_time import activations, sampling_s
 from planner.steptime.step_context import StepContext
 from planner.steptime.two_batches import half_counts, in_two_batches
 
-HEAD_FORMAT = "bf16"  # of the LM head, in every format
+DRAFT_FORMAT = "bf16"  # of the products that a draft adds, in every format
 
 
 def roofline(stack: StepContext) -> StepTime:
@@ -99,15 +99,15 @@ def _draft(stack: StepContext, counts: Floats) -> Iterator[Contribution]:
     joining_s = _joining_s(alone, counts, draft.fused_inputs)
     if draft.is_block:
         width = round(kv_bytes_per_token_per_gpu(draft.arch, 1.0, stack.layout.tensor_parallel_size, 1))
-        context_s: Floats = joining_s + gemms_s(alone, counts, width, hidden, HEAD_FORMAT)
+        context_s: Floats = joining_s + gemms_s(alone, counts, width, hidden, DRAFT_FORMAT)
         yield from draft_block(stack.arch, draft_steps, context_s, _markov_s(alone, counts, draft.markov_rank),
                                draft.num_tokens)
         return
     if draft.method != "medusa":
         yield from draft_passes(stack.arch, draft_steps, joining_s, _passes(draft))
         return
-    block_s = gemms_s(alone, counts, hidden, hidden, HEAD_FORMAT)
-    block_bytes = WEIGHT_FORMATS[HEAD_FORMAT].bytes_per_element * hidden**2
+    block_s = gemms_s(alone, counts, hidden, hidden, DRAFT_FORMAT)
+    block_bytes = WEIGHT_FORMATS[DRAFT_FORMAT].bytes_per_element * hidden**2
     yield draft_heads(draft.num_tokens * (block_s + draft_steps.curve.head_s),
                       draft.num_tokens * (block_bytes + float(draft_steps.curve.head_bytes[1])))
 
@@ -128,13 +128,13 @@ def _markov_s(stack: StepContext, counts: Floats, rank: int) -> Floats:
     if not rank:
         return np.zeros_like(counts)
     width = -(-stack.arch.vocab_size // stack.layout.tensor_parallel_size)
-    return gemms_s(stack, counts, width, rank, HEAD_FORMAT)
+    return gemms_s(stack, counts, width, rank, DRAFT_FORMAT)
 
 
 def _joining_s(stack: StepContext, counts: Floats, inputs: int) -> Floats:
     """Return a draft layer's time to join its inputs, a 16-bit product that no rank shares with another [s]."""
     hidden = stack.arch.hidden_size
-    joining_s = gemms_s(stack, counts, hidden, inputs * hidden, HEAD_FORMAT) if inputs else np.zeros_like(counts)
+    joining_s = gemms_s(stack, counts, hidden, inputs * hidden, DRAFT_FORMAT) if inputs else np.zeros_like(counts)
     joining_s[0] = 0.0
     return joining_s
 
@@ -157,11 +157,11 @@ def priors(stack: StepContext) -> tuple[str, ...]:
     Medians over other GPUs; for Mamba-2, whose scan was not measured anywhere, the gated delta net.
     """
     layout = stack.layout
-    formats = {projection_format(stack, gemm)
-               for gemm in projections(stack.arch, layout.tensor_parallel_size)}
+    formats = {head_format(stack.arch, stack.quantization), *(
+        projection_format(stack, gemm) for gemm in projections(stack.arch, layout.tensor_parallel_size))}
     sizes = [("all_reduce", layout.tensor_parallel_size), ("all_gather", layout.tensor_parallel_size)]
     fits: dict[str, Sequence[Fit[Any]]] = {
-        "dense layers": [gemm_kernels(stack, name)[1][0] for name in sorted(formats | {HEAD_FORMAT})],
+        "dense layers": [gemm_kernels(stack, name)[1][0] for name in sorted(formats)],
         "experts": [moe_kernels(stack)[1][0] for _ in stack.arch.mlps_of(Experts)]}
     for kind, _ in stack.arch.by_attention:
         operator = OPERATORS[type(kind)]
@@ -174,16 +174,17 @@ def priors(stack: StepContext) -> tuple[str, ...]:
 
 
 def _head(stack: StepContext, counts: Floats) -> Iterator[Contribution]:
-    """Yield the LM head on the sampled tokens, 16-bit in every format; their logits gathered, and sampled from.
+    """Yield the LM head on the sampled tokens, in its own format; their logits gathered, and sampled from.
 
     A pooling model has none: its pooling of hidden states is below a microsecond, and is left out.
     """
     arch, tp = stack.arch, stack.layout.tensor_parallel_size
     if arch.pooling is not None:
         return
-    width = -(-arch.vocab_size // tp)
-    yield Contribution("lm_head", curve={"head_s": gemms_s(stack, counts, width, arch.hidden_size, HEAD_FORMAT),
-                                         "head_bytes": ACTIVATION_BYTES * width * arch.hidden_size})
+    width, form = -(-arch.vocab_size // tp), head_format(arch, stack.quantization)
+    yield Contribution("lm_head", curve={
+        "head_s": gemms_s(stack, counts, width, arch.hidden_size, form),
+        "head_bytes": WEIGHT_FORMATS[form].bytes_per_element * width * arch.hidden_size})
     if tp > 1:
         yield Contribution("logits gathered", curve={
             "head_s": collectives_s(stack, counts * arch.vocab_size * ACTIVATION_BYTES, "all_gather", tp)})
