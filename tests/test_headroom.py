@@ -7,6 +7,7 @@ import pytest
 
 from planner.planning.capacity import capacity
 from planner.planning.search_options import Choices, Search
+from planner.planning.size_answer import Fleet
 from planner.planning.sizing import size
 from planner.report.cells import headroom_text
 from planner.settings.objectives import parse_objectives
@@ -47,3 +48,17 @@ def test_the_headroom_of_users_is_their_capacity() -> None:
     largest = capacity(trace, fleet, OBJECTIVES, Search(of="concurrency", quick=True, jobs=1)).capacity
     assert found.cheapest.headroom == largest / 150 - 1
     assert found.cheapest.headroom > 0
+
+
+def test_the_headroom_of_every_row_is_as_near_to_its_capacity_as_it_says() -> None:
+    trace, rate = limit(read_trace("chat"), 2000), 12.0
+    found = size(trace, replace(ONE, request_rate=rate), OBJECTIVES,
+                 Choices(gpus=("h100-sxm", "h200"), ranks=(1, 4), quick=True, jobs=1))
+    fleets = [fleet for fleet in found.alternatives if isinstance(fleet, Fleet)]
+    assert {fleet.headroom_precision for fleet in fleets} == {0.005, 0.02, 0.1}
+    for fleet in fleets:
+        own = replace(ONE, gpu=fleet.kind.gpu, tensor_parallel_size=fleet.kind.tensor_parallel_size,
+                      data_parallel_size=fleet.num_replicas)
+        largest = capacity(trace, own, OBJECTIVES, Search(quick=True, jobs=1)).capacity
+        assert fleet.headroom is not None
+        assert (1 + fleet.headroom) * rate == pytest.approx(largest, rel=fleet.headroom_precision + 0.01)

@@ -21,6 +21,7 @@ from planner.traces import Trace
 from planner.traces.shaping.client_load import NAME
 
 ROUGHLY = 0.02  # precision of the headroom of fleets that are not the cheapest [1]
+DEAR_TIMES, DEAR_PRECISION = 2, 0.1  # price over the cheapest's from which on a fleet is no choice, and its precision
 PART_PRECISION = 0.05  # of the headroom on the first part of the load [1]
 MANY = 10_000  # requests of a load from which on its first part is searched first
 NEAR = 1.1  # first step from there [1]
@@ -58,7 +59,7 @@ def capacity_headroom(trace: Trace, traffic: Traffic, kind: Kind, count: int, pr
 
 
 def headroom(traffic: Traffic, deployment: Deployment, objectives: Objectives, count: int, copies: int,
-             verdict: Verdict, precision: float) -> float | None:
+             verdict: Verdict, precision: float, tolerance: float) -> float | None:
     """Return the share by which the load may grow before the replicas miss the objectives [1]; None without an end.
 
     The load is as long as the one that the number of replicas rests on. The search begins at the answer for the first
@@ -67,11 +68,10 @@ def headroom(traffic: Traffic, deployment: Deployment, objectives: Objectives, c
     Parameters
     ----------
     count, copies, verdict : replicas, repeats of the trace in the load that they were found on, and how they serve it.
-    precision : of the number of replicas [1].
+    precision, tolerance : of the number of replicas, and of the headroom [1].
     """
     if precision:
         return 0.0
-    tolerance = headroom_precision(traffic, precision)
     if isinstance(traffic, UsersLoad):
         return _user_headroom(traffic, deployment, objectives, count, copies, tolerance)
 

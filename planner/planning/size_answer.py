@@ -116,7 +116,8 @@ class Fleet:
                                           "Null if there is no limit")]
     headroom_precision: Annotated[float, Key("1", "Share of the rate by which headroom may be off: 0.005 for the "
                                                   "cheapest fleet, whose headroom is that of planner capacity; 0.02 "
-                                                  "for the others, on the load of num_replicas")] = 0.0
+                                                  "for the others, on the load of num_replicas, and 0.1 for those at "
+                                                  "more than twice its price")] = 0.0
     step_error: Annotated[float | None, Key("1", "Share by which steps may take longer than predicted: 90 % of the "
                                             "measured runs that were left out of the fit were within. Null if the "
                                             "error is not known")] = None

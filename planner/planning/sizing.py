@@ -27,7 +27,14 @@ from planner.planning.fleets import (
     with_prices,
 )
 from planner.planning.growth import growth_of
-from planner.planning.headroom import capacity_headroom, has_capacity, headroom, headroom_precision
+from planner.planning.headroom import (
+    DEAR_PRECISION,
+    DEAR_TIMES,
+    capacity_headroom,
+    has_capacity,
+    headroom,
+    headroom_precision,
+)
 from planner.planning.layouts import can_cost_less, pruned_notes, replica_cost, smallest_layouts
 from planner.planning.loads import Traffic, UsersLoad, traffic_of, users_of
 from planner.planning.missed import UnreachableError, reached_objectives
@@ -127,8 +134,10 @@ def _found(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Ch
                f"scalings and routers follow", so_far=_of_fleets(asked, able, unable, choices)):
         rests = [(kind, rest) for kind, _, rest in tried if rest is not None]
         first, is_searched = able[0][0], has_capacity(traffic)
-        fleets = in_parallel("finding the headroom", (later(rest)(has_headroom=not is_searched or kind is not first)
-                                                      for kind, rest in rests), len(rests), choices.jobs)
+        most = DEAR_TIMES * best.cost_usd_per_hour if is_searched else math.inf
+        fleets = in_parallel("finding the headroom", (
+            later(rest)(has_headroom=not is_searched or kind is not first, most_cost=most) for kind, rest in rests),
+            len(rests), choices.jobs)
         as_capacity = partial(_as_capacity, trace, traffic, objectives, choices)
         able = _by_cost([as_capacity(kind, fleet) if is_searched and kind is first else (kind, fleet)
                          for (kind, _), fleet in zip(rests, fleets, strict=True)], choices)
@@ -317,12 +326,13 @@ def _fleet(traffic: Traffic, load: Trace, kind: Kind, objectives: Objectives, ch
 
 
 def _with_rest(fleet: Fleet, kind: Kind, traffic: Traffic, load: Trace, deployment: Deployment, objectives: Objectives,
-               verdict: Verdict, choices: Choices, *, has_headroom: bool) -> Fleet:
+               verdict: Verdict, choices: Choices, *, has_headroom: bool, most_cost: float) -> Fleet:
     """Return a fleet with its headroom if it has one, and the schedule that is asked for.
 
     Parameters
     ----------
     deployment, verdict : of its replicas at the load that they were found on.
+    most_cost : from which on the headroom is found roughly [USD/h].
     """
     schedule, reason = None, None
     try:
@@ -330,9 +340,10 @@ def _with_rest(fleet: Fleet, kind: Kind, traffic: Traffic, load: Trace, deployme
     except UnreachableError as error:
         reason = str(error)
     count = fleet.num_replicas - spare_replicas(choices, kind.divided)
-    share = headroom(traffic, deployment, objectives, count, fleet.trace_copies, verdict,
-                     fleet.precision) if has_headroom else None
-    return replace(fleet, schedule=schedule, schedule_reason=reason, headroom=share)
+    tolerance = max(fleet.headroom_precision, DEAR_PRECISION if fleet.cost_usd_per_hour > most_cost else 0.0)
+    share = headroom(traffic, deployment, objectives, count, fleet.trace_copies, verdict, fleet.precision,
+                     tolerance) if has_headroom else None
+    return replace(fleet, schedule=schedule, schedule_reason=reason, headroom=share, headroom_precision=tolerance)
 
 
 def _without_router(deployment: Deployment) -> Deployment:
