@@ -51,9 +51,9 @@ def later() -> Section:
              "fitted to these rows, and one constant: the time of a layer under older SGLang on MI300X and MI355X. Their "
              "launch settings are from the published recipes, by engine, GPU, precision, lengths, layout and date.",
         verdicts=verdicts, tables=listings,
-        notes=["The time of a layer under older SGLang on MI300X and MI355X (hardware_db/older_releases.toml) is fitted "
-               "to runs without drafts. The median error of their TPOT is 5 to 16 % if a deployment has the value of "
-               "the others.",
+        notes=["The time of a layer under older SGLang on MI300X and MI355X (hardware_db/older_releases.toml) is "
+               "fitted to runs without drafts. The median error of their TPOT is 5 to 16 % if a deployment has the "
+               "value of the others.",
                "Four of the five errors are of medians over requests; the p99 TTFT of a run with a stall is the stall, "
                "and these runs are left out of it.",
                "Stalls of single-node rows are among the runs of hardware_db/first_use.toml, which no prediction here "
