@@ -3,7 +3,7 @@
 import ast
 import inspect
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from types import NoneType
@@ -62,10 +62,24 @@ def cli_page() -> str:
         parts += [f"```\n{' '.join(example.split())}\n```"] if example else []
         parts += [_table(("argument or option", "default", "meaning"), map(_parameter, own))] if own else []
         if shared:
-            left_out = [_option_name(each) for each in _scenario_names() if each not in shared]
-            besides = f", except {', '.join(left_out)}" if left_out else ""
-            parts.append(f"Also [the options of a scenario](scenario.md){besides}.")
+            parts.append(f"Also [options of a scenario](scenario.md): {_taken(set(shared))}.")
     return "\n\n".join(parts) + "\n"
+
+
+def _taken(shared: Set[str]) -> str:
+    """Return which options of a scenario a command takes, by their groups."""
+    panels: dict[str, list[str]] = {}
+    for field in fields(Scenario):
+        panels.setdefault(field.metadata["panel"], []).append(field.name)
+    whole = [panel for panel, names in panels.items() if shared >= {*names}]
+    said = [f"all of {', '.join(whole)}"] if whole else []
+    for panel, names in panels.items():
+        taken, others = ([_option_name(each) for each in names if (each in shared) is is_taken]
+                         for is_taken in (True, False))
+        if taken and others:
+            said.append(f"of {panel} all except {', '.join(others)}" if len(others) < len(taken)
+                        else f"of {panel} {', '.join(taken)}")
+    return "; ".join(said)
 
 
 def scenario_page() -> str:
