@@ -17,7 +17,7 @@ from planner.loop.state.engine_state import FAILED, REJECTED
 from planner.loop.state.terms import StepTime
 from planner.measured.agentic import OF_SERVER, server_figures, warm_ttft
 from planner.measured.agentic_load import is_warm
-from planner.measured.lanes import hit_rates
+from planner.measured.lanes import HITS, hit_rates
 from planner.measured.lanes_load import counted_window
 from planner.measured.run_table import GROUPS, METRICS, Measurement, counted
 from planner.measured.stalls import MEANS, STEADY, Stall, stall_of
@@ -144,16 +144,14 @@ def _predicted(measurement: Measurement, result: ReplayResult, gpus: tuple[int, 
         return Prediction(measurement=measurement, predicted={}, status=_misfit(measurement.load, refused, deployment))
     done = np.isfinite(records.finished_s)
     counts = done & (np.arange(len(records)) >= measurement.num_opening) & has_times
-    counted_s = math.nan
-    if measurement.is_lanes:
-        counts, counted_s = counted_window(records, measurement.num_opening)
-    if not counts.any():
-        return Prediction(measurement=measurement, predicted={}, status="no request of the replay was completed")
     begin_s = 0.0 if measurement.load.format == NAME else records.arrival_s.min()  # a client waits before it sends
-    makespan_s = replay_s = float(records.finished_s[done].max() - begin_s)
+    makespan_s = replay_s = float(records.finished_s[done].max(initial=begin_s) - begin_s)
     all_outputs = float(records.num_output_tokens[done].sum())
     if measurement.is_lanes:
-        makespan_s, done = counted_s, counts
+        counts, makespan_s = counted_window(records, measurement.num_opening)
+        done = counts
+    if not counts.any():
+        return Prediction(measurement=measurement, predicted={}, status="no request of the replay was completed")
     kept = records[counts]
     times_s = {"ttft": kept.first_token_s - kept.arrival_s, "e2el": kept.finished_s - kept.arrival_s,
                "tpot": (kept.finished_s - kept.first_token_s)
@@ -169,7 +167,7 @@ def _predicted(measurement: Measurement, result: ReplayResult, gpus: tuple[int, 
         predicted |= {name: value for name in names if (value := itl.get(name)) is not None}
     inputs = measurement.load.requests["input_tokens"].to_numpy()[done].sum()
     outputs = records.num_output_tokens[done].sum()
-    if measurement.is_lanes:
+    if set(HITS) & set(names):
         predicted |= hit_rates(replayed, counts)
     if OF_SERVER in names:
         predicted |= server_figures(replayed, makespan_s, float(kept.finished_s.max()))
