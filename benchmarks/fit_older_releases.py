@@ -1,11 +1,13 @@
-"""Fits `hardware_db/older_releases.toml` to published runs under older releases of SGLang, and writes it.
+"""Fits `hardware_db/older_releases.toml` to published runs under older releases, and writes it.
 
     python -m benchmarks.fit_older_releases
 
-A layer's value is the median over deployments (GPU, lengths, GPUs of a replica) of the median over their runs of
-(measured median TPOT - predicted median TPOT without it) / layers. The held-out error of TPOT is a median over runs,
-each with the value of the other deployments. Runs that draft are left out. The file's rows say which releases share a
-value.
+`layer_s` is the median over deployments (GPU, lengths, GPUs of a replica) of the median over their runs of
+(measured median TPOT - predicted median TPOT without it) / layers. `launch_share` is the same median of the file's
+value plus (measured - predicted median TTFT) / launch time, a Newton step: the script is run until the value stays.
+Its runs have short prompts and few in flight, so that a first token waits for one launch. The held-out error, of
+TPOT or TTFT, is a median over runs, each with the value of the other deployments. Runs that draft are left out, and
+ranks of attention for `launch_share`. The file's rows say which releases share a value.
 """
 
 import os
@@ -18,22 +20,24 @@ from planner.catalog.catalog_files import load_gpu
 from planner.files.writing import write_text
 from planner.measured.run_table import read_measured
 from planner.measured.validate import Prediction, deploy_measured, predict_all
+from planner.steptime.host_time import launches_s
 from planner.steptime.older_releases import measured_release
 
 ROOT = Path(__file__).resolve().parents[1]
 FILE = ROOT / "hardware_db" / "older_releases.toml"
 MEASURED = Path(os.environ.get("PLANNER_SHARED", ROOT.parent / "shared")) / "measured"
 TABLES = ("closed_loop_percentiles.csv", "inferencex_api_closed_loop.csv", "inferencex_api_closed_loop_history.csv")
-FITTED = {"layer_s": ".3g", "num_runs": "d", "held_out": ".2f"}
-Shown = tuple[tuple[Any, ...], float, float, int]  # deployment, measured and bare TPOT [ms], layers
+FITTED = {"layer_s": ".3g", "launch_share": ".2f", "num_runs": "d", "held_out": ".2f"}
+MOST_IN_FLIGHT, MOST_TOKENS = 32, 2048  # of a run that shows the launch of a prompt
+Shown = tuple[tuple[Any, ...], float, float, float]  # deployment, measured, predicted with a value of 0, per value [ms]
 
 
 def main() -> None:
     text = FILE.read_text(encoding="utf-8")
     lines = text.splitlines()
     runs = [run for name in TABLES for run in read_measured(MEASURED / name, client="inferencex")
-            if run.groups["engine"] == "sglang" and run.groups["gpu"].startswith("mi") and run.scenario is not None
-            and not run.scenario.num_speculative_tokens]
+            if run.scenario is not None and not run.scenario.num_speculative_tokens
+            and (run.groups["engine"], run.groups["gpu"][:2]) in (("sglang", "mi"), ("trtllm", "b2"))]
     rows: dict[str, list[Shown]] = defaultdict(list)
     for prediction in predict_all(runs):
         place, shown = _shown(prediction)
@@ -46,7 +50,7 @@ def main() -> None:
         for at in range(begin, end):
             name = lines[at].partition(" ")[0]
             if name in FITTED:
-                lines[at] = f"{name} = {values[name]:{FITTED[name]}}"
+                lines[at] = f"{name} = {values.get(name, values['value']):{FITTED[name]}}"
     write_text(FILE, "\n".join(lines) + "\n")
 
 
@@ -57,24 +61,32 @@ def _shown(prediction: Prediction) -> tuple[str | None, Shown]:
     assert run.load is not None
     stack, gpu = deploy_measured(run).stack, load_gpu(run.groups["gpu"])
     assert stack is not None
-    older = stack.older_release
-    row = measured_release("sglang", run.scenario.engine_version, gpu.kernels_of, run.groups["precision"])
-    bare_ms = prediction.predicted["median_tpot_ms"] - (1e3 * older.layer_s * older.num_layers if older else 0.0)
+    older, num_layers = stack.older_release, stack.arch.num_layers
+    row = measured_release(run.scenario.engine, run.scenario.engine_version, gpu.kernels_of, run.groups["precision"])
     longest = run.load.requests.select("input_tokens", "output_tokens").max().row(0)
-    return (None if row is None else row["source"],
-            ((gpu.name, run.scenario.tensor_parallel_size, *longest), run.measured["median_tpot_ms"], bare_ms,
-             stack.arch.num_layers))
+    deployment = (gpu.name, run.scenario.tensor_parallel_size, *longest)
+    if row is None or older is None:
+        return None, (deployment, 0.0, 0.0, 0.0)
+    metric, value, per_value_ms = "median_tpot_ms", older.layer_s, 1e3 * num_layers
+    if "launch_share" in row:
+        value, metric = older.launch_share, "median_ttft_ms"
+        per_value_ms = 1e3 * launches_s(stack)[0] / gpu.launch_speed / value
+        in_flight = run.scenario.max_concurrency or 0
+        if stack.layout.data_parallel_size > 1 or in_flight > MOST_IN_FLIGHT or longest[0] > MOST_TOKENS:
+            return None, (deployment, 0.0, 0.0, 0.0)
+    return row["source"], (deployment, run.measured[metric], prediction.predicted[metric] - value * per_value_ms,
+                           per_value_ms)
 
 
 def _fitted(shown: list[Shown]) -> dict[str, Any]:
     by_deployment: dict[Any, list[float]] = defaultdict(list)
-    for deployment, measured_ms, bare_ms, num_layers in shown:
-        by_deployment[deployment].append((measured_ms - bare_ms) / 1e3 / num_layers)
+    for deployment, measured_ms, bare_ms, per_value_ms in shown:
+        by_deployment[deployment].append((measured_ms - bare_ms) / per_value_ms)
     medians = {deployment: median(values) for deployment, values in by_deployment.items()}
-    errors = [abs((bare_ms + 1e3 * num_layers * median(rest)) / measured_ms - 1)
-              for deployment, measured_ms, bare_ms, num_layers in shown
+    errors = [abs((bare_ms + per_value_ms * median(rest)) / measured_ms - 1)
+              for deployment, measured_ms, bare_ms, per_value_ms in shown
               if (rest := [value for other, value in medians.items() if other != deployment])]
-    return {"layer_s": median(medians.values()), "num_runs": len(shown), "held_out": median(errors)}
+    return {"value": median(medians.values()), "num_runs": len(shown), "held_out": median(errors)}
 
 
 if __name__ == "__main__":

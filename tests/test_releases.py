@@ -12,8 +12,11 @@ from planner.deployment.deploy import deploy
 from planner.engines import ENGINES
 from planner.errors import UsageError
 from planner.measured.run_table import read_measured
+from planner.model.drafting import draft_of
+from planner.model.layout import Layout
 from planner.results.notes import notes
 from planner.settings.scenario import Scenario
+from planner.steptime.host_time import launches_s
 from planner.traces.shaping.client_load import client_load
 
 
@@ -117,6 +120,21 @@ def test_latent_attention_on_amd_takes_what_runs_under_a_release_show(gpu: str, 
         return 0.0 if older is None else older.num_layers * older.layer_s
 
     assert older_s(version) > older_s(None) == 0.0
+
+
+def test_trtllm_1_1_launches_fp4_prompts_sooner_without_drafts_and_attention_ranks() -> None:
+    newest = replace(stack_of("deepseek-r1", "b200-sxm", "trtllm"), quantization="nvfp4")
+    older = replace(newest, engine_version="1.1.0rc2.post2")
+    share = launches_s(older)[0] / launches_s(newest)[0]
+    assert 0.3 < share < 0.6
+    assert older.older_release is not None
+    assert older.older_release.launch_share == pytest.approx(share)
+    ranks = Layout(data_parallel_size=4)
+    assert launches_s(replace(older, layout=ranks)) == launches_s(replace(newest, layout=ranks))
+    assert launches_s(replace(older, quantization="fp8")) == launches_s(replace(newest, quantization="fp8"))
+    drafts = draft_of(Scenario(model="deepseek-r1", engine="trtllm", num_speculative_tokens=3,
+                               speculative_method="mtp"), newest.arch)
+    assert launches_s(replace(older, draft=drafts)) == launches_s(replace(newest, draft=drafts))
 
 
 def test_a_run_of_a_date_has_the_release_of_its_image(tmp_path: Path) -> None:

@@ -48,12 +48,13 @@ def later() -> Section:
         title="Runs that were published later",
         lead=f"{sum(table.height for table in tables.values())} runs of DeepSeek-R1 of 2025-10 to 2026-06 from "
              "InferenceX's public results: nine kinds of GPU, later images, with and without MTP. No kernel was "
-             "fitted to these rows, and one constant: the time of a layer under older SGLang on MI300X and MI355X. Their "
-             "launch settings are from the published recipes, by engine, GPU, precision, lengths, layout and date.",
+             "fitted to these rows, and few constants: those of older releases in hardware_db/older_releases.toml. "
+             "Their launch settings are from the published recipes, by engine, GPU, precision, lengths, layout and "
+             "date.",
         verdicts=verdicts, tables=listings,
-        notes=["The time of a layer under older SGLang on MI300X and MI355X (hardware_db/older_releases.toml) is "
-               "fitted to runs without drafts. The median error of their TPOT is 5 to 16 % if a deployment has the "
-               "value of the others.",
+        notes=["hardware_db/older_releases.toml is fitted to rows without drafts: the time of a layer under older SGLang "
+               "on MI300X and MI355X, and launches of TensorRT-LLM 1.1 in FP4 on B200. The median error is 5 to 16 % "
+               "if a deployment has the value of the others.",
                "Four of the five errors are of medians over requests; the p99 TTFT of a run with a stall is the stall, "
                "and these runs are left out of it.",
                "Stalls of single-node rows are among the runs of hardware_db/first_use.toml, which no prediction here "

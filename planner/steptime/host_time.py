@@ -55,12 +55,14 @@ def prompt_launch_s(stack: StepContext) -> float:
     several times the small kernels of other attention: projections to the latent and from it, or a convolution, gates,
     norms and the parts of the chunked delta rule. Under vLLM FlashInfer takes longer to set up than FlashAttention.
     """
-    arch, c = stack.arch, stack.constants
+    arch, c, older = stack.arch, stack.constants, stack.older_release
+    is_plain = stack.tokens_per_decode == 1 and stack.layout.data_parallel_size == 1
     num_flashinfer = arch.num_attention_layers if runs_flashinfer(stack.engine, stack.gpu) else 0
     launch_s = arch.num_halves / 2 * c.launch_s_per_layer + _num_expert_layers(stack) * c.launch_s_per_moe_layer
     for num_layers, constant in _launches(stack):
         launch_s += num_layers * float(getattr(c, constant))
-    return launch_s + num_flashinfer * c.launch_s_per_flashinfer_layer
+    launch_s += num_flashinfer * c.launch_s_per_flashinfer_layer
+    return launch_s * (older.launch_share if older is not None and is_plain else 1.0)
 
 
 def decode_launch_s(stack: StepContext) -> float:

@@ -1,4 +1,4 @@
-"""Older releases of an engine: how much longer a layer takes than under the newest line, by GPU and number format."""
+"""Older releases of an engine: how long a layer and its launch take against the newest line, by GPU and format."""
 
 import functools
 from collections.abc import Mapping
@@ -10,7 +10,8 @@ from planner.engines.releases import is_before
 from planner.errors import CatalogError
 from planner.files.finite import is_number
 
-KEYS = {"engine", "gpu", "precision", "since", "until", "layer_s", "num_runs", "held_out", "source"}
+NUMBERS = {"layer_s", "launch_share"}  # of which a row has one
+KEYS = {"engine", "gpu", "until", "num_runs", "held_out", "source"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,11 +22,13 @@ class OlderRelease:
     ----------
     layer_s : of each layer [s].
     num_layers : layers that take longer [1].
+    launch_share : launch time of a layer with prompts over a later release's, without drafts and attention ranks [1].
     newest : the first release that takes no longer.
     """
 
     layer_s: float
     num_layers: int
+    launch_share: float = 1.0
     newest: str
 
 
@@ -52,8 +55,10 @@ def _rows() -> tuple[Mapping[str, Any], ...]:
     path = data_dir("hardware_db") / "older_releases.toml"
     rows = read_rows(path, "older_release")
     for number, row in enumerate(rows, start=1):
-        missing, unread = sorted(KEYS - {"precision", "since"} - row.keys()), sorted(row.keys() - KEYS)
-        if missing or unread or not is_number(row["layer_s"]) or row["layer_s"] <= 0:
+        missing, unread = sorted(KEYS - row.keys()), sorted(row.keys() - KEYS - NUMBERS - {"precision", "since"})
+        values = [row[name] for name in sorted(NUMBERS & row.keys())]
+        if missing or unread or len(values) != 1 or not is_number(values[0]) or values[0] <= 0:
             raise CatalogError(f"{path}: [[older_release]] number {number}: lacks {', '.join(missing) or 'nothing'}, "
-                               f"has unknown keys {', '.join(unread) or '(none)'}, or layer_s is no number above 0")
+                               f"has unknown keys {', '.join(unread) or '(none)'}, or has not one number above 0 of "
+                               f"{', '.join(sorted(NUMBERS))}")
     return tuple(rows)
