@@ -4,10 +4,11 @@
 
 `layer_s` is the median over deployments (GPU, lengths, GPUs of a replica) of the median over their runs of
 (measured median TPOT - predicted median TPOT without it) / layers. `launch_share` is the same median of the file's
-value plus (measured - predicted median TTFT) / launch time, a Newton step: the script is run until the value stays.
-Its runs have short prompts and few in flight, so that a first token waits for one launch. The held-out error, of
-TPOT or TTFT, is a median over runs, each with the value of the other deployments. Runs that draft are left out, and
-ranks of attention for `launch_share`. The file's rows say which releases share a value.
+value plus (measured - predicted median TTFT) / launch time, and `token_s` with a prompt's tokens times layers in place
+of the launch time: a Newton step, and the script is run until the value stays. Their runs have few in flight, so that a
+first token waits for one step, and short or long prompts. The held-out error, of TPOT or TTFT, is a median over runs,
+each with the value of the other deployments; for `token_s`, of other numbers of requests in flight. Runs that draft
+are left out, and ranks of attention for the last two. The file's rows say which releases share a value.
 """
 
 import os
@@ -27,8 +28,8 @@ ROOT = Path(__file__).resolve().parents[1]
 FILE = ROOT / "hardware_db" / "older_releases.toml"
 MEASURED = Path(os.environ.get("PLANNER_SHARED", ROOT.parent / "shared")) / "measured"
 TABLES = ("closed_loop_percentiles.csv", "inferencex_api_closed_loop.csv", "inferencex_api_closed_loop_history.csv")
-FITTED = {"layer_s": ".3g", "launch_share": ".2f", "num_runs": "d", "held_out": ".2f"}
-MOST_IN_FLIGHT, MOST_TOKENS = 32, 2048  # of a run that shows the launch of a prompt
+FITTED = {"layer_s": ".3g", "token_s": ".3g", "launch_share": ".2f", "num_runs": "d", "held_out": ".2f"}
+MOST_IN_FLIGHT, LONG = 32, 2048  # requests of a run that shows the time of a prompt, and tokens of a long prompt
 Shown = tuple[tuple[Any, ...], float, float, float]  # deployment, measured, predicted with a value of 0, per value [ms]
 
 
@@ -68,12 +69,15 @@ def _shown(prediction: Prediction) -> tuple[str | None, Shown]:
     if row is None or older is None:
         return None, (deployment, 0.0, 0.0, 0.0)
     metric, value, per_value_ms = "median_tpot_ms", older.layer_s, 1e3 * num_layers
-    if "launch_share" in row:
-        value, metric = older.launch_share, "median_ttft_ms"
-        per_value_ms = 1e3 * launches_s(stack)[0] / gpu.launch_speed / value
+    if "layer_s" not in row:
+        metric, is_long = "median_ttft_ms", "token_s" in row
+        value = older.token_s if is_long else older.launch_share
+        tokens: Any = run.load.requests["input_tokens"].mean()
+        per_value_ms = 1e3 * (num_layers * tokens if is_long else launches_s(stack)[0] / gpu.launch_speed / value)
         in_flight = run.scenario.max_concurrency or 0
-        if stack.layout.data_parallel_size > 1 or in_flight > MOST_IN_FLIGHT or longest[0] > MOST_TOKENS:
+        if stack.layout.data_parallel_size > 1 or in_flight > MOST_IN_FLIGHT or is_long is not (longest[0] > LONG):
             return None, (deployment, 0.0, 0.0, 0.0)
+        deployment += (in_flight,) if is_long else ()
     return row["source"], (deployment, run.measured[metric], prediction.predicted[metric] - value * per_value_ms,
                            per_value_ms)
 

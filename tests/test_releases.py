@@ -33,7 +33,7 @@ def test_candidates_and_posts_are_of_their_release(engine: str, version: str | N
     ("deepseek-v3", "trtllm", 61), ("deepseek-v3", "sglang", 61), ("llama-3.1-70b", "sglang", 80),
     ("gpt-oss-120b", "trtllm", 0), ("deepseek-v3", "vllm", 0)])
 def test_an_older_release_takes_longer_in_each_layer_of_its_kind(model: str, engine: str, layers: int) -> None:
-    newest = stack_of(model, "b200-sxm", engine)
+    newest = stack_of(model, "h100-sxm", engine)
     older = replace(newest, engine_version="0.1")
     more_s = [terms_of(older, row)["activations_s"] - terms_of(newest, row)["activations_s"]
               for row in (step(0, 4, 1000), step(4096))]
@@ -131,7 +131,12 @@ def test_trtllm_1_1_launches_fp4_prompts_sooner_without_drafts_and_attention_ran
     assert older.older_release.launch_share == pytest.approx(share)
     ranks = Layout(data_parallel_size=4)
     assert launches_s(replace(older, layout=ranks)) == launches_s(replace(newest, layout=ranks))
-    assert launches_s(replace(older, quantization="fp8")) == launches_s(replace(newest, quantization="fp8"))
+    fp8, newest_fp8 = (replace(stack, quantization="fp8_block") for stack in (older, newest))
+    assert launches_s(fp8) == launches_s(newest_fp8)
+    assert fp8.older_release is not None
+    more_s = [terms_of(fp8, row)["activations_s"] - terms_of(newest_fp8, row)["activations_s"]
+              for row in (step(1024), step(8192))]
+    assert more_s[1] - more_s[0] == pytest.approx(61 * 7168 * fp8.older_release.token_s)
     drafts = draft_of(Scenario(model="deepseek-r1", engine="trtllm", num_speculative_tokens=3,
                                speculative_method="mtp"), newest.arch)
     assert launches_s(replace(older, draft=drafts)) == launches_s(replace(newest, draft=drafts))

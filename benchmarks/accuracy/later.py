@@ -52,9 +52,9 @@ def later() -> Section:
              "Their launch settings are from the published recipes, by engine, GPU, precision, lengths, layout and "
              "date.",
         verdicts=verdicts, tables=listings,
-        notes=["hardware_db/older_releases.toml is fitted to rows without drafts: the time of a layer under older SGLang "
-               "on MI300X and MI355X, and launches of TensorRT-LLM 1.1 in FP4 on B200. The median error is 5 to 16 % "
-               "if a deployment has the value of the others.",
+        notes=["hardware_db/older_releases.toml is fitted to rows without drafts: older SGLang on MI300X and MI355X, "
+               "and TensorRT-LLM 1.1 on B200. The median error of these rows is 3 to 16 % if a deployment has the "
+               "value of the others.",
                "Four of the five errors are of medians over requests; the p99 TTFT of a run with a stall is the stall, "
                "and these runs are left out of it.",
                "Stalls of single-node rows are among the runs of hardware_db/first_use.toml, which no prediction here "

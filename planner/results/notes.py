@@ -301,10 +301,11 @@ def _changed(deployment: Deployment, engine: Engine, version: str) -> list[str]:
         last = engine.defaults.since[-1].since if engine.defaults.since else engine.kernels.newest_since
         return [f"engine_version = {version} changes nothing for this model: the planner models differences of "
                 f"{engine.title} releases before {last}"]
+    more = [f"{1e3 * older.num_layers * older.layer_s:.1f} ms longer in {older.num_layers} layers"]
+    more += [f"{1e6 * older.num_layers * older.token_s:.1f} µs longer for each token"] if older.token_s else []
     launch = "" if older.launch_share == 1 else (f", and the launch of a step with prompts outside CUDA graphs takes "
                                                  f"{share_text(older.launch_share)} of the time")
-    return [f"{engine.title} {version}: steps take {1e3 * older.num_layers * older.layer_s:.1f} ms longer in "
-            f"{older.num_layers} layers than with {older.newest} or later{launch}"]
+    return [f"{engine.title} {version}: steps take {' and '.join(more)} than with {older.newest} or later{launch}"]
 
 
 def _first_use(deployment: Deployment) -> list[str]:

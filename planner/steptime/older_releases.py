@@ -10,7 +10,7 @@ from planner.engines.releases import is_before
 from planner.errors import CatalogError
 from planner.files.finite import is_number
 
-NUMBERS = {"layer_s", "launch_share"}  # of which a row has one
+NUMBERS = {"layer_s", "token_s", "launch_share"}  # of which a row has one
 KEYS = {"engine", "gpu", "until", "num_runs", "held_out", "source"}
 
 
@@ -22,12 +22,14 @@ class OlderRelease:
     ----------
     layer_s : of each layer [s].
     num_layers : layers that take longer [1].
+    token_s : of each token in such a layer, in addition [s].
     launch_share : launch time of a layer with prompts over a later release's, without drafts and attention ranks [1].
     newest : the first release that takes no longer.
     """
 
     layer_s: float
     num_layers: int
+    token_s: float = 0.0
     launch_share: float = 1.0
     newest: str
 

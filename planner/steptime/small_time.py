@@ -28,7 +28,8 @@ def activations(stack: StepContext, counts: Floats, fused: Floats) -> Iterator[C
     norm_s = NORM_SHARE * LAYER_KERNELS * _small_constants(stack).floor_s
     routed_apart = 0 if ENGINES[stack.engine].kernels.routes_with_experts else sum(n for n, _ in arch.mlps_of(Experts))
     for name, seconds in (("routing", routed_apart * c.moe_layer_s), ("norms in all-reduces", -fused * norm_s),
-                          ("older release", 0.0 if older is None else older.num_layers * older.layer_s),
+                          ("older release", 0.0 if older is None else (
+                              older.num_layers * (older.layer_s + counts * older.token_s))),
                           ("layers with an indexer", index_layers_s(stack))):
         yield Contribution(name, curve={"activations_s": seconds})
     for kernel in small_kernels(arch, stack.engine, stack.layout.tensor_parallel_size,

@@ -107,8 +107,8 @@ class StepContext:
         row = measured_release(self.engine, self.engine_version, self.gpu.kernels_of, precision)
         if row is not None and any(isinstance(group.attention, Mla) for group in self.arch.layers):
             return OlderRelease(layer_s=row.get("layer_s", self.constants.older_layer_s),
-                                num_layers=self.arch.num_layers, launch_share=row.get("launch_share", 1.0),
-                                newest=row["until"])
+                                num_layers=self.arch.num_layers, token_s=row.get("token_s", 0.0),
+                                launch_share=row.get("launch_share", 1.0), newest=row["until"])
         num_layers = engine.kernels.older_layers(self.arch)
         if not num_layers or not engine.is_older(self.engine_version):
             return None
