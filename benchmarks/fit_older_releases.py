@@ -13,6 +13,7 @@ are left out, and ranks of attention for the last two. The file's rows say which
 
 import os
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -41,9 +42,8 @@ def main() -> None:
             and (run.groups["engine"], run.groups["gpu"][:2]) in (("sglang", "mi"), ("trtllm", "b2"))]
     rows: dict[str, list[Shown]] = defaultdict(list)
     for prediction in predict_all(runs):
-        place, shown = _shown(prediction)
-        if place is not None:
-            rows[place].append(shown)
+        for source, shown in _shown(prediction):
+            rows[source].append(shown)
     for begin in [at for at, line in enumerate(lines) if line == "[[older_release]]"]:
         end = next((at for at in range(begin + 1, len(lines)) if lines[at].startswith("[[")), len(lines))
         source = next(line for line in lines[begin:end] if line.startswith("source = "))
@@ -55,31 +55,32 @@ def main() -> None:
     write_text(FILE, "\n".join(lines) + "\n")
 
 
-def _shown(prediction: Prediction) -> tuple[str | None, Shown]:
-    """Return the source of the row that a run belongs to, and the run's times; the source is None without a row."""
+def _shown(prediction: Prediction) -> Iterator[tuple[str, Shown]]:
+    """Yield the sources of the rows whose value a run shows, and the run's times."""
     run = prediction.measurement
     assert run.scenario is not None
     assert run.load is not None
     stack, gpu = deploy_measured(run).stack, load_gpu(run.groups["gpu"])
     assert stack is not None
     older, num_layers = stack.older_release, stack.arch.num_layers
-    row = measured_release(run.scenario.engine, run.scenario.engine_version, gpu.kernels_of, run.groups["precision"])
     longest = run.load.requests.select("input_tokens", "output_tokens").max().row(0)
-    deployment = (gpu.name, run.scenario.tensor_parallel_size, *longest)
-    if row is None or older is None:
-        return None, (deployment, 0.0, 0.0, 0.0)
-    metric, value, per_value_ms = "median_tpot_ms", older.layer_s, 1e3 * num_layers
-    if "layer_s" not in row:
-        metric, is_long = "median_ttft_ms", "token_s" in row
-        value = older.token_s if is_long else older.launch_share
-        tokens: Any = run.load.requests["input_tokens"].mean()
-        per_value_ms = 1e3 * (num_layers * tokens if is_long else launches_s(stack)[0] / gpu.launch_speed / value)
-        in_flight = run.scenario.max_concurrency or 0
-        if stack.layout.data_parallel_size > 1 or in_flight > MOST_IN_FLIGHT or is_long is not (longest[0] > LONG):
-            return None, (deployment, 0.0, 0.0, 0.0)
-        deployment += (in_flight,) if is_long else ()
-    return row["source"], (deployment, run.measured[metric], prediction.predicted[metric] - value * per_value_ms,
-                           per_value_ms)
+    deployment, in_flight = (gpu.name, run.scenario.tensor_parallel_size, *longest), run.scenario.max_concurrency or 0
+    tokens: Any = run.load.requests["input_tokens"].mean()
+    shows_prompts = stack.layout.data_parallel_size == 1 and in_flight <= MOST_IN_FLIGHT
+    for row in measured_release(run.scenario.engine, run.scenario.engine_version, gpu.kernels_of,
+                                run.groups["precision"]):
+        assert older is not None
+        if "layer_s" in row:
+            place, metric, value, per_value_ms = deployment, "median_tpot_ms", older.layer_s, 1e3 * num_layers
+        elif shows_prompts and ("token_s" in row) is (longest[0] > LONG):
+            is_long, metric = "token_s" in row, "median_ttft_ms"
+            value = older.token_s if is_long else older.launch_share
+            place = (*deployment, in_flight) if is_long else deployment
+            per_value_ms = 1e3 * (num_layers * tokens if is_long else launches_s(stack)[0] / gpu.launch_speed / value)
+        else:
+            continue
+        yield row["source"], (place, run.measured[metric], prediction.predicted[metric] - value * per_value_ms,
+                              per_value_ms)
 
 
 def _fitted(shown: list[Shown]) -> dict[str, Any]:

@@ -34,8 +34,8 @@ class OlderRelease:
     newest: str
 
 
-def measured_release(engine: str, version: str | None, gpu: str, precision: str) -> Mapping[str, Any] | None:
-    """Return the row of `hardware_db/older_releases.toml` of a release; None if no run shows it.
+def measured_release(engine: str, version: str | None, gpu: str, precision: str) -> list[Mapping[str, Any]]:
+    """Return the rows of `hardware_db/older_releases.toml` of a release, a number each; none if no run shows it.
 
     Parameters
     ----------
@@ -47,9 +47,9 @@ def measured_release(engine: str, version: str | None, gpu: str, precision: str)
     ------
     CatalogError : a row in the file is wrong.
     """
-    return next((row for row in _rows() if (row["engine"], row["gpu"]) == (engine, gpu)
-                 and precision == row.get("precision", precision) and is_before(version, row["until"])
-                 and not is_before(version, row.get("since"))), None)
+    return [row for row in _rows() if (row["engine"], row["gpu"]) == (engine, gpu)
+            and precision == row.get("precision", precision) and is_before(version, row["until"])
+            and not is_before(version, row.get("since"))]
 
 
 @functools.cache

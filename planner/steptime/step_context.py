@@ -14,7 +14,7 @@ from planner.model.node_link import NodeLink
 from planner.model.precision import expert_format
 from planner.steptime.engine_constants import EngineConstants
 from planner.steptime.fused_norms import nvlink_generation
-from planner.steptime.older_releases import OlderRelease, measured_release
+from planner.steptime.older_releases import NUMBERS, OlderRelease, measured_release
 
 # Density of arithmetic (16-bit peak over the power limit) up to which large products keep the clocks of the peak. H100
 # and H200 have 1.4e12, B200 and B300 2.1 to 2.3e12; A100 SXM 0.78e12, RTX PRO 6000 0.80e12, RTX 4090 0.37e12.
@@ -104,11 +104,12 @@ class StepContext:
         """
         engine, precision = ENGINES[self.engine], expert_format(self.arch, self.quantization)
         precision = next((name for name in ("fp4", "fp8") if name in precision), precision)
-        row = measured_release(self.engine, self.engine_version, self.gpu.kernels_of, precision)
-        if row is not None and any(isinstance(group.attention, Mla) for group in self.arch.layers):
-            return OlderRelease(layer_s=row.get("layer_s", self.constants.older_layer_s),
-                                num_layers=self.arch.num_layers, token_s=row.get("token_s", 0.0),
-                                launch_share=row.get("launch_share", 1.0), newest=row["until"])
+        rows = measured_release(self.engine, self.engine_version, self.gpu.kernels_of, precision)
+        if rows and any(isinstance(group.attention, Mla) for group in self.arch.layers):
+            shown = {name: row[name] for row in rows for name in NUMBERS & row.keys()}
+            newest = next((row["until"] for row in rows if "layer_s" in row), str(engine.kernels.newest_since))
+            return OlderRelease(**{"layer_s": self.constants.older_layer_s} | shown, num_layers=self.arch.num_layers,
+                                newest=newest)
         num_layers = engine.kernels.older_layers(self.arch)
         if not num_layers or not engine.is_older(self.engine_version):
             return None
