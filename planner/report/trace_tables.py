@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from planner.files.counts import count_text, figure_text, share_text
+from planner.files.counts import change_text, count_text, figure_text, share_text
 from planner.report.text import Grid, Text
 
 SHOWN_PERCENTILES = ("mean", "p5", "p25", "p50", "p75", "p95", "p99", "max")
@@ -147,5 +147,5 @@ def _predictions(found: Mapping[str, Any]) -> Grid:
 def _difference(label: str, row: Mapping[str, float | None]) -> tuple[str, ...]:
     if row["recorded"] is None or row["drawn"] is None or row["difference"] is None:
         return label, "none", "", "", ""
-    return (label, figure_text(row["recorded"]), figure_text(row["drawn"]), f"{row['difference']:+.1%}",
-            f"{row['low']:+.1%} … {row['high']:+.1%}")
+    return (label, figure_text(row["recorded"]), figure_text(row["drawn"]), change_text(row["difference"]),
+            f"{change_text(row['low'])} … {change_text(row['high'])}")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import polars as pl
 import streamlit as st
 
+from planner.files.counts import share_text
 from planner.measured.published import Published, read_published
 from planner.planning.fingerprint import scenario_sha256
 from planner.planning.study import Study
@@ -60,10 +61,10 @@ def _measured(study: Study, name: str, content: bytes) -> None:
     if found.num_runs > 1:
         for metric, errors in found.overall.items():
             if errors is not None:
-                st.markdown(plain(f"{metric_name(metric)[0]}: {errors.median_ape:.1%} off in the median of "
-                                  f"{errors.n:,} runs, {errors.mape:.1%} on average; predictions are "
-                                  f"{abs(errors.bias):.1%} too "
-                                  f"{'high' if errors.bias > 0 else 'low'}.".replace("%", " %")))
+                st.markdown(plain(f"{metric_name(metric)[0]}: {share_text(errors.median_ape)} off in the median of "
+                                  f"{errors.n:,} runs, {share_text(errors.mape)} on average; predictions are "
+                                  f"{share_text(abs(errors.bias))} too "
+                                  f"{'high' if errors.bias > 0 else 'low'}."))
     metrics = {metric: "".join(metric_name(metric)) for metric in found.table["metric"].unique()}
     table = harmless(found.table).with_columns(pl.col("metric").replace(metrics), pl.col("error") * 100)
     st.dataframe(rounded(table), hide_index=True, alt="measured and predicted", column_config={
