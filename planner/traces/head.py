@@ -12,6 +12,7 @@ from planner.traces.reader import MOST_KEYS, Head
 
 HEAD_LINES = 100
 OTHER_SEPARATORS = ";\t|"  # of CSV whose header has no comma
+_SAYS_SEPARATOR = re.compile(rb"(\xef\xbb\xbf)?sep=.\s*$", re.IGNORECASE)  # a first line for Excel
 _YAML_KEY = re.compile(r"([\w.'\"-]+):(?:\s|$)")
 
 
@@ -24,7 +25,7 @@ def read_head(source: str, block: bytes) -> Head | None:
     """
     check_text(source, block, 1)
     lines = block.split(b"\n", HEAD_LINES)[:HEAD_LINES]
-    at = next((i for i, line in enumerate(lines) if line.strip()), None)
+    at = next((i for i, line in enumerate(lines) if line.strip() and not _SAYS_SEPARATOR.match(line)), None)
     if at is None:
         raise TraceError(f"trace {source}: is empty; must hold a CSV header or JSON lines")
     line = lines[at].decode().strip()

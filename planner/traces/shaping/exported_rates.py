@@ -162,7 +162,8 @@ def _values(path: Path, cells: pl.Series) -> tuple[pl.Series, str]:
     wrong = next((row for row, match in enumerate(parts) if cells[row] not in (None, "") and (
         match is None or not number_in(match[1]) >= 0)), None)
     if wrong is not None:
-        raise TraceError(f"{path}: row {wrong + 2}: {cells.name} = {cells[wrong]!r}: must be a number, 0 or more")
+        raise TraceError(f"{path}: row {wrong + 2}: {cells.name} = {cells[wrong]!r}: must be a number, 0 or more, "
+                         f"with a decimal point")
     if len(units) > 1:
         raise TraceError(f"{path}: {cells.name} has the units {', '.join(sorted(units))}; must have one (export "
                          f"without automatic units)")
