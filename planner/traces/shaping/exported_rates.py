@@ -144,7 +144,7 @@ def _starts(path: Path, text: pl.Series) -> pl.Series:
     if len(wrong):
         row = int(wrong[0])
         raise TraceError(f"{path}: row {row + 2}: {text.name} = {text[row]!r}: must be a number or a date and time, in "
-                         f"one form in the file")
+                         f"one form in the file, with the year first if day and month can be mistaken")
     return seconds
 
 
