@@ -71,7 +71,8 @@ def _shape_lines(found: Mapping[str, Any]) -> list[str]:
 
 
 def _sharing_lines(found: Mapping[str, Any]) -> list[str]:
-    sets = ", ".join(f"{share} of it with {tokens:,}" for share, tokens in found["working_set_tokens"].items())
+    sets = ", ".join(f"{share.replace('%', ' %')} of it with {tokens:,}"
+                     for share, tokens in found["working_set_tokens"].items())
     lines = [f"Prefix sharing ({found['block_tokens']} tokens an id): {share_text(found['infinite_hit_rate'])} of the "
              f"prompt tokens were seen before; {share_text(found['requests_with_a_hit'])} of the requests have a hit",
              f"  hit rate by cache size in tokens (LRU, requests one after the other): {sets}"]
@@ -147,5 +148,5 @@ def _predictions(found: Mapping[str, Any]) -> Grid:
 def _difference(label: str, row: Mapping[str, float | None]) -> tuple[str, ...]:
     if row["recorded"] is None or row["drawn"] is None or row["difference"] is None:
         return label, "none", "", "", ""
-    return (label, figure_text(row["recorded"]), figure_text(row["drawn"]), change_text(row["difference"]),
-            f"{change_text(row['low'])} … {change_text(row['high'])}")
+    ends = " … ".join("none" if end is None else change_text(end) for end in (row["low"], row["high"]))
+    return label, figure_text(row["recorded"]), figure_text(row["drawn"]), change_text(row["difference"]), ends
