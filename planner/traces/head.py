@@ -43,8 +43,7 @@ def read_head(source: str, block: bytes) -> Head | None:
 
 
 def _is_prose(line: str) -> bool:
-    """Tell whether a line is one of a log, of a page or of a printed table: a time in brackets, or words in no columns.
-    """
+    """Tell whether a line is one of a log or a page: a time with words after it, or words in no columns."""
     return _LOGGED.match(line) is not None or (
         line[:1] not in "{[" and re.search(r"[\s<+]", line) is not None and not re.search(r"[,;\t|]", line))
 
