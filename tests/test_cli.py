@@ -191,6 +191,7 @@ def test_bad_rows_can_be_dropped_and_are_counted(tmp_path: Path) -> None:
         (("--model", "llama-3.1-8b", "--gpu", "xyz"), ("unknown GPU 'xyz'; planner db list lists all ",)),
         (("--gpu", "h100-sxm"), ("--model missing",)),
         ((*H100, "--slo", "ttfd:5"), ("did you mean 'ttft'",)),
+        ((*H100, "--slo", ""), ("--slo '': no objective given",)),  # an unset variable is not "no objectives"
         ((*H100, "--slo", "ttft:-5"), ("'-5'", "above 0")),
         ((*H100, "--step-time", "linear:x"), ("linear:BASE_S,PER_TOKEN_S",)),
         ((*H100, "--rate-scale", "2", "--request-rate", "3"), ("exclude each other",)),

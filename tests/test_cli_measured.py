@@ -55,7 +55,7 @@ def test_calibrate_writes_what_replay_and_validate_take(runs: Path, tmp_path: Pa
     assert summary["deployment"]["calibration"] == str(mine)
     assert f"calibration {mine}, fitted to 15 runs of runs.csv" in replayed.stderr
     fails(planner("replay", *load, "--engine", "sglang", "--calibration", mine), 2, "fitted to vllm", "sglang")
-    assert "80%" in planner("replay", *load, "--calibration", mine, "--interval", 0.8).stdout
+    assert "(80 %: " in planner("replay", *load, "--calibration", mine, "--interval", 0.8).stdout
 
 
 @pytest.mark.parametrize(("arguments", "code", "words"), [

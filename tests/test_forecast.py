@@ -131,7 +131,7 @@ def test_a_fleet_is_sized_for_the_forecast() -> None:
     assert [part.rate_rps for part in schedule.parts] == pytest.approx([5.0, 45.0], rel=0.01)
     assert [part.num_replicas for part in schedule.parts] == [1, 5]
     (note,) = [note for note in found.notes if "forecast" in note]
-    assert "the 99% quantile over past seasons of 120 s; forecast from the seasons before, the last one" in note
+    assert "the 99 % quantile over past seasons of 120 s; forecast from the seasons before, the last one" in note
     with pytest.raises(UsageError, match="give --rate-series"):
         size(trace, scenario, parse_objectives("ttft:101", 1.0), replace(choices, series=None))
     with pytest.raises(UsageError, match="--forecast-quantile 1"):

@@ -315,6 +315,19 @@ def test_other_gpus_than_the_command_uses_are_said(tmp_path: Path) -> None:
         "container engine of Pod chat requests 4 GPUs, and its command uses 1; 1 are predicted",)
 
 
+def test_a_variable_that_the_words_use_is_not_left_aside(tmp_path: Path) -> None:
+    launch = read_launch(written(tmp_path, "pod.yaml", """
+        kind: Pod
+        spec:
+          containers:
+          - command: [vllm, serve, acme/chat-7b, -tp, $(TP)]
+            env: [{name: TP, value: "2"}, {name: COLOUR, value: red}]
+        """))
+    assert launch.options["tensor_parallel_size"] == 2
+    assert "TP" not in launch.left_aside
+    assert "COLOUR" in launch.left_aside
+
+
 def test_a_scaler_is_named(tmp_path: Path) -> None:
     path = written(tmp_path, "ray.yaml", """
         llm_configs:

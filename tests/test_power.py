@@ -186,4 +186,4 @@ def test_a_limit_out_of_range_is_refused(gpu: str, watts: float, said: str) -> N
 def test_a_note_says_what_a_lower_limit_does() -> None:
     trace = trace_of([(0.0, 10, 10)])
     said = " ".join(notes(resolve(Scenario(model="llama-3.1-8b", gpu="rtx-3090", power_limit=230.0), trace), trace))
-    assert "power_limit = 230 W of 350 W: large products run at 80% of their clocks" in said
+    assert "power_limit = 230 W of 350 W: large products run at 79.8 % of their clocks" in said

@@ -73,6 +73,7 @@ def test_the_format_is_the_checkpoints_own_unless_another_is_asked_for() -> None
 def test_kv_cache_types() -> None:
     assert (kv_bytes_per_element("auto", None, "vllm"), kv_bytes_per_element("FP8", None, "vllm")) == (2.0, 1.0)
     assert set(KV_BYTES_PER_ELEMENT.values()) == {1.0, 2.0}
+    assert SGLANG_KV_DTYPES["fp4_e2m1"] == "fp4_mx_block16"  # its name before
     names = VLLM_KV_DTYPES | SGLANG_KV_DTYPES
     assert set(names.values()) <= set(KV_TYPES) <= {*names, *names.values()}
     with pytest.raises(UnknownNameError, match="unknown KV cache type 'fp5'"):

@@ -105,7 +105,9 @@ def test_a_printed_result_is_a_run(tmp_path: Path) -> None:
     assert closed.load is not None
     assert (closed.scenario.max_concurrency, closed.load.num_requests) == (16, 200)
     assert closed.load.requests["input_tokens"].unique().to_list() == [1024]
-    assert closed.measured["p99_ttft_ms"] == 640.0
+    assert (closed.measured["p90_ttft_ms"], closed.measured["p99_ttft_ms"]) == (320.0, 640.0)
+    assert not closed.notes
+    assert "the benchmark's backend is sglang, and vLLM is predicted; --engine sglang" in open_loop.notes[0]
     assert open_loop.groups["client"] == "sglang"
     assert open_loop.load is not None
     assert open_loop.load.requests["arrival_s"].n_unique() > 90

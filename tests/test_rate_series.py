@@ -29,6 +29,8 @@ def read(tmp_path: Path, text: str, choice: str = "", name: str = "rates.csv") -
     ("Time,Value\n1761955200,120 req/min\n1761955260,60 req/min\n", "", [2.0, 1.0]),
     ("Time,model,Value\n0,a,2\n0,b,1\n60,a,4\n60,b,5\n", "", [3.0, 9.0]),
     ("Time,model,Value\n0,a,2\n0,b,1\n60,a,4\n60,b,5\n", "#model=b", [1.0, 5.0]),
+    ('sep=;\n"Time";"Requests/min"\n"01/05/2026 08:00:00";"120"\n"01/05/2026 08:01:00";"180"\n', "", [2.0, 3.0]),
+    ('"Series";"Time";"sum(a, b)"\n"a";"0";"1.5 req/s"\n"b";"0";"1 req/s"\n"a";"60";"2 req/s"\n', "", [2.5, 2.0]),
     (json.dumps(QUERY), "", [3.1, 2.6]), (json.dumps(QUERY), "#model_name=b", [1.0, 0.0]),
 ])
 def test_exports_are_series(tmp_path: Path, text: str, choice: str, rates: list[float]) -> None:
@@ -55,6 +57,7 @@ def test_what_was_read_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("text", "choice", "message"), [
     ("Time,Value\nsoon,1\nlater,2\n", "", "row 2: Time = 'soon': must be a number or a date and time"),
     ("Time,Value\n0,1 req/s\n60,2 req/min\n", "", "has the units req/min, req/s; must have one"),
+    ("Time;Value\n0;1,5\n60;2\n", "", "row 2: Value = '1,5': must be a number, 0 or more, with a decimal point"),
     ("Time,Value\n0,1\n60,2\n", "#rate", "has no column rate; found: Time, Value"),
     (json.dumps(QUERY), "#model_name=c", "has no series with model_name=c; found: model_name=a; model_name=b"),
     (json.dumps({"status": "success", "data": {"resultType": "vector", "result": [{"metric": {}, "value": [0, "1"]}]}}),

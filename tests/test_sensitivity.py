@@ -89,7 +89,7 @@ def test_the_price_flips_the_choice_at_its_break_even(found: Sensitivity) -> Non
     assert "l40s" in high.cheapest
     assert found.break_even == pytest.approx(0.1)
     assert "flips with GPU price +20 % (to 5 × l40s (tp 1, bf16))" in found.sentence
-    assert "another GPU is cheaper once h100-sxm costs 10.0% more" in found.sentence
+    assert "another GPU is cheaper once h100-sxm costs 10 % more" in found.sentence
 
 
 def test_a_choice_that_holds_is_said_to(found: Sensitivity) -> None:

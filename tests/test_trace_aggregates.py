@@ -7,6 +7,7 @@ import pytest
 
 from planner.errors import TraceError
 from planner.traces import Trace
+from planner.traces.shaping.anomalies import find_anomalies
 
 BUCKETS = {"object": "page", "data": [
     {"object": "bucket", "start_time": 1761955200 + 3600 * hour, "end_time": 1761958800 + 3600 * hour, "results": [
@@ -24,6 +25,7 @@ def test_buckets_of_a_usage_api_are_their_requests_of_mean_length(read: Callable
     assert table["arrival_s"].max() < 7200  # type: ignore[operator]
     assert "e2e_s" not in table.columns
     assert any("no spread within a row" in note for note in trace.account.notes)
+    assert not find_anomalies(trace)  # a mean that many requests share is no limit
 
 
 @pytest.mark.parametrize(("text", "rows"), [

@@ -124,6 +124,10 @@ BAD_FILES = {
     "no-block-tokens": (JSON + b', "hash_ids": [1]}\n', "line 1: hash_ids without hash_block_tokens"),
     "zero-block-tokens": (WITH_IDS % 0, "line 1: hash_block_tokens = 0; must be a whole number >= 1"),
     "two-block-tokens": (WITH_IDS % 4 + WITH_IDS % 8, "line 2: hash_block_tokens = 8, but 4 on line 1; must be"),
+    **{name: (text, "line 1: '" + text[:20].decode()) for name, text in {
+        "log-in-brackets": b"[05/01/2026-08:00:00] [TRT-LLM] [I] Starts\n", "page": b"<html><body>404</body></html>\n",
+        "log-of-python": b"2026-05-01 08:00:00,123 - app - INFO - done\n", "listing": b"NAME     READY   STATUS\n",
+    }.items()},
     "nothing-left": (HEADER + b"\n0,1,0\n0,1,0\n",
                      "no row is left of 2 (2 output_tokens < 1; line 2: output_tokens = 0; must be >= 1)"),
     "far-dates": (AZURE + b"2023-01-01 00:00:00,1,1\n1971-01-01 00:00:00,1,1\n", "lines 3 and 2: arrivals are 1.64"),

@@ -41,6 +41,15 @@ def test_both_conventions_of_cached_tokens_are_read(read: Callable[..., Trace], 
         assert any(note in line for line in trace.account.notes)
 
 
+def test_thoughts_of_gemini_are_part_of_the_output(read: Callable[..., Trace]) -> None:
+    """`totalTokenCount` is the sum of the prompt, the candidates and the thoughts."""
+    usage = {"promptTokenCount": 2000, "candidatesTokenCount": 100, "thoughtsTokenCount": 500, "totalTokenCount": 2600}
+    trace = read("\n".join(json.dumps({"at": AT, "usageMetadata": part}) for part in (
+        usage, {"promptTokenCount": 20, "candidatesTokenCount": 7, "totalTokenCount": 27})))
+    assert trace.requests["output_tokens"].to_list() == [600, 7]
+    assert any("thoughts are counted apart" in note for note in trace.account.notes)
+
+
 def test_columns_of_a_table_are_added_too(read: Callable[..., Trace]) -> None:
     trace = read("arrival_s,input_tokens,cache_read_input_tokens,cache_creation_input_tokens,output_tokens\n"
                  "0,4,8000,,310\n1,4,,12000,310\n")

@@ -69,7 +69,7 @@ def test_columns_that_do_not_agree_are_refused_with_their_remedy(read: Callable[
 
 
 def test_semicolons_with_decimal_commas_are_read(read: Callable[..., Trace]) -> None:
-    trace = read("arrival_s;input_tokens;output_tokens\n0,5;1.234;2\n1,25;2.345;2\n")
+    trace = read("sep=;\narrival_s;input_tokens;output_tokens\n0,5;1.234;2\n1,25;2.345;2\n")
     assert trace.requests.select("arrival_s", "input_tokens").rows() == [(0.5, 1234), (1.25, 2345)]
     assert trace.account.notes[:2] == ("columns are separated by ';'", "arrival_s is read with decimals ','")
 

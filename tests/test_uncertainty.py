@@ -188,7 +188,7 @@ def test_a_value_outside_its_interval_is_explained(tmp_path: Path) -> None:
     path = write_residuals(tmp_path / "c.toml", low, "[constants]\nlinear_ratio = 1.0\n")
     below, above, said = interval_of(closed(gpu="h100-sxm", calibration=str(path)))
     assert below < above < 1
-    explained = [note for note in said if "outside its 80% interval" in note]
+    explained = [note for note in said if "outside its 80 % interval" in note]
     assert [note.partition(" = ")[0] for note in explained] == ["mean_ttft_ms", "mean_tpot_ms"]
     assert all("was 1.57 times the measured value" in note for note in explained)
 

@@ -34,13 +34,13 @@ def disaggregated() -> Section:
         lead="InferenceMAX's runs of DeepSeek-R1 and gpt-oss-120b on GB200 (Dynamo with TensorRT-LLM and SGLang) and "
              "MI355X (SGLang), with the settings of their published recipes. One number for each engine was fitted to "
              "such runs: how much longer a step takes on a worker that only prefills. Each deployment has the number "
-             "that all others give; MI355X is in none. The recipes are of 2025: no run of a newer recipe is scored.",
+             "that all others give; MI355X is in none. The recipes are of 2025; newer ones are among the "
+             "runs that were published later.",
         verdicts=verdicts,
         tables=[Listing(title="by deployment", columns=["engine", "gpu", "model", "statistic", *ERROR_COLUMNS],
                         rows=statistic_rows(good, ("engine", "gpu", "model"), STATISTICS)),
                 Listing(title="runs", columns=["runs", "status"], rows=outcomes(table))],
-        notes=["MI355X with attention ranks is predicted nearly twice as fast as measured, with MoRI's published times "
-               "of the exchange.",
+        notes=["Prefill on attention ranks of MI355X is predicted too fast, with MoRI's published times of the exchange.",
                "Where a run is the first of its kind on a server, kernels are compiled during its opening burst (2 to "
                "120 s under SGLang). The steady mean leaves such a stall out."])
 

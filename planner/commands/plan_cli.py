@@ -7,6 +7,7 @@ import typer
 
 from planner.commands.options import keeps_answers, shows_progress, takes, takes_scenario
 from planner.commands.trace_cli import JsonOption
+from planner.errors import UsageError
 from planner.planning.search_options import DEFAULT_ATTAINMENT, SHARED, Choices, Rollouts, Search
 from planner.settings.format_spec import Reading
 from planner.settings.load_options import CLOSED_LOOP, MEASURING, SEARCHED
@@ -16,7 +17,16 @@ TraceArgument = Annotated[str, typer.Argument(metavar="TRACE", help="Trace: a fi
                                               "(chat, code, long-context, fitted-chat …), or `random` (the load of "
                                               "`vllm bench serve --dataset-name random`).")]
 SLO_HELP = "Objectives in ms: limits for each request ('ttft:500 tpot:50') or for a statistic ('p99_ttft:1000')."
-SloOption = Annotated[str | None, typer.Option(help=SLO_HELP)]
+
+
+def _not_blank(slo: str | None) -> str | None:
+    """Return objectives as they are; blank ones, as of an unset variable, are an error."""
+    if slo is not None and not slo.strip():
+        raise UsageError(f"--slo {slo!r}: no objective given; leave it out, or give one as in 'ttft:500 tpot:50'")
+    return slo
+
+
+SloOption = Annotated[str | None, typer.Option(help=SLO_HELP, callback=_not_blank)]
 CapacitySloOption = Annotated[str, typer.Option("--slo", help=SLO_HELP)]
 AttainmentOption = Annotated[float, typer.Option(help="Share of requests that must meet their objectives.")]
 

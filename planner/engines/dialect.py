@@ -229,7 +229,8 @@ VLLM_PACKED_KV: dict[str, str | None] = {"nvfp4_4over6": "fp4"} | dict.fromkeys(
     "octave_k3v3_compact", "ultraquant_4bit"))
 VLLM_KV_DTYPES = KV_DTYPES | {"float16": "fp16", "fp8_inc": "fp8"} | {name: name for name in VLLM_PACKED_KV}
 SGLANG_PACKED_KV = {"nvfp4": "fp4", "mxfp8": "fp4", "fp4_mx_block16": None}  # arg_groups/kv_cache_hook.py
-SGLANG_KV_DTYPES = KV_DTYPES | {name: name for name in SGLANG_PACKED_KV}
+# Older releases call 4 bit with a scale for 16 elements fp4_e2m1 (MHATokenToKVPoolFP4 of 0.5.10).
+SGLANG_KV_DTYPES = KV_DTYPES | {name: name for name in SGLANG_PACKED_KV} | {"fp4_e2m1": "fp4_mx_block16"}
 MOE_BACKENDS = {name: name for name in ("auto", "marlin", "triton", "deep_gemm", "cutlass", "flashinfer_trtllm")}
 OPTIMIZATION_LEVEL = "--optimization-level"  # vLLM's -O2
 ON = ("1", "true")

@@ -1,5 +1,6 @@
 """A user's table as a file: CSV, plain or compressed, with its cells as text, or Parquet as it is."""
 
+import re
 from pathlib import Path
 
 import polars as pl
@@ -23,9 +24,21 @@ def read_table_file(path: Path, *, what: str = "table") -> pl.DataFrame:
     """
     try:
         path.open("rb").close()  # polars asks no audit hook, and Python does: of a confined process
-        return pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path, infer_schema=False)
+        return pl.read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
     except DAMAGE as error:
         raise TraceError(f"{path}: cannot be read as a {what}: {error}") from error
+
+
+def _read_csv(path: Path) -> pl.DataFrame:
+    """Read cells between commas, or between the sign that a first line `sep=;` or a header without commas has."""
+    if path.suffix in (".gz", ".zst"):
+        return pl.read_csv(path, infer_schema=False)
+    with path.open(encoding="utf-8", errors="replace") as file:
+        line = file.readline().lstrip("\ufeff")
+    is_said = re.fullmatch(r"sep=.", line.strip(), re.IGNORECASE) is not None
+    bare = re.sub(r'"[^"]*"', "", line)
+    sign = line[4] if is_said else "," if "," in bare else next((sign for sign in ";\t|" if sign in bare), ",")
+    return pl.read_csv(path, infer_schema=False, separator=sign, skip_lines=int(is_said))
 
 
 def columns_of(path: Path) -> list[str]:

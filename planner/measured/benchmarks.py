@@ -17,7 +17,7 @@ from planner.files.nested import parse_json
 from planner.measured.other_deployment import refuse_other
 from planner.measured.run_row import DRAW_BELOW
 from planner.measured.run_table import Measurement
-from planner.measured.statistics import MAKESPAN, PER_REQUEST, measured_of
+from planner.measured.statistics import IS_PERCENTILE, MAKESPAN, PER_REQUEST, measured_of
 from planner.schema import MAX_TOKENS
 from planner.settings.scenario import Scenario
 from planner.traces import Trace
@@ -79,7 +79,15 @@ def _measurement(where: str, name: str, run: Mapping[str, Any], scenario: Scenar
     if load is not drawn or drawn.format == NAME:  # else the recorded arrivals say when it began
         measured[MAKESPAN] = float(run["duration"])
     return Measurement(id=name, groups={"client": client}, measured=measured, scenario=scenario, load=load,
-                       notes=(*_failed(where, run), *_load_words(drawn, load, scenario)))
+                       notes=(*_failed(where, run), *_other_engine(run, scenario), *_load_words(drawn, load, scenario)))
+
+
+def _other_engine(run: Mapping[str, Any], scenario: Scenario) -> tuple[str, ...]:
+    """Say that a result names another engine; vLLM's client names itself beside any server."""
+    backend = str(run.get("backend"))
+    return () if backend == scenario.engine or backend not in ENGINES else (
+        f"the benchmark's backend is {backend}, and {ENGINES[scenario.engine].title} is predicted; --engine {backend} "
+        f"predicts a server of {ENGINES[backend].title}",)
 
 
 def _load_words(drawn: Trace, load: Trace, scenario: Scenario) -> Iterator[str]:
@@ -167,7 +175,7 @@ def _reported(where: str, run: Mapping[str, Any]) -> dict[str, float]:
     """
     times = {}
     one_token = run.get("total_output_tokens") == run.get("completed")
-    for name in PER_REQUEST:
+    for name in dict.fromkeys((*PER_REQUEST, *filter(IS_PERCENTILE.fullmatch, run))):
         if one_token and "tpot" in name:
             continue
         for key, factor in ((name, 1.0), (name.replace("e2el", "e2e_latency"), 1.0), (name.removesuffix("_ms"), 1e3)):

@@ -89,7 +89,9 @@ def _numbers(fields: Iterator[tuple[str, str]]) -> Document:
         if (match := _STATISTIC.match(label)) is not None:
             key = f"{match[1].lower()}_{_METRICS.get(match[2], match[2].lower())}_ms"
         value = number_in(text.split()[0])
-        if key is not None and not math.isnan(value):
+        if label == "Backend":
+            numbers["backend"] = text
+        elif key is not None and not math.isnan(value):
             numbers[key] = "inf" if value == math.inf else value
     for key in ("completed", "max_concurrency", "total_input_tokens", "total_output_tokens"):
         if key in numbers:

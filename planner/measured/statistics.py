@@ -20,6 +20,7 @@ PER_REQUEST = (*(f"{statistic}_{metric}_ms" for metric in ("ttft", "tpot", "e2el
 THROUGHPUT = ("output_tput_per_gpu", "tput_per_gpu")  # of output tokens, and of all
 OF_ALL = {"output_tokens_per_s": THROUGHPUT[0], "total_tokens_per_s": THROUGHPUT[1]}  # of all GPUs -> of one
 POWER = ("avg_power_w", "joules_per_output_token")  # of one GPU, and of all GPUs
+IS_PERCENTILE = re.compile(r"p(?!50_)\d{1,2}_(?:ttft|tpot|e2el)_ms")  # p50 is the median
 _NAME = re.compile(r"(?:(mean|median|p\d+)_)?(ttft|tpot|e2el|itl)_ms")
 
 

@@ -139,7 +139,7 @@ def _sentence(metric: str, value: float | None, first: Mapping[str, Any] | None,
     if metric == "slo_attainment" and value == 1.0:
         return "all requests meet the SLO, so no setting can improve slo_attainment"
     if value is None or (first is None and with_gpus is None):
-        return f"no single setting that was tried improves {metric} by {LEAST_GAIN:.0%}"
+        return f"no single setting that was tried improves {metric} by {share_text(LEAST_GAIN)}"
     parts, text = [], share_text if metric == "slo_attainment" else "{:,.1f}".format
     if first is not None:
         parts.append(f"change {_change(first)} first: {metric} {text(value)} to {text(first['value'])}")

@@ -136,8 +136,8 @@ def with_forecast(choices: Choices) -> tuple[Choices, list[str]]:
                                            f"{share_text(covered)} of the windows")
     return replace(choices, series=ahead), [
         *series.notes,
-        f"the rates are a forecast for {choices.forecast_s:,.6g} s: the {quantile:.0%} quantile over past seasons of "
-        f"{choices.season_s:,.6g} s{held_out}"]
+        f"the rates are a forecast for {choices.forecast_s:,.6g} s: the {share_text(quantile)} quantile over past "
+        f"seasons of {choices.season_s:,.6g} s{held_out}"]
 
 
 def check_schedule(choices: Choices) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from planner.deployment.deploy import Deployment
+from planner.files.counts import share_text
 from planner.planning.alternatives import fewest_near
 from planner.planning.fewest import together
 from planner.planning.fleets import Kind, fleet_cost, spare_replicas
@@ -80,7 +81,7 @@ def sensitivity(traffic: Traffic, able: Able, objectives: Objectives, choices: C
 
 def _changes(traffic: Traffic, kind: Kind, chosen: Fleet) -> list[tuple[str, tuple[_Change | None, _Change | None]]]:
     """Return the assumptions by name, each with the change to a lighter load or a lower price, and the other way."""
-    share = f"{100 * SHARE:.0f} %"
+    share = share_text(SHARE)
     found: list[tuple[str, tuple[_Change | None, _Change | None]]] = [
         ("output lengths", (_Change(text=f"−{share}", load=lambda load, _: _with_lengths(load, 1 - SHARE)),
                             _Change(text=f"+{share}", load=lambda load, _: _with_lengths(load, 1 + SHARE)))),
@@ -129,7 +130,7 @@ def _prefix_changes(traffic: Traffic, kind: Kind, chosen: Fleet) -> tuple[_Chang
     count = chosen.num_replicas - chosen.num_spare
     hits = np.maximum(np.asarray(serve(load, deployment, count).records.requests.num_cached_tokens), 0)
     inputs = load.requests["input_tokens"].to_numpy()
-    share = f"{100 * SHARE:.0f} %"
+    share = share_text(SHARE)
 
     def with_hits(text: str, hits: np.ndarray) -> _Change:
         return _Change(text=text, load=lambda _, __: _with_hits(traffic.load(chosen.trace_copies), hits))
@@ -204,5 +205,5 @@ def _sentence(chosen: Fleet, swings: Sequence[Swing], break_even: float | None) 
                  f"{', '.join(f'{name} {change}' for name, change in named.items())} (to {fleets})")
     second = [f"its number of GPUs changes with {', '.join(sizes)}"] if sizes else []
     third = [] if break_even is None else [f"another GPU is cheaper once {chosen.kind.gpu} costs "
-                                           f"{break_even:.1%} more"]
+                                           f"{share_text(break_even)} more"]
     return "; ".join([first, *second, *third])

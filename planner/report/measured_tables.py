@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Sequence
 
-from planner.files.counts import count_text, share_text
+from planner.files.counts import change_text, count_text, share_text
 from planner.files.keys import asdict
 from planner.measured.calibration.calibrate_answer import CalibrateAnswer
 from planner.measured.validate_answer import Errors, MeasuredRow, StalledRow, ValidateAnswer
@@ -25,7 +25,7 @@ def accuracy_table(result: ValidateAnswer) -> Text:
             name = "" if row.group == "client" else f"{row.group} "  # a kind of step stands in for it
             rows += _error_rows(f"{name}{row.value}".strip(), row.errors, metrics)
     heads = ["metric", "measured", "predicted"]
-    heads += [] if result.interval is None else [f"{result.interval.level:.0%} interval"]
+    heads += [] if result.interval is None else [f"{share_text(result.interval.level)} interval"]
     measured = [part for each in result.rows or () for part in (each.id, Grid(heads=heads, indent=2, left=(0, 3), rows=[
         (name, number_text(value), number_text(each.predicted.get(name, "–")), *[_interval(each, name)] * (
             len(heads) - 3)) for name, value in each.measured.items()]))]
@@ -72,7 +72,7 @@ def _limit_lines(result: ValidateAnswer) -> list[str]:
     """Return the share of values within the intervals, and whether each limit is met."""
     lines: list[str] = []
     if result.interval is not None:
-        lines += [f"{result.interval.level:.0%} interval holds {share_text(share)} of {metric}"
+        lines += [f"{share_text(result.interval.level)} interval holds {share_text(share)} of {metric}"
                   for metric, share in result.interval.coverage.items()]
         lines += [f"no held-out errors for {engine}" for engine in result.interval.without]
     outside = [f"{row.id} {metric}" for row in result.rows or () for metric in row.outside]
@@ -80,8 +80,8 @@ def _limit_lines(result: ValidateAnswer) -> list[str]:
         lines.append(f"refuted: {len(outside)} measured value{'s' * (len(outside) != 1)} outside the interval: "
                      f"{', '.join(outside)}")
     for metric, check in result.max_error.items():
-        found = "none" if check.mape is None else f"{check.mape:.1%}"
-        lines.append(f"{metric}: mape {found}, at most {check.limit:.1%}: {'met' if check.met else 'missed'}")
+        found = "none" if check.mape is None else share_text(check.mape)
+        lines.append(f"{metric}: mape {found}, at most {share_text(check.limit)}: {'met' if check.met else 'missed'}")
     if result.unpredicted and result.max_error:
         lines.append("--max-error holds for all rows, so rows without a prediction miss it: correct or remove them")
     return lines
@@ -90,8 +90,8 @@ def _limit_lines(result: ValidateAnswer) -> list[str]:
 def _error_rows(name: str, row: Errors, metrics: Sequence[str]) -> list[tuple[str, ...]]:
     known = {metric: errors for metric in metrics if (errors := row.by_metric.get(metric)) is not None}
     names = itertools.chain([name], itertools.repeat(""))
-    return [(next(names), metric, f"{errors.n:,}", f"{errors.mape:.1%}", f"{errors.median_ape:.1%}",
-             f"{errors.bias:+.1%}", share_text(row.coverage)) for metric, errors in known.items()] or [
+    return [(next(names), metric, f"{errors.n:,}", share_text(errors.mape), share_text(errors.median_ape),
+             change_text(errors.bias), share_text(row.coverage)) for metric, errors in known.items()] or [
         (name, "none", "0", "", "", "", share_text(row.coverage))]
 
 
@@ -101,8 +101,8 @@ def calibration_table(result: CalibrateAnswer) -> Text:
                  for name, each in result.fitted.items()]
     stages = (("before", result.before), ("after, in sample", result.after),
               (f"after, {result.folds} folds left out", result.held_out))
-    errors = [(f"{title} {metric}", f"{found.n:,}", f"{found.mape:.1%}", f"{found.median_ape:.1%}",
-               f"{found.bias:+.1%}")
+    errors = [(f"{title} {metric}", f"{found.n:,}", share_text(found.mape), share_text(found.median_ape),
+               change_text(found.bias))
               for title, by_metric in stages for metric, found in by_metric.items() if found is not None]
     kept: list[str | Grid] = ["kept at their start values:", Grid(
         heads=("", ""), rows=list(result.left.items()), left=(0, 1), indent=2)]

@@ -1,6 +1,6 @@
 """The benchmarks of `planner probe` and `planner measure` as text."""
 
-from planner.files.counts import count_text, figure_text
+from planner.files.counts import count_text, figure_text, share_text
 from planner.planning.measure_answer import MeasureAnswer
 from planner.planning.probe_answer import Benchmark, ProbeAnswer
 from planner.report.text import Grid, Text
@@ -25,11 +25,11 @@ def probe_table(answer: ProbeAnswer) -> Text:
 def measure_table(answer: MeasureAnswer) -> Text:
     """Return the runs of a campaign in order, and the commands around them."""
     rows = [(f"{run.max_concurrency:,}", f"{run.num_prompts:,}", f"{run.random_input_len:,}",
-             f"{run.random_output_len:,}", f"{run.duration_s:.0f} s", f"{run.uncertainty_left:.0%}")
+             f"{run.random_output_len:,}", f"{run.duration_s:.0f} s", share_text(run.uncertainty_left))
             for run in answer.runs]
     return Text([
         f"{count_text(len(answer.runs), 'run')}, about {answer.duration_s / 60:.0f} min; they leave "
-        f"{answer.runs[-1].uncertainty_left:.0%} of the uncertainty that the prior has over "
+        f"{share_text(answer.runs[-1].uncertainty_left)} of the uncertainty that the prior has over "
         f"{answer.num_candidates} loads",
         Grid(heads=("in flight", "prompts", "prompt length", "output length", "time", "uncertainty left"), rows=rows),
         "", f"launch: {answer.launch}", f"then: {answer.calibrate}"])

@@ -178,7 +178,7 @@ def _bounds(summary: Mapping[str, Any], key: str) -> str:
     bounds = summary.get(f"{key}_interval")
     if bounds is None:
         return ""
-    return f"  ({summary['deployment']['interval']:.0%}: {number_text(bounds[0])} to {number_text(bounds[1])})"
+    return f"  ({share_text(summary['deployment']['interval'])}: {number_text(bounds[0])} to {number_text(bounds[1])})"
 
 
 def _cell(key: str, value: Any, first: Any) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from planner.files.counts import count_text, figure_text, share_text
+from planner.files.counts import change_text, count_text, figure_text, share_text
 from planner.report.text import Grid, Text
 
 SHOWN_PERCENTILES = ("mean", "p5", "p25", "p50", "p75", "p95", "p99", "max")
@@ -71,7 +71,8 @@ def _shape_lines(found: Mapping[str, Any]) -> list[str]:
 
 
 def _sharing_lines(found: Mapping[str, Any]) -> list[str]:
-    sets = ", ".join(f"{share} of it with {tokens:,}" for share, tokens in found["working_set_tokens"].items())
+    sets = ", ".join(f"{share.replace('%', ' %')} of it with {tokens:,}"
+                     for share, tokens in found["working_set_tokens"].items())
     lines = [f"Prefix sharing ({found['block_tokens']} tokens an id): {share_text(found['infinite_hit_rate'])} of the "
              f"prompt tokens were seen before; {share_text(found['requests_with_a_hit'])} of the requests have a hit",
              f"  hit rate by cache size in tokens (LRU, requests one after the other): {sets}"]
@@ -147,5 +148,5 @@ def _predictions(found: Mapping[str, Any]) -> Grid:
 def _difference(label: str, row: Mapping[str, float | None]) -> tuple[str, ...]:
     if row["recorded"] is None or row["drawn"] is None or row["difference"] is None:
         return label, "none", "", "", ""
-    return (label, figure_text(row["recorded"]), figure_text(row["drawn"]), f"{row['difference']:+.1%}",
-            f"{row['low']:+.1%} … {row['high']:+.1%}")
+    ends = " … ".join("none" if end is None else change_text(end) for end in (row["low"], row["high"]))
+    return label, figure_text(row["recorded"]), figure_text(row["drawn"]), change_text(row["difference"]), ends

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from planner.files.counts import count_text, figure_text, share_text
+from planner.files.counts import change_text, count_text, figure_text, share_text
 from planner.report.text import Grid, Text
 
 WORDS = {"ttft": "TTFT", "tpot": "TPOT", "itl": "time between tokens", "e2el": "end-to-end latency",
@@ -70,6 +70,6 @@ def _open(result: Mapping[str, Any]) -> Iterator[str]:
 
 def _capacities(capacities: Mapping[str, float]) -> list[Grid]:
     drawn = capacities.get("as drawn", 0.0)
-    rows = [(words, f"{value:.4g}", "" if words == "as drawn" else f"{value / drawn - 1:+.1%}")
+    rows = [(words, f"{value:.4g}", "" if words == "as drawn" else change_text(value / drawn - 1))
             for words, value in capacities.items()]
     return [Grid(heads=("capacity with the same metrics", "requests/s", "difference"), rows=rows)] if rows else []

@@ -34,7 +34,8 @@ def hybrid_memory(deployment: Deployment) -> list[str]:
     engine = ENGINES[scenario.engine]
     if memory is None or arch is None or not arch.num_linear_layers or not memory.state_blocks:
         return []
-    if is_before(scenario.engine_version, HYBRID_SINCE) or scenario.kv_cache_memory_bytes is not None:
+    if (is_before(scenario.engine_version, HYBRID_SINCE) or scenario.kv_cache_memory_bytes is not None
+            or scenario.cudagraph_mode in ("none", "piecewise")):  # only full graphs need the blocks
         return []
     block_bytes = memory.kv_bytes_per_token * memory.block_size
     taken_gib = HYBRID_GIB * min(memory.max_num_seqs / HYBRID_SEQS, 1)

@@ -234,8 +234,8 @@ def _kernels(deployment: Deployment) -> list[str]:
                      f"{stack.gpu.name}")
     if stack.gpu.power_limit_w:
         lines.append(f"power_limit = {stack.gpu.power_limit_w:g} W of {stack.gpu.tdp_w:g} W: large products run at "
-                     f"{clock_share(stack.gpu):.0%} of their clocks. Times that memory bounds stay: decodes of RTX "
-                     f"3090 were measured up to 6 % slower down to 57 % of the limit, and 14 % slower at 43 %")
+                     f"{share_text(clock_share(stack.gpu))} of their clocks. Times that memory bounds stay: decodes of "
+                     f"RTX 3090 were measured up to 6 % slower down to 57 % of the limit, and 14 % slower at 43 %")
     if WEIGHT_FORMATS[weight_format(stack.arch, stack.quantization)].widened_bytes:
         lines.append("bitsandbytes' weights are widened to 16 bit before each product: the planner counts the traffic, "
                      "and nobody measured the kernel")

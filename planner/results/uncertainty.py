@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from planner.catalog.catalog_files import data_dir, load_gpu
 from planner.deployment.deploy import Deployment
 from planner.errors import CatalogError, UsageError
+from planner.files.counts import share_text
 from planner.steptime.engine_constants import read_table
 from planner.steptime.roofline import priors
 
@@ -285,6 +286,6 @@ def summary_intervals(summary: Mapping[str, Any], deployment: Deployment,
 def _outside(key: str, value: float, bounds: tuple[float, float], residuals: Residuals, level: float) -> str:
     """Say why a prediction is not within its own interval: the errors have a bias that is wider than the interval."""
     median = float(np.interp(0.5, residuals.probabilities, residuals.log_errors[SUMMARY_KEYS[key]]))
-    return (f"{key} = {value:.4g} is outside its {level:.0%} interval, {bounds[0]:.4g} to {bounds[1]:.4g}: "
+    return (f"{key} = {value:.4g} is outside its {share_text(level)} interval, {bounds[0]:.4g} to {bounds[1]:.4g}: "
             f"the median prediction for runs left out of the fit was {math.exp(median):.3g} times the measured value "
             f"({residuals.source}). Use the interval instead of the value, or calibrate on runs of this deployment")

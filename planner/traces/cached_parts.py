@@ -1,11 +1,11 @@
-"""Cached prompt tokens: counted apart from the prompt, or contained in it."""
+"""Tokens counted apart: cached tokens beside a prompt or in it, and Gemini's thoughts beside an output."""
 
 import dataclasses
 import re
 from collections.abc import Sequence
 
 from planner.files.finite import is_number
-from planner.traces.reader import PART, Head, Reader, value_at
+from planner.traces.reader import PART, THOUGHTS, Head, Reader, value_at
 
 _READ = re.compile(r"^(usage)?(input)?(tokens)?(prompt)?cacheread(input|prompt)?(tokens?|tokencount)?$")
 _WRITTEN = re.compile(
@@ -25,6 +25,7 @@ def with_cached_parts(head: Head, reader: Reader) -> Reader:
     Hosted APIs of Anthropic and Amazon Bedrock, and agents on them, count `cache_read_input_tokens` and
     `cache_creation_input_tokens` beside `input_tokens`. OpenAI's `prompt_tokens` contain their cached tokens.
     """
+    reader = _with_thoughts(head, reader)
     prompt = reader.columns.get("input_tokens", "")
     at = len(prompt) - len(prompt.rpartition(".")[2])
     siblings = [path for path in head.paths if path.startswith(prompt[:at]) and path != prompt]
@@ -42,6 +43,16 @@ def with_cached_parts(head: Head, reader: Reader) -> Reader:
     note = f"{contained[0]} is read as cached_tokens, which {prompt} contains"
     return dataclasses.replace(reader, columns={**reader.columns, "cached_tokens": contained[0]},
                                notes=(*reader.notes, note))
+
+
+def _with_thoughts(head: Head, reader: Reader) -> Reader:
+    """Return a reader that adds Gemini's thoughts, which the count of candidates lacks, to outputs."""
+    output = reader.columns.get("output_tokens", "")
+    thoughts = re.sub("candidates", "thoughts", output)
+    if thoughts == output or thoughts not in head.paths:
+        return reader
+    return dataclasses.replace(reader, columns={**reader.columns, THOUGHTS: thoughts}, notes=(
+        *reader.notes, f"thoughts are counted apart: the output is {output} + {thoughts}"))
 
 
 def _with_parts(reader: Reader, prompt: str, parts: Sequence[str], read: Sequence[str]) -> Reader:

@@ -15,7 +15,7 @@ from planner.files.finite import is_numeral
 from planner.schema import MAX_TOKENS, REQUIRED_TRACE_COLUMNS, TRACE_COLUMNS, Column
 from planner.traces.lines import Fault, Rows
 from planner.traces.number_forms import GROUPED, REMEDY, SEPARATED, plain_numbers
-from planner.traces.reader import ENDED, FIRST_TOKEN, PART, SENT, Reader
+from planner.traces.reader import ENDED, FIRST_TOKEN, PART, SENT, THOUGHTS, Reader
 from planner.traces.units import in_our_units, numbers, stated_unit
 
 _INSTANTS = tuple(
@@ -109,7 +109,7 @@ def check_rows(source: str, rows: Rows, reader: Reader) -> Checked:
 def _cells(rows: Rows, table: pl.DataFrame, reader: Reader) -> tuple[
         Rows, dict[str, tuple[pl.Series, pl.Series]], list[_Problem]]:
     """Return rows with a table's cells, each column's text and values, and their faults."""
-    rows = replace(rows, table=_with_parts(table))
+    rows = replace(rows, table=_with_parts(_with_parts(table, "input_tokens", PART), "output_tokens", THOUGHTS))
     values = in_our_units(rows.table, reader)
     cells = {
         column.name: _typed(column, _text(rows.table, values, column.name), values[column.name])
@@ -120,19 +120,19 @@ def _cells(rows: Rows, table: pl.DataFrame, reader: Reader) -> tuple[
                          for problem in _problems(name, text, value, reader)]
 
 
-def _with_parts(table: pl.DataFrame) -> pl.DataFrame:
-    """Add to each prompt the parts that the file counts apart; a part that is no number takes the prompt's place."""
-    prompt = table["input_tokens"] if "input_tokens" in table.columns else None
+def _with_parts(table: pl.DataFrame, tokens: str, prefix: str) -> pl.DataFrame:
+    """Add to each count the parts that the file counts apart; a part that is no number takes the count's place."""
+    count = table[tokens] if tokens in table.columns else None
     for name in table.columns:
-        if name.startswith(PART) and prompt is not None:
+        if name.startswith(prefix) and count is not None:
             part = table[name]
             amount = numbers(part)
-            both = numbers(prompt) + amount.fill_null(0)
+            both = numbers(count) + amount.fill_null(0)
             is_wrong = amount.is_null() & part.is_not_null() & (part.cast(pl.String) != "")
             added = both.cast(pl.String).str.replace(r"\.0$", "")
-            prompt = pl.Series("input_tokens", added.zip_with(both.is_not_null(), prompt.cast(pl.String)))
-            prompt = part.cast(pl.String).zip_with(is_wrong, prompt).alias("input_tokens")
-    return table if prompt is None else table.with_columns(prompt)
+            count = pl.Series(tokens, added.zip_with(both.is_not_null(), count.cast(pl.String)))
+            count = part.cast(pl.String).zip_with(is_wrong, count).alias(tokens)
+    return table if count is None else table.with_columns(count)
 
 
 def _without_arrivals(rows: Rows, reader: Reader) -> Rows:

@@ -12,6 +12,8 @@ from planner.traces.reader import MOST_KEYS, Head
 
 HEAD_LINES = 100
 OTHER_SEPARATORS = ";\t|"  # of CSV whose header has no comma
+_SAYS_SEPARATOR = re.compile(rb"(\xef\xbb\xbf)?sep=.\s*$", re.IGNORECASE)  # a first line for Excel
+_LOGGED = re.compile(r"\[?\d[\d/.-]*[-T ]\d\d:\d\d[\d:.Z]*(,\d{3})?\]?\s+\S")  # a time, and words
 _YAML_KEY = re.compile(r"([\w.'\"-]+):(?:\s|$)")
 
 
@@ -24,17 +26,26 @@ def read_head(source: str, block: bytes) -> Head | None:
     """
     check_text(source, block, 1)
     lines = block.split(b"\n", HEAD_LINES)[:HEAD_LINES]
-    at = next((i for i, line in enumerate(lines) if line.strip()), None)
+    at = next((i for i, line in enumerate(lines) if line.strip() and not _SAYS_SEPARATOR.match(line)), None)
     if at is None:
         raise TraceError(f"trace {source}: is empty; must hold a CSV header or JSON lines")
     line = lines[at].decode().strip()
     if (keys := _yaml_keys(lines[at:])) is not None:
         raise TraceError(f"trace {source}: is YAML with the keys {', '.join(keys)}; a trace must be CSV, JSON or "
                          f"Parquet (a benchmark's report in YAML goes to planner validate)")
+    if _is_prose(line):
+        raise TraceError(f"trace {source} line {at + 1}: {line[:60]!r} is a line of text, and no log that the planner "
+                         f"reads (vLLM's, SGLang's, or a web server's access log); must be CSV, JSON or Parquet")
     if line.startswith(("{", "[")):
         objects = [row for later in lines[at:] if (row := _object(later)) is not None]
         return None if _object(lines[at]) is None else objects_head("jsonl", objects, at + 1)
     return _csv_head(source, line, at + 1)
+
+
+def _is_prose(line: str) -> bool:
+    """Tell whether a line is one of a log or a page: a time with words after it, or words in no columns."""
+    return _LOGGED.match(line) is not None or (
+        line[:1] not in "{[" and re.search(r"[\s<+]", line) is not None and not re.search(r"[,;\t|]", line))
 
 
 def objects_head(layout: Any, objects: Sequence[Mapping[str, Any]], line: int = 1) -> Head:

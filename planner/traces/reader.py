@@ -27,6 +27,7 @@ SENT, FIRST_TOKEN, ENDED = INSTANTS  # beside the arrival, on its clock
 MODEL = "model"
 DEPLOYED = (MODEL, "gpu", "engine")  # that served a row; counted for notes and checks
 PART = "part of the prompt "  # before the number of a column that is added to input_tokens
+THOUGHTS = "thoughts"  # a column that is added to output_tokens
 DEEPEST = 5  # keys below each other, that `Head.paths` looks through
 
 

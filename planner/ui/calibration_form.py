@@ -7,6 +7,7 @@ from pathlib import Path
 import streamlit as st
 
 from planner.engines import ENGINES
+from planner.files.counts import share_text
 from planner.measured.validate_answer import ErrorSummary
 from planner.planning.fingerprint import scenario_sha256
 from planner.planning.study import without_load
@@ -81,7 +82,7 @@ def _draw(found: Answer) -> None:
 
 def _errors(metric: str, stages: list[ErrorSummary | None]) -> str:
     """Return a metric's mean errors at the stages of a fit, in words."""
-    before, after, held_out = ("–" if each is None else f"{each.mape:.1%}".replace("%", " %") for each in stages)
+    before, after, held_out = ("–" if each is None else share_text(each.mape) for each in stages)
     return (f"{metric_name(metric)[0]} is {before} off on average before the fit, {after} after it and {held_out} on "
             f"runs left out of it")
 

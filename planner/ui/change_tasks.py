@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.catalog.gpu_label import gpu_label
-from planner.files.counts import share_text
+from planner.files.counts import change_text, share_text
 from planner.planning.advice import LEAST_GAIN, LOSSY, advise, helpful_changes
 from planner.planning.fewest import fewest_replicas
 from planner.planning.missed import UnreachableError
@@ -72,7 +72,7 @@ def find_changes(asked: Asked) -> Changes:
     num_gpus = summary["deployment"]["num_gpus"]
     same = sorted((row for row in best if row["num_gpus"] <= num_gpus), key=lambda row: row["setting"] in LOSSY)
     found = [_setting(row, advice) for row in same[:MOST_SAME_GPUS]]
-    notes = [] if best else [f"No change of a single setting helps by {LEAST_GAIN:.0%} or more.".replace("%", " %")]
+    notes = [] if best else [f"No change of a single setting helps by {share_text(LEAST_GAIN)} or more."]
     enough, note = None, ""
     if slo is not None and verdict_line(summary).kind is not Kind.KEPT:
         enough, note = _replicas(asked, outcome, slo)
@@ -94,7 +94,7 @@ def _effect(row: Mapping[str, Any], advice: Mapping[str, Any]) -> str:
     gpus = f", on {row['num_gpus']:,} GPUs" if row["setting"].endswith("_parallel_size") else ""
     if metric == "slo_attainment":
         return f"{share_text(before)} → {share_text(after)} of the requests within their targets{gpus}"
-    change = f"{after / before - 1:+.0%}".replace("%", " %")
+    change = change_text(after / before - 1)
     return f"{limit_words(metric)} {time_text(before)} → {time_text(after)} ({change}){gpus}"
 
 

@@ -138,6 +138,18 @@ def test_the_accuracy_table_is_the_published_one() -> None:
         assert f"{ttft:.1f} %" in background
 
 
+def test_the_accuracy_pages_later_runs_are_the_published_ones() -> None:
+    """Medians stand beside means, as the report has both."""
+    figures = {each.name: each.value for each in read_published()["Runs that were published later"]}
+    page = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8").partition("## Later runs")[2]
+    for kind in ("one node", "prefill and decode apart"):
+        row = next(line for line in page.splitlines() if line.startswith(f"| {kind}"))
+        for metric, cell in zip(("median_tpot_ms", "median_ttft_ms", "output_tput_per_gpu"), row.split("|")[3:6],
+                                strict=True):
+            median, mean = (100 * float(figures[f"{kind}, {metric}: {error}"] or 0) for error in ("median APE", "MAPE"))
+            assert f"{median:.1f} / {mean:.1f} %" in cell
+
+
 @pytest.mark.parametrize("name", ["docs/architecture.md", "docs/inside.md"])
 def test_files_that_a_page_names_are_there(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")

@@ -1,5 +1,6 @@
 """A container of a deployment file: its command with variables put in, its GPUs and its image."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -45,6 +46,7 @@ def engines_of(container: Mapping[str, Any], around: Described, *, command: Sequ
     has_program = bool(container.get("command")) if has_entrypoint is None else has_entrypoint
     launches = list(_launches(words, None if has_program else image, environment, around.place)) or list(
         _of_scripts(words, folder, environment, around.place, container.get(SCRIPTS) or {}))
+    used = {*around.variables, *re.findall(r"\$\((\w+)\)", " ".join(own))}  # others stand apart from the words
     notes = lacks_variables(missing_sources(container), "the file does not have")
     for launch in launches:
         if (pods := _pods(around, launch.words)) is None:
@@ -53,7 +55,7 @@ def engines_of(container: Mapping[str, Any], around: Described, *, command: Sequ
         known = ENGINES[launched(launch.words).engine].dialect.known_variables
         yield replace(launch, image=image, replicas=replicas, role=around.role, nodes=nodes,
                       variables={name: value for name, value in launch.variables.items()
-                                 if name in known or name not in around.variables},
+                                 if name in known or name not in used},
                       notes=(*notes, *launch.notes, *around.notes), gpus=None if gpus is None else gpus * nodes,
                       options={**around.options, **launch.options},
                       gpu_names=of_resources(around.gpu_names, container.get("resources")) or launch.gpu_names)

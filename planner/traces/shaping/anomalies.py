@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from planner.files.counts import share_text
 from planner.traces import Trace
 from planner.traces.shaping.burstiness import gap_cv, share_together, tick_of
 
@@ -26,6 +27,8 @@ def find_anomalies(trace: Trace) -> list[dict[str, Any]]:
     """Return the oddities, each with `kind`, `text` for people, and its numbers."""
     arrival_s = trace.requests["arrival_s"].to_numpy()
     anomalies = [*_clock(arrival_s), *_idle(arrival_s), *_loop(trace.requests, arrival_s)]
+    if trace.account.rows_kept > trace.account.rows_read:  # of means or counts: equal lengths are the table's
+        return anomalies
     for name, what in (("input_tokens", "prompts"), ("output_tokens", "outputs")):
         anomalies += _lengths(trace.requests[name], what)
     return anomalies + _limits(trace.requests) + _repeated(trace.requests)
@@ -40,8 +43,8 @@ def _clock(arrival_s: Floats) -> list[dict[str, Any]]:
     if not tick_s:
         return []
     share = share_together(arrival_s)
-    return [_odd("quantised clock", f"arrivals have a clock resolution of {tick_s:g} s: {share:.0%} have the same "
-                 f"time as the arrival before. The variation of gaps is meaningless; use windows longer than the "
+    return [_odd("quantised clock", f"arrivals have a clock resolution of {tick_s:g} s: {share_text(share)} have the "
+                 f"same time as the arrival before. The variation of gaps is meaningless; use windows longer than the "
                  f"resolution", tick_s=tick_s, share=share)]
 
 
@@ -74,9 +77,9 @@ def _loop(table: pl.DataFrame, arrival_s: Floats) -> list[dict[str, Any]]:
         ends_s = np.sort((known["arrival_s"] + known["e2e_s"]).to_numpy())
         share, chance = _follows(arrival_s, ends_s, FOLLOWS_WITHIN * float(known["e2e_s"].to_numpy().mean() or 0.0))
         if share >= FOLLOWS_FROM and share > 2 * chance:
-            marks.append(_odd("closed loop", f"{share:.0%} of the requests are sent as another ends (by chance "
-                              f"{chance:.0%}): a client limited the requests in flight, and a slower deployment would "
-                              f"have received fewer; replay with --max-concurrency",
+            marks.append(_odd("closed loop", f"{share_text(share)} of the requests are sent as another ends (by chance "
+                              f"{share_text(chance)}): a client limited the requests in flight, and a slower "
+                              f"deployment would have received fewer; replay with --max-concurrency",
                               share=share, by_chance=chance))
     return marks
 
@@ -103,12 +106,12 @@ def _lengths(tokens: pl.Series, what: str) -> list[dict[str, Any]]:
     marks = []
     cap, at_cap = _cap(tokens)
     if at_cap:
-        marks.append(_odd(f"capped {what}", f"{at_cap:,} {what} ({at_cap / total:.1%}) have {cap:,} tokens, and almost "
-                          f"none have more: a limit cut them, and their natural lengths are unknown", tokens=cap,
-                          share=at_cap / total))
+        marks.append(_odd(f"capped {what}", f"{at_cap:,} {what} ({share_text(at_cap / total)}) have {cap:,} tokens, "
+                          f"and almost none have more: a limit cut them, and their natural lengths are unknown",
+                          tokens=cap, share=at_cap / total))
     common = [(value, count) for value, count in rows[:3] if count >= COMMON_FROM * total and value != cap]
     if total >= 200 and common:
-        listed = ", ".join(f"{value:,} ({count / total:.1%})" for value, count in common)
+        listed = ", ".join(f"{value:,} ({share_text(count / total)})" for value, count in common)
         marks.append(_odd(f"common {what}", f"many {what} have the same length: {listed} tokens: a template, or one "
                           f"client", tokens=common[0][0], share=common[0][1] / total))
     return marks
@@ -134,8 +137,9 @@ def _limits(table: pl.DataFrame) -> list[dict[str, Any]]:
     if not known.height or reached < REPEATED_FROM * known.height:
         return []
     share = reached / known.height
-    return [_odd("outputs at the client's limit", f"{reached:,} outputs ({share:.1%}) are as long as the client's "
-                 f"limit allowed: max_tokens or ignore_eos set them, so they are not natural lengths", share=share)]
+    return [_odd("outputs at the client's limit", f"{reached:,} outputs ({share_text(share)}) are as long as the "
+                 f"client's limit allowed: max_tokens or ignore_eos set them, so they are not natural lengths",
+                 share=share)]
 
 
 def _repeated(table: pl.DataFrame) -> list[dict[str, Any]]:
@@ -146,5 +150,6 @@ def _repeated(table: pl.DataFrame) -> list[dict[str, Any]]:
     repeated = alike.height - alike.n_unique() if alike.height else 0
     if repeated < max(REPEATED_FROM * table.height, 2):
         return []
-    return [_odd("repeated rows", f"{repeated:,} rows ({repeated / table.height:.1%}) have the same arrival and "
-                 f"lengths as another row: logged twice, or retried", count=repeated, share=repeated / table.height)]
+    return [_odd("repeated rows", f"{repeated:,} rows ({share_text(repeated / table.height)}) have the same "
+                 f"arrival and lengths as another row: logged twice, or retried",
+                 count=repeated, share=repeated / table.height)]

@@ -144,7 +144,7 @@ def _starts(path: Path, text: pl.Series) -> pl.Series:
     if len(wrong):
         row = int(wrong[0])
         raise TraceError(f"{path}: row {row + 2}: {text.name} = {text[row]!r}: must be a number or a date and time, in "
-                         f"one form in the file")
+                         f"one form in the file, with the year first if day and month can be mistaken")
     return seconds
 
 
@@ -162,7 +162,8 @@ def _values(path: Path, cells: pl.Series) -> tuple[pl.Series, str]:
     wrong = next((row for row, match in enumerate(parts) if cells[row] not in (None, "") and (
         match is None or not number_in(match[1]) >= 0)), None)
     if wrong is not None:
-        raise TraceError(f"{path}: row {wrong + 2}: {cells.name} = {cells[wrong]!r}: must be a number, 0 or more")
+        raise TraceError(f"{path}: row {wrong + 2}: {cells.name} = {cells[wrong]!r}: must be a number, 0 or more, "
+                         f"with a decimal point")
     if len(units) > 1:
         raise TraceError(f"{path}: {cells.name} has the units {', '.join(sorted(units))}; must have one (export "
                          f"without automatic units)")
