@@ -40,7 +40,8 @@ def disaggregated() -> Section:
         tables=[Listing(title="by deployment", columns=["engine", "gpu", "model", "statistic", *ERROR_COLUMNS],
                         rows=statistic_rows(good, ("engine", "gpu", "model"), STATISTICS)),
                 Listing(title="runs", columns=["runs", "status"], rows=outcomes(table))],
-        notes=["Prefill on attention ranks of MI355X is predicted too fast, with MoRI's published times of the exchange.",
+        notes=["Prefill on attention ranks of MI355X is predicted too fast, with MoRI's published times of the "
+               "exchange.",
                "Where a run is the first of its kind on a server, kernels are compiled during its opening burst (2 to "
                "120 s under SGLang). The steady mean leaves such a stall out."])
 

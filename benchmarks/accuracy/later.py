@@ -53,7 +53,7 @@ def later() -> Section:
              "date.",
         verdicts=verdicts, tables=listings,
         notes=["hardware_db/older_releases.toml is fitted to rows without drafts: older SGLang on MI300X and MI355X, "
-               "and TensorRT-LLM 1.1 on B200. The median error of these rows is 3 to 16 % if a deployment has the "
+               "and TensorRT-LLM 1.1 on B200. The median error of these rows is 3 to 17 % if a deployment has the "
                "value of the others.",
                "Four of the five errors are of medians over requests; the p99 TTFT of a run with a stall is the stall, "
                "and these runs are left out of it.",
