@@ -1,4 +1,4 @@
-"""Memory of the dashboard's server with many open sessions: `python -m benchmarks.dashboard_sessions [200]`.
+"""Memory of the dashboard's server with many open sessions: `python -m benchmarks.dashboard_sessions [200] [2]`.
 
 Each session is a WebSocket as a browser opens it; it runs the page Replay of a sample and stays open. The sessions are
 opened and closed in rounds: a server that grows from round to round keeps something of the sessions that ended.
@@ -19,7 +19,6 @@ from websockets.typing import Origin, Subprotocol
 from benchmarks.dashboard_server import served
 
 AT_ONCE = 8  # sessions that run their page at the same time
-ROUNDS = 2
 GONE_S = 150.0  # after which the server has forgotten closed sessions: Streamlit keeps them for two minutes
 PAGE = "replay"
 
@@ -56,12 +55,12 @@ def memory_mib(pid: int) -> float:
     return rss / 2**20
 
 
-def main(sessions: int) -> None:
+def main(sessions: int, rounds: int) -> None:
     """Print the server's memory round by round."""
     with tempfile.TemporaryDirectory() as folder, served("--studies", f"{folder}/studies.sqlite") as (url, pid):
         asyncio.run(_round(url, pid, 1))
         print(f"one session was open: {memory_mib(pid):,.0f} MiB, {os.cpu_count()} cores")
-        for number in range(1, ROUNDS + 1):
+        for number in range(1, rounds + 1):
             began_s = time.monotonic()
             with_all, after, messages = asyncio.run(_round(url, pid, sessions))
             print(f"round {number}: {sessions} sessions {with_all:,.0f} MiB, closed {after:,.0f} MiB, "
@@ -69,4 +68,5 @@ def main(sessions: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 200)
+    given = [int(text) for text in sys.argv[1:]]
+    main(*(*given, *(200, 2)[len(given):]))

@@ -13,8 +13,10 @@ import typer
 
 import planner
 from planner.catalog.architecture import Architecture
-from planner.catalog.catalog_files import data_dir, load_gpu, load_model, mig_slices
+from planner.catalog.catalog_files import data_dir, describe_model, load_gpu, load_model, mig_slices
 from planner.catalog.families import SUPPORTED
+from planner.catalog.other_kinds import ACCELERATORS, CLASSES, CLOSED, POOLED, UNMODELLED, WORDS
+from planner.catalog.other_kinds import TYPES as TYPES_OF_OTHERS
 from planner.catalog.parameters import num_active_parameters, num_parameters
 from planner.commands.cli import app
 from planner.engines import ENGINES
@@ -33,6 +35,7 @@ from planner.steptime.engine_constants import EngineConstants
 
 FOLDER = Path(__file__).with_name("reference")
 FORMATS = ("bf16", "fp8", "fp4")
+MODEL_KINDS = {None: "text generation", "embed": "embeddings", "score": "reranking"}
 MARK = "<!-- docs/make_reference.py writes this page from the code. Change the code, then run make reference. -->"
 TYPES = {str: "text", int: "whole number", float: "number", bool: "true or false", NoneType: "null", Any: "any value"}
 PLURALS = {**TYPES, str: "texts", int: "whole numbers", float: "numbers", Any: "values"}
@@ -203,6 +206,11 @@ def _weights(arch: Architecture) -> str:
     return ", ".join([usual, *(f"{name} {'16 bit' if each == 'bf16' else each}" for name, each in parts if each)])
 
 
+def _hub_names(model: str) -> str:
+    aliases = describe_model(model).get("aliases")
+    return ", ".join(f"`{name}`" for name in aliases if "/" in name) if isinstance(aliases, list) else ""
+
+
 def catalog_page() -> str:
     """Return the page of GPUs, models and the constants of engines."""
     gpus = map(load_gpu, _names("gpus"))
@@ -217,12 +225,25 @@ def catalog_page() -> str:
              _table(("GPU", "MIG profiles"), ((f"`{name}`", ", ".join(f"`{each}`" for each in mig_slices(name)))
                                               for name in _names("gpus") if mig_slices(name))), "## Models"]
     models = map(load_model, _names("models"))
-    listed = ((f"`{m.name}`", f"{num_parameters(m) / 1e9:,.1f}", f"{num_active_parameters(m) / 1e9:,.1f}",
-               _weights(m), f"{m.max_model_len:,}") for m in models)
-    parts.append(_table(("model", "parameters [10⁹]", "active [10⁹]", "weights", "longest context [tokens]"), listed))
+    listed = ((f"`{m.name}`", _hub_names(m.name), MODEL_KINDS[m.pooling], f"{num_parameters(m) / 1e9:,.1f}",
+               f"{num_active_parameters(m) / 1e9:,.1f}", _weights(m), f"{m.max_model_len:,}") for m in models)
+    parts.append(_table(("model", "names", "kind", "parameters [10⁹]", "active [10⁹]", "weights",
+                         "longest context [tokens]"), listed))
     parts += ["## Model types", "`--model` and `planner db add-model` take the `config.json` of any model of these "
               "types; of a multimodal one, its language model.",
               ", ".join(f"`{name}`" for name in sorted(SUPPORTED)) + "."]
+    kinds = {kind: sorted(name for name, other in TYPES_OF_OTHERS.items() if other == kind)
+             for kind in sorted({*TYPES_OF_OTHERS.values(), *WORDS, *CLASSES.values()})}
+    layers = {part: sorted(name for name, other in UNMODELLED.items() if other == part)
+              for part in sorted({*UNMODELLED.values()})}
+    refused = [*((kind, kinds[kind]) for kind in kinds if kind not in POOLED or kinds[kind]),
+               *((f"text generation with {part}", layers[part]) for part in layers)]
+    parts += ["## Kinds that are refused", "The error says the kind, and suggests no other model. A model is known by "
+              "the type or the class in its `config.json`, or by words of its name. Closed models "
+              f"({', '.join(CLOSED)}) are refused by their names. An embedding model or a reranker that is not in the "
+              f"table above needs its `config.json`. Accelerators without a profile: {'; '.join(ACCELERATORS)}.",
+              _table(("kind", "model types"), [(kind, ", ".join(f"`{name}`" for name in names) or "–")
+                                               for kind, names in refused])]
     constants = ((f"`{f.name}`", f.metadata["unit"], f"{f.metadata['low']:g} to {f.metadata['high']:g}",
                   _escaped(f.metadata["help"])) for f in fields(EngineConstants))
     parts += ["## Constants of engines", "What `planner calibrate` fits, within these ranges.",

@@ -127,3 +127,10 @@ def _neutral(hint: Any) -> Any:
         return filled(hint)  # type: ignore[arg-type]
     empty: dict[Any, Any] = {tuple: (), Mapping: {}, str: "x", int: 1, float: 1.0, bool: True}
     return empty[get_origin(hint) or hint]
+
+
+def validate_compose(document: Any) -> None:
+    """Assert that a compose file keeps the compose specification; skip the test if its schema is not installed."""
+    schemas = pytest.importorskip("check_jsonschema.builtin_schemas", reason="check-jsonschema is not installed")
+    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
+    jsonschema.validate(document, schemas.get_builtin_schema("vendor.compose-spec"))

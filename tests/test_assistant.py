@@ -366,6 +366,45 @@ def test_refused_calls_leave_no_memory(folder: Path) -> None:
     assert second - first < 4 * 2**20
 
 
+STAND_IN = """import sys
+from types import SimpleNamespace
+from planner.assistant import bounded_run, mcp_server
+bounded_run.sys = SimpleNamespace(executable=sys.argv.pop())
+mcp_server.main()
+"""
+
+
+@pytest.mark.slow
+def test_answered_calls_leave_no_memory(folder: Path, tmp_path: Path) -> None:
+    """A script stands in for the command, and gives the answer of a real call. The rest is the server's own work."""
+    name, arguments = CALLS[3]
+    real = call(folder, name, arguments)
+    (tmp_path / "answer.json").write_text(json.dumps(real.structured_content["answer"]))
+    (tmp_path / "text").write_text(text_of(real))
+    command = tmp_path / "command"
+    command.write_text(f'#!/bin/sh\nfor path; do :; done\ncat {tmp_path}/text\necho "note: a" >&2\n'
+                       f'cp {tmp_path}/answer.json "$path"\n')
+    command.chmod(0o755)
+    settings = {"port": None, "folders": [str(folder)], "most_requests": 10**6, "most_bytes": 2**33,
+                "most_seconds": 60, "most_calls": 2}
+    server = StdioServerParameters(command=sys.executable, args=["-c", STAND_IN, json.dumps(settings), str(command)],
+                                   env=dict(os.environ))
+
+    async def ask() -> list[float]:
+        sizes = []
+        async with Client(server) as client:
+            for num_calls in (100, 400):
+                for _ in range(num_calls):
+                    result = await client.call_tool(name, arguments)
+                    assert result.structured_content == real.structured_content | {
+                        "notes": result.structured_content["notes"]}
+                sizes.append(sum(process.memory_info().rss for process in psutil.Process().children()) / 2**20)
+        return sizes
+
+    first, second = finished(ask())
+    assert second - first < 2
+
+
 def test_wrong_arguments_are_named(folder: Path) -> None:
     calls: list[tuple[str, dict[str, Any], str]] = [
         ("replay", {}, "trace: must be given"),

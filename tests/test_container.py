@@ -10,8 +10,10 @@ import sysconfig
 import zipfile
 from pathlib import Path
 
+import jsonschema
 import pytest
 import yaml
+from helpers import validate_compose
 from typer.main import get_command
 
 from planner.commands.cli import app
@@ -114,6 +116,14 @@ def test_the_compose_file_keeps_the_studies_in_a_volume() -> None:
     made = next(line for line in arguments("RUN", LAST) if f"mkdir /work {folder}" in line)
     assert f"chown planner:planner /work {folder}" in made
     assert service["ports"] == [f"127.0.0.1:{port}:{port}" for port in arguments("EXPOSE", LAST)]
+
+
+def test_the_compose_file_keeps_the_compose_specification() -> None:
+    document = yaml.safe_load((ROOT / "compose.yaml").read_text())
+    validate_compose(document)
+    document["services"]["planner"]["mem_limt"] = "16g"
+    with pytest.raises(jsonschema.ValidationError, match="mem_limt"):
+        validate_compose(document)
 
 
 @pytest.mark.slow

@@ -59,6 +59,16 @@ def test_a_column_says_which_meaning_a_count_has(read: Callable[..., Trace]) -> 
     assert read(text, format="columns,num_requests=1").requests["input_tokens"].to_list() == [60000]
 
 
+def test_the_texts_of_an_embeddings_request_arrive_at_once(read: Callable[..., Trace]) -> None:
+    text = "arrival_s,input_tokens,output_tokens,request_id,num_texts\n0.5,100,2,a,2\n3,101,1,b,1\n"
+    trace = read(text)
+    assert trace.requests.select("arrival_s", "input_tokens").rows() == [(0.5, 50), (0.5, 50), (3.0, 101)]
+    assert any("2 rows stand for 3 requests, by column num_texts" in note and "they arrive at once" in note
+               for note in trace.account.notes)
+    other = read(text.replace("num_texts", "docs"), format="columns,num_requests=docs:lengths").requests
+    assert other.select("arrival_s", "input_tokens").rows() == [(0.5, 100), (0.5, 100), (3.0, 101)]
+
+
 @pytest.mark.parametrize(("text", "reason"), [
     ("date,input_tokens,output_tokens\n2026-11-01,50000,9000\n2026-11-02,600,9000\n", "times are days"),
     ("time,input_tokens,output_tokens\n2026-11-01T10:00:00Z,50000,9000\n2026-11-01T10:05:00Z,60000,9000\n"

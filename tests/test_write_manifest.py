@@ -7,6 +7,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from helpers import validate_compose
 from typer.testing import CliRunner
 
 from planner import Scenario
@@ -34,6 +35,22 @@ REQUEST = of(["apiVersion", "kind", "metadata", "spec"], apiVersion={"const": "n
         workload=of([], isl=COUNT, osl=COUNT, concurrency=NUMBER, requestRate=NUMBER),
         sla=of([], ttft=NUMBER, itl=NUMBER, e2eLatency=NUMBER),
         overrides=of([], dgd={"type": "object", "required": ["apiVersion", "kind"]})))
+TEXT, WORDS, ON = {"type": "string"}, {"type": "array", "items": {"type": "string"}}, {"type": "boolean"}
+PART = of(["create"], create=ON, replicas=COUNT, containers={"type": "array", "items": {"type": "object"}})
+WORKLOAD = {"replicas": {"type": "integer", "minimum": 0}, "template": of(["containers"], containers={"type": "array"})}
+PUBLISHED = {  # the keys that are written, with their types
+    # API serving.kserve.io/v1alpha1 of KServe: LLMInferenceServiceSpec, WorkloadSpec, RouterSpec (2026-11)
+    "kserve": of(["apiVersion", "kind", "metadata", "spec"], apiVersion={"const": "serving.kserve.io/v1alpha1"}, kind={
+        "const": "LLMInferenceService"}, metadata={"type": "object"}, spec=of(
+            ["model"], model=of(["uri"], uri=TEXT, name=TEXT), **WORKLOAD, prefill=of([], **WORKLOAD),
+            router=of([], route=of([]), gateway=of([]), scheduler=of([])))),
+    # helm/values.schema.json of vllm-project/production-stack (2026-11)
+    "helm": of([], servingEngineSpec=of([], modelSpec={"type": "array", "items": of(
+        ["name", "repository", "tag", "modelURL", "replicaCount", "requestCPU", "requestMemory", "requestGPU"],
+        name=TEXT, repository=TEXT, tag=TEXT, modelURL=TEXT, replicaCount=COUNT, requestCPU=COUNT, requestMemory=TEXT,
+        requestGPU=COUNT, requestGPUType=TEXT, vllmConfig=of([], enablePrefixCaching=ON, extraArgs=WORDS))})),
+    # charts/llm-d-modelservice/values.schema.json of llm-d-incubation/llm-d-modelservice (2026-11)
+    "llm-d": of([], modelArtifacts=of([], name=TEXT, uri=TEXT), decode=PART, prefill=PART)}
 SCENARIOS: list[dict[str, Any]] = [
     {"engine": "vllm", "tensor_parallel_size": 2, "max_num_seqs": 64, "speculative_method": "ngram",
      "num_speculative_tokens": 3},
@@ -86,6 +103,34 @@ def test_prefill_and_decode_read_back_by_role(kind: str, name: str, tmp_path: Pa
         assert options.get("data_parallel_size") == replicas
     with pytest.raises(UsageError, match="separate engines for prefill and decode"):
         read_launch(str(path))
+
+
+@pytest.mark.parametrize("roles", [("both",), ("prefill", "decode")])
+@pytest.mark.parametrize("kind", PUBLISHED)
+def test_kinds_of_vllm_keep_their_published_schemas(kind: str, roles: tuple[str, ...]) -> None:
+    """Kubernetes checks the containers: the published schemas leave them to it."""
+    if kind == "helm" and len(roles) > 1:
+        pytest.skip("the chart has replicas of one kind")
+    kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
+    for options in SCENARIOS[:2]:
+        written = yaml.safe_load(manifest(kind, [engine_of(options, role=role) for role in roles]))
+        jsonschema.validate(written, PUBLISHED[kind])
+        for container in containers_of(written):
+            container.pop("modelCommand", None)  # of llm-d's chart
+            kubernetes_validate.validate({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "llm"},
+                                          "spec": {"containers": [container]}}, "1.33", strict=True)
+
+
+def containers_of(value: Any) -> list[dict[str, Any]]:
+    """Return the containers in a document, wherever they are."""
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    own = value.get("containers", []) if isinstance(value, dict) else []
+    return [*own, *(container for part in parts for container in containers_of(part) if container not in own)]
+
+
+@pytest.mark.parametrize("options", SCENARIOS)
+def test_services_of_compose_keep_the_compose_specification(options: dict[str, Any]) -> None:
+    validate_compose(yaml.safe_load(manifest("compose", [engine_of(options)])))
 
 
 def test_the_image_has_the_release() -> None:

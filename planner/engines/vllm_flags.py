@@ -173,8 +173,7 @@ VARIABLES = (
                       "chunked prefill", flags=flags("VLLM_USE_V1=1")),
     Unmodelled(effect="names a file with LMCache's sizes; --kv-offloading-size has the size",
                flags=flags("LMCACHE_CONFIG_FILE=")),
-    Unmodelled(effect="keeps KV on a disk; --kv-remote-size with --kv-remote-scope replica replays one",
-               flags=flags("LMCACHE_LOCAL_DISK= LMCACHE_MAX_LOCAL_DISK_SIZE=")),
-    Unmodelled(effect="keeps KV in a store that replicas share; --kv-remote-size replays one",
-               flags=flags("LMCACHE_REMOTE_URL=")),
+    Unmodelled(effect="keeps KV on a disk (--kv-remote-size with --kv-remote-scope replica replays one) or in a store "
+                      "that replicas share (fleet); both together are a fourth tier, which is not modelled",
+               flags=flags("LMCACHE_LOCAL_DISK= LMCACHE_MAX_LOCAL_DISK_SIZE= LMCACHE_REMOTE_URL=")),
 )

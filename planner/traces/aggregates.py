@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from planner.errors import TraceError
 from planner.files.counts import count_text, does_text
 from planner.schema import MAX_TOKENS
-from planner.traces.likely import REQUEST_NAMES, likeness
+from planner.traces.likely import REQUEST_NAMES, counts_texts, likeness
 from planner.traces.reader import OF_REQUESTS, Head, Reader
 
 Meaning = Literal["sums", "lengths"]
@@ -26,10 +26,11 @@ _ONE = "--column num_requests=1 reads every row as one request"
 
 def with_counts(head: Head, reader: Reader) -> Reader:
     """Return a reader that reads the number of requests of a row, if a column of the file looks like one."""
-    if reader.counts == "no" or "num_requests" in reader.columns or {"request_id", "hash_ids"} & {
+    like = likeness(head, "num_requests")
+    single = {"hash_ids"} if like is not None and counts_texts(like.path) else {"request_id", "hash_ids"}
+    if reader.counts == "no" or "num_requests" in reader.columns or single & {
             name for name, path in reader.columns.items() if head.has(path)}:
         return reader
-    like = likeness(head, "num_requests")
     if like is None or (like.rank >= len(REQUEST_NAMES) and "arrival_s" in reader.columns and reader.name != "columns"):
         return reader
     return dataclasses.replace(reader, columns={**reader.columns, "num_requests": like.path})
@@ -90,7 +91,8 @@ def _note(label: str, num_rows: int, num_requests: int, meaning: Meaning, window
     what += ("token counts are read as sums, and each request has the mean length of its row, so lengths have no "
              "spread within a row" if meaning == "sums" else "each request has the lengths of its row")
     other = "lengths" if meaning == "sums" else "sums"
-    spread = ("" if windows_s is None else
+    spread = ("; they arrive at once, and the API server takes its time for each" if counts_texts(label) else
+              "" if windows_s is None else
               f"; arrivals are drawn at random over each row's {np.median(windows_s):g} s")
     return f"{what}{spread} (--column num_requests={label}:{other} reads {other}; {_ONE})"
 
@@ -112,8 +114,8 @@ def _repeated(table: pl.DataFrame, meaning: Meaning, windows_s: NDArray[np.float
 
 
 def _windows(table: pl.DataFrame, window_s: pl.Series | None, reader: Reader) -> NDArray[np.float64] | None:
-    """Return how long the requests of each row arrive; None if rows have no times."""
-    if "arrival_s" not in reader.columns:
+    """Return how long the requests of each row arrive; None if rows have no times, or are requests of many texts."""
+    if "arrival_s" not in reader.columns or counts_texts(reader.columns["num_requests"]):
         return None
     if window_s is not None and window_s.null_count() == 0 and (window_s > 0).all():
         return window_s.to_numpy()

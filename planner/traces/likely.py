@@ -38,9 +38,11 @@ NAMES: Mapping[str, tuple[str, ...]] = {
                      "reqcount", "reqs", "numreqs", "nreqs", "countobservations", "counttraces", "observations",
                      "numberofrequests", "apirequests", "modelrequests", "azureopenairequests", "calls", "numcalls",
                      "callcount", "apicalls", "ncalls", "invocations", "invocationcount", "successfulrequests",
-                     "completedrequests", "count", "counts", "n", "cnt", "freq", "frequency", "occurrences", "weight"),
+                     "completedrequests", "numtexts", "ntexts", "textcount", "numdocuments", "ndocuments",
+                     "documentcount", "count", "counts", "n", "cnt", "freq", "frequency", "occurrences", "weight"),
 }
 REQUEST_NAMES = NAMES["num_requests"][:-8]  # the others count anything
+_OF_TEXTS = re.compile(r"^(num|n|)(texts|inputs|documents|docs|pairs)$|^(text|input|document|pair)s?count$")
 _OFFERS: Mapping[str, tuple[str, ...]] = {
     "e2e_s": ("latency", "e2elatency", "duration", "elapsed", "responsetime", "totaltime", "e2e", "e2el"),
     "ttft_s": ("ttft", "timetofirsttoken", "firsttokenlatency"),
@@ -103,6 +105,11 @@ def _like(path: str, names: tuple[str, ...]) -> Likeness | None:
             if bare in names and (pattern is None or bare != plain):
                 return Likeness(path, names.index(bare), of, unit)
     return None
+
+
+def counts_texts(path: str) -> bool:
+    """Tell whether a column counts the texts of one request, by its name."""
+    return _OF_TEXTS.search(_plain(path.rpartition(".")[2])) is not None
 
 
 def _plain(name: str) -> str:

@@ -12,9 +12,11 @@ from planner.planning.cheapest_kept import CHEAPEST, COST, KEEPS, by_choice
 from planner.planning.grid import DEFAULT_FRONT, Sweep, parse_axis, plan_sweep
 from planner.planning.pareto import is_less_better
 from planner.planning.study import Study, command_line
+from planner.planning.sweep_answer import SweepAnswer
 from planner.planning.sweeping import describe
 from planner.report.difference_words import setting_label, setting_words
 from planner.report.figures.sweep_figures import front_scatter, metric_words, parallel_axes
+from planner.report.sweep_tables import sweep_headline
 from planner.results.summary import HEADLINES
 from planner.settings.objectives import objectives_text
 from planner.settings.scenario import Scenario
@@ -32,6 +34,7 @@ from planner.ui.option_fields import MOST as MOST_OF
 from planner.ui.option_fields import widget_value
 from planner.ui.own_profiles import portable, profile_of
 from planner.ui.replay_tasks import check_load
+from planner.ui.study_files import save_form
 from planner.ui.table_words import rounded
 from planner.ui.targets_form import targets_words
 from planner.ui.tasks import PART, sweep
@@ -63,7 +66,9 @@ def page(trace: Trace, study: Study) -> None:
         search(NAME, question, (plan, _command(study, plan), study), sweep, plan, trace, PART, total=len(points))
     found = answer(NAME, question, "configurations replayed", so_far=_draw_so_far)
     if found is not None:
-        _draw(found)
+        described = _draw(found)
+        if found.question.key == question.key and found.cut is None:
+            save_form("explore", sweep_headline(described).partition(";")[0], described)
     elif not is_asked(NAME):
         st.info("Choose options and their values. Each combination is replayed: see the cheapest one within the "
                 "targets, and the configurations that no other one beats.")
@@ -93,7 +98,8 @@ def _plan(study: Study, text: str, front: list[str]) -> Sweep:
     return plan
 
 
-def _draw(found: Answer) -> None:
+def _draw(found: Answer) -> SweepAnswer:
+    """Draw a sweep; return it as its command writes it."""
     (plan, command, study), whole = found.about, found.value
     axes, table = list(plan.axes), _by_choice(whole, study)
     if found.cut is not None:
@@ -106,7 +112,9 @@ def _draw(found: Answer) -> None:
                  on_select=lambda: _load(table, axes, _selected("chosen")["rows"]))
     with st.expander("All configurations as lines"):
         show(parallel_axes(table, axes, plan.front), key="parallel")
-    answer_downloads("sweep", describe(plan, Path("sweep.parquet"), whole), command, whole)
+    described = describe(plan, Path("sweep.parquet"), whole)
+    answer_downloads("sweep", described, command, whole)
+    return described
 
 
 def _draw_so_far(whole: pl.DataFrame, about: tuple[Sweep, str, Study]) -> None:

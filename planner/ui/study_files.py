@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlencode
 
 import streamlit as st
+from streamlit.runtime.state.session_state_proxy import get_session_state
 
 from planner.results.saved import to_json
 from planner.ui import all_settings, calibration_form
@@ -77,6 +78,8 @@ def open_linked() -> None:
     if [*st.query_params] == [STUDY]:
         for name, texts in parse_qs(study.address, keep_blank_values=True).items():
             st.query_params[name] = texts
+        with get_session_state().query_params() as address:
+            address.set_initial_query_params_from_current()  # fields of the page take them as from a link
     for file in study.files:
         _restore(file)
     st.session_state[OPENED] = replace(study, files=())

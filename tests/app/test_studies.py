@@ -56,6 +56,19 @@ def test_a_study_opens_with_its_settings_and_states_its_saved_answer(store: Stud
     assert json.loads(whole.answer)["policy"]["max_num_seqs"] == 32
 
 
+@pytest.mark.slow
+def test_a_sweep_is_saved_and_shown_again(store: StudyStore) -> None:
+    page = linked("explore", limit="300", axes="max_num_seqs=8,32")
+    page = saved(answered(press(page, "Replay the grid"), "sweep"), "Two limits")
+    (row,) = store.studies()
+    assert (row.page, row.name) == ("explore", "Two limits")
+    assert row.headline.endswith("of 2 configurations on the front")
+    page = linked("explore", study=row.id)
+    assert not page.exception
+    assert "max_num_seqs" in page.expander[0].code[0].value
+    assert page.text_area(key="axes").value == "max_num_seqs=8,32"
+
+
 def test_settings_of_the_address_come_before_the_studys(store: StudyStore) -> None:
     """A link of an opened study whose settings were changed since."""
     saved(opened_page("replay", gpu="l40s", rate_scale=3.0), "base")
