@@ -1,6 +1,7 @@
 """What many tests need: a trace from a few numbers, a scenario with a linear step time, and a replay's batches."""
 
 import asyncio
+import os
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import is_dataclass
@@ -93,6 +94,11 @@ def assert_same_requests(ours: Requests, theirs: Requests) -> None:
     """Every column, bit for bit."""
     for name in COLUMNS:
         assert getattr(ours, name).tobytes() == getattr(theirs, name).tobytes(), name
+
+
+def num_drawn(few: int, whole: int) -> int:
+    """Return how many random cases a test draws: few, or with PLANNER_LAWS=all as many as its law was shown with."""
+    return whole if os.environ.get("PLANNER_LAWS") == "all" else few
 
 
 def shorten_loads(patch: pytest.MonkeyPatch, most: int) -> None:
