@@ -107,6 +107,11 @@ def shorten_loads(patch: pytest.MonkeyPatch, most: int) -> None:
         patch.setattr(module, "MOST_REQUESTS", most)
 
 
+def leave_out_headroom(patch: pytest.MonkeyPatch) -> None:
+    """Let `size` leave the headroom of the cheapest fleet out, which takes most of its time."""
+    patch.setattr(sizing, "capacity_headroom", lambda *_: None)
+
+
 def cheapest(found: SizeAnswer) -> Fleet:
     """Return the cheapest fleet of an answer that has one."""
     assert found.cheapest is not None

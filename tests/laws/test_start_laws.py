@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 
 import pytest
 from command_line import HEADER, planner
-from helpers import num_drawn
+from helpers import leave_out_headroom, num_drawn
 
 from planner.catalog.catalog_files import load_gpu
 from planner.errors import PlannerError
 from planner.launch import read_launch
 from planner.loop.state.engine_settings import Recording
-from planner.planning import sizing
 from planner.planning.capacity import capacity
 from planner.planning.search_options import Choices, Search
 from planner.planning.size_answer import Fleet
@@ -114,8 +113,7 @@ def recommended(trace: Trace, options: Mapping[str, Any], asks_for_size: bool) -
 
 @pytest.mark.parametrize("group", range(GROUPS))
 def test_what_is_recommended_would_start(group: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the headroom, which takes the longest and is no part of what would start."""
-    monkeypatch.setattr(sizing, "capacity_headroom", lambda *_: None)
+    leave_out_headroom(monkeypatch)
     count = 0
     for seed in range(group, NUM_CASES, GROUPS):
         trace, options = drawn(seed, tmp_path)
