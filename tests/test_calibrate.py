@@ -218,7 +218,7 @@ def slowed(path: Path, factor: float) -> Path:
 def test_constants_of_runs_that_the_deployment_does_not_explain_say_so_wherever_they_go(
         start: Scenario, tmp_path: Path) -> None:
     path = slowed(write_synthetic(tmp_path / "runs.csv", {}, noise=0.01), 2.5)
-    found = calibrate(path, start, names=("linear_ratio", "layer_s", "latency_s"), folds=3, jobs=1)
+    found = calibrate(path, start, names=("linear_ratio", "layer_s", "latency_s"), folds=2, jobs=1)
     said = "before the fit, tpot_ms of 15 runs: median prediction 0.4 times"
     assert any(note.startswith(said) for note in found.notes)
     write_calibration(found, tmp_path / "my.toml")
