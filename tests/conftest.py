@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer.main
+import typer.testing
 from hypothesis import HealthCheck, settings
 
 from benchmarks.dashboard_server import served
@@ -21,6 +23,24 @@ settings.register_profile("explore", deadline=None, database=None, max_examples=
 os.environ["PLANNER_ANSWERS"] = ""  # commands of tests search anew, whatever was asked before
 
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
+
+
+def made_once(make: Callable[[typer.Typer], Any]) -> Callable[[typer.Typer], Any]:
+    """Return what makes a command line of its commands, once for all calls: it takes longer than many commands do."""
+    made: dict[tuple[int, ...], tuple[typer.Typer, Any]] = {}
+
+    def kept(app: typer.Typer) -> Any:
+        parts = tuple(map(id, (*app.registered_commands, *app.registered_groups)))
+        if parts not in made:
+            made[parts] = app, make(app)  # the parts of an app that is gone may lend their numbers to others
+        return made[parts][1]
+
+    return kept
+
+
+MADE_ONCE = made_once(typer.main.get_command)
+for module, name in ((typer.main, "get_command"), (typer.testing, "_get_command")):
+    setattr(module, name, MADE_ONCE)
 
 # Files whose tests take the longest: at the end of a run they would leave all processes but one idle.
 FIRST = ("test_packaging.py", "test_gate_integrations.py", "test_documents.py", "test_looks.py", "test_browser.py",

@@ -1,6 +1,7 @@
 """What many tests need: a trace from a few numbers, a scenario with a linear step time, and a replay's batches."""
 
 import asyncio
+import os
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import is_dataclass
@@ -95,10 +96,20 @@ def assert_same_requests(ours: Requests, theirs: Requests) -> None:
         assert getattr(ours, name).tobytes() == getattr(theirs, name).tobytes(), name
 
 
+def num_drawn(few: int, whole: int) -> int:
+    """Return how many random cases a test draws: few, or with PLANNER_LAWS=all as many as its law was shown with."""
+    return whole if os.environ.get("PLANNER_LAWS") == "all" else few
+
+
 def shorten_loads(patch: pytest.MonkeyPatch, most: int) -> None:
     """Let loads of searches have at most so many requests, in place of `MOST_REQUESTS`."""
     for module in (rescaling, capacity_search, sought, loads, sizing):
         patch.setattr(module, "MOST_REQUESTS", most)
+
+
+def leave_out_headroom(patch: pytest.MonkeyPatch) -> None:
+    """Let `size` leave the headroom of the cheapest fleet out, which takes most of its time."""
+    patch.setattr(sizing, "capacity_headroom", lambda *_: None)
 
 
 def cheapest(found: SizeAnswer) -> Fleet:

@@ -62,9 +62,10 @@ def write_start(path: Path) -> Path:
     return path
 
 
-def write_synthetic(path: Path, truth: Mapping[str, float], *, noise: float, seed: int = 0) -> Path:
-    """Write runs over LOADS as they would be measured if constants were `truth`, times a log-normal noise."""
-    plain = [row_of(isl=isl, osl=osl, concurrency=c) for isl, osl, c in LOADS]
+def write_synthetic(path: Path, truth: Mapping[str, float], *, noise: float, seed: int = 0, every: int = 1) -> Path:
+    """Write runs over every nth of LOADS as they would be measured if constants were `truth`, times a log-normal noise.
+    """
+    plain = [row_of(isl=isl, osl=osl, concurrency=c) for isl, osl, c in LOADS[::every]]
     constants = constants_of({**fixed_start(), **truth})
     rng = np.random.default_rng(seed)
     rows = []

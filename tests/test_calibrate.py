@@ -102,7 +102,7 @@ def test_the_file_gives_back_the_constants_and_the_errors(found: CalibrateAnswer
 
 
 def test_what_the_runs_say_nothing_of_stays_at_its_start(start: Scenario, tmp_path: Path) -> None:
-    short = write_synthetic(tmp_path / "runs.csv", TRUTH, noise=0.01)
+    short = write_synthetic(tmp_path / "runs.csv", TRUTH, noise=0.01, every=2)
     found = calibrate(short, start, names=None, folds=2, jobs=1)
     assert "linear_ratio" in found.fitted or "cannot be told apart" in found.left["linear_ratio"]
     assert "latency_s" in found.fitted or "latency_s" in found.left["frontend_s"]
@@ -217,7 +217,7 @@ def slowed(path: Path, factor: float) -> Path:
 def test_constants_of_runs_that_the_deployment_does_not_explain_say_so_wherever_they_go(
         start: Scenario, tmp_path: Path) -> None:
     path = slowed(write_synthetic(tmp_path / "runs.csv", {}, noise=0.01), 2.5)
-    found = calibrate(path, start, names=("linear_ratio", "layer_s", "latency_s"), folds=3, jobs=1)
+    found = calibrate(path, start, names=("linear_ratio", "layer_s", "latency_s"), folds=2, jobs=1)
     said = "before the fit, tpot_ms of 15 runs: median prediction 0.4 times"
     assert any(note.startswith(said) for note in found.notes)
     write_calibration(found, tmp_path / "my.toml")

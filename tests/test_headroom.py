@@ -41,12 +41,12 @@ def test_the_headroom_is_the_capacity_of_the_fleet(number: int) -> None:
 
 
 def test_the_headroom_of_users_is_their_capacity() -> None:
-    trace = limit(read_trace("chat"), 600)
-    found = size(trace, replace(ONE, max_concurrency=150), OBJECTIVES, Choices(ranks=(1,), quick=True, jobs=1))
+    trace = limit(read_trace("chat"), 300)
+    found = size(trace, replace(ONE, max_concurrency=100), OBJECTIVES, Choices(ranks=(1,), quick=True, jobs=1))
     assert found.cheapest is not None
     fleet = replace(ONE, data_parallel_size=found.cheapest.num_replicas)
     largest = capacity(trace, fleet, OBJECTIVES, Search(of="concurrency", quick=True, jobs=1)).capacity
-    assert found.cheapest.headroom == largest / 150 - 1
+    assert found.cheapest.headroom == largest / 100 - 1
     assert found.cheapest.headroom > 0
 
 

@@ -183,7 +183,7 @@ from planner.settings.scenario import Scenario
 from planner.traces import read_trace
 from planner.ui.fleet_answer import card, published_error
 trace, scenario = read_trace("chat"), Scenario(model="llama-3.1-8b", gpu="h100-sxm", engine="madeup", limit=100)
-found = size(trace, scenario, parse_objectives("ttft:2000"), Choices(compare_assumptions=False))
+found = size(trace, scenario, parse_objectives("ttft:2000"), Choices(ranks=(1,), compare_assumptions=False))
 error = published_error(trace, scenario, found.cheapest)
 card(found, found.cheapest, 0.0, error, "chat")
 st.text(error[1])

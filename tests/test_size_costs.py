@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from command_line import fails, planner
-from helpers import cheapest, filled, trace_of
+from helpers import cheapest, filled, leave_out_headroom, trace_of
 
 from planner.catalog.catalog_files import load_gpu, mig_slices
 from planner.deployment.deploy import deploy, resolve
@@ -208,8 +208,9 @@ def test_a_fleet_of_slices_counts_gpus_and_names_its_resource() -> None:
 
 
 @pytest.mark.slow
-def test_the_azure_hour_by_parts_on_two_gpus(tmp_path: Path) -> None:
+def test_the_azure_hour_by_parts_on_two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     """One of the GPUs misses the objectives in a part: it is named with the part, and the other has its schedule."""
+    leave_out_headroom(monkeypatch)
     source = SHARED / "traces" / "azure_llm_2023_conv.csv"
     if not source.is_file():
         pytest.skip("no recorded traces here")

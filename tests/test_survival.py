@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import assert_same_requests, cheapest, trace_of
+from helpers import assert_same_requests, cheapest, leave_out_headroom, trace_of
 from hypothesis import given
 from hypothesis import strategies as some
 
@@ -34,6 +34,11 @@ PLAIN = Choices(gpus=("h100-sxm",), ranks=(1,), compare_assumptions=False, jobs=
 OBJECTIVES = parse_objectives("ttft:1000 tpot:60", 0.95)
 NEAR, FAR = 0.01, 0.04  # tolerance of the worst moment's attainment, of fleets that meet the objectives and of others
 GRID = 16  # moments of an exhaustive search
+
+
+@pytest.fixture(autouse=True)
+def _without_headroom(monkeypatch: pytest.MonkeyPatch) -> None:
+    leave_out_headroom(monkeypatch)
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,7 @@ import polars as pl
 import pytest
 from command_line import H100, fails, planner
 from exporter import open_metrics, served
+from helpers import num_drawn
 from test_prometheus import (
     SCENARIO,
     START_S,
@@ -124,17 +125,17 @@ def test_a_week_of_drift_is_told_by_the_command(day: Path, tmp_path: Path) -> No
     assert tpot["measured"] / tpot["predicted"] == pytest.approx(SLOWER, rel=0.01)
 
 
-def test_fifty_weeks_of_drift(day: Path, tmp_path: Path) -> None:
-    """`watch` names Wednesday's traffic and Friday's server in every week, with at most one false alarm."""
-    plan, false_alarms = read_plan(day), []
-    for seed in range(50):
+def test_weeks_of_drift(day: Path, tmp_path: Path) -> None:
+    """`watch` names Wednesday's traffic and Friday's server in every week, with at most one false alarm in fifty."""
+    plan, false_alarms, num_weeks = read_plan(day), [], num_drawn(10, 50)
+    for seed in range(num_weeks):
         drifts = confirmed(answers_of(plan, week(tmp_path, seed)))
         expected = {"traffic": WEDNESDAY, "server": FRIDAY}
         false_alarms += [drift for cause, drift in drifts.items() if drift.since < expected.get(cause, "9")]
         named = {cause: drifts[cause].since[:10] if cause in drifts else None for cause in expected}
         if named != expected:
             assert any(drift in false_alarms for drift in drifts.values()), (seed, named)
-    assert len(false_alarms) <= 1, false_alarms
+    assert len(false_alarms) <= num_weeks / 50, false_alarms
 
 
 def test_a_week_without_drift_and_plans_of_other_commands(day: Path, tmp_path: Path) -> None:

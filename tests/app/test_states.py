@@ -265,7 +265,7 @@ def test_published_errors_are_shown_without_an_upload() -> None:
 
 def test_constants_are_fitted_to_an_upload_and_used_by_every_page(tmp_path: Path) -> None:
     """The sidebar's scenario has them from then on: errors, commands and answers; a chip goes back."""
-    content = write_synthetic(tmp_path / "runs.csv", {"host_s": 0.006}, noise=0.02).read_bytes()
+    content = write_synthetic(tmp_path / "runs.csv", {"host_s": 0.006}, noise=0.02, every=2).read_bytes()
     page = opened("accuracy")
     uploader(page, "Measurements").upload("runs.csv", content)
     page.run()

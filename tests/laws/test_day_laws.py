@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers import number, shorten_loads, trace_of
+from helpers import leave_out_headroom, number, shorten_loads, trace_of
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
@@ -28,6 +28,7 @@ FEW = 3_000  # requests that a replay may have here, in place of MOST_REQUESTS
 def _short() -> "object":
     with pytest.MonkeyPatch.context() as patch:
         shorten_loads(patch, FEW)
+        leave_out_headroom(patch)
         yield
 
 

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,11 +14,14 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from helpers import EVERYTHING, play, trace_of
+from helpers import EVERYTHING, scenario_of, trace_of
 
+from planner.deployment.deploy import resolve
+from planner.deployment.shaped_load import shape_load
 from planner.loop.state.engine_settings import Recording
 from planner.policies.builtin_policies import POLICIES
 from planner.policies.builtin_routers import ROUTERS
+from planner.replays.fleet.replicas import is_blind, serve
 from planner.replays.request_columns import COLUMNS
 from planner.replays.result_tables import ReplayResult
 from planner.traces import Trace
@@ -74,6 +78,13 @@ OVERLOAD: dict[str, Any] = {"data_parallel_size": 2, "router": "power-of-two", "
                             "router_max_concurrent_requests": 5, "router_queue": "fair"}
 
 
+def play(trace: Trace, *, recording: Recording = EVERYTHING, **options: Any) -> ReplayResult:
+    """Replay a trace without its summary, which takes a quarter of the time."""
+    scenario = scenario_of(**options)
+    shaped = shape_load(scenario, trace)
+    return serve(shaped, resolve(scenario, shaped), recording=recording)
+
+
 def outcome(result: ReplayResult) -> str:
     """Return a digest of every bit of the outcome."""
     records, digest = result.records, hashlib.sha256()
@@ -85,17 +96,21 @@ def outcome(result: ReplayResult) -> str:
     return digest.hexdigest()
 
 
-def outcomes() -> dict[str, str]:
-    """Return the digest of each policy under each case, with and without recording."""
+def outcomes(*, alone: bool = True) -> dict[str, str]:
+    """Return the digest of each policy under each case, with and without recording.
+
+    Without replicas `alone`, only those that one loop replays together.
+    """
     trace = trace_of(ROWS, hash_ids=IDS, hash_block_tokens=4, priority=[float(k % 3) for k in range(len(ROWS))],
                      cancel_after_s=[0.3 if k % 5 == 4 else None for k in range(len(ROWS))],
                      adapter=[("a", "b", None, "c")[3 * k % 4] for k in range(len(ROWS))])
     waiting = trace_of(ROWS, hash_ids=IDS, hash_block_tokens=4, session_id=[str(k % 4) for k in range(len(ROWS))],
                        think_time_s=[0.03 * (k % 3) if k > 5 else None for k in range(len(ROWS))])
+    routers = [name for name, router in ROUTERS.items() if alone or not is_blind(router)]
     fleets = {
         f"{router} {interval_s} {name} {kind} {len(tiers)}": outcome(play(served, recording=recording, policy="fcfs",
                                                                           **COMMON | CASES["prefix"] | fleet | tiers))
-        for router in ROUTERS
+        for router in routers
         for tiers in ({}, *([TIERS] if router in ("round-robin", "prefix-aware") else []))
         for interval_s in (0.0, 0.07)
         for name, served in (("open", trace), ("waiting", waiting))
@@ -132,6 +147,9 @@ def outcomes() -> dict[str, str]:
                             ("decode", {"router": "lora-affinity", "max_loras": 1}))
         for recording in (EVERYTHING,)
     }
+    together = fleets | pools | ranks | overloaded | routes_of(tenants, routers)
+    if not alone:
+        return together
     with patch("planner.deployment.parts.window_settings", return_value=WINDOWS):
         windows = {
             f"{policy} windows {name} {kind}": outcome(play(trace, recording=recording, policy=policy,
@@ -140,7 +158,7 @@ def outcomes() -> dict[str, str]:
             for name in ("recompute", "swap", "prefix", "mixing", "drafts", "pipeline")
             for kind, recording in (("whole", EVERYTHING), ("plain", Recording()))
         }
-    return fleets | pools | ranks | overloaded | routes_of(tenants) | windows | {
+    return together | windows | {
         f"{policy} {name} {kind}": outcome(play(trace, recording=recording, policy=policy, **COMMON | options))
         for policy in POLICIES
         for name, options in CASES.items()
@@ -148,15 +166,15 @@ def outcomes() -> dict[str, str]:
     }
 
 
-def routes_of(trace: Trace) -> dict[str, str]:
-    """Return the digest of each router where pools accept some of the requests."""
+def routes_of(trace: Trace, routers: Sequence[str]) -> dict[str, str]:
+    """Return the digest of routers where pools accept some of the requests."""
     with TemporaryDirectory() as folder:
         fleet = Path(folder) / "fleet.toml"
         fleet.write_text(FLEET)
         return {
             f"{router} routes {name}": outcome(play(trace, policy="fcfs", **COMMON | CASES["adapters"] | options
                                                     | {"fleet": str(fleet), "router": router}))
-            for router in ROUTERS
+            for router in routers
             for name, options in (("plain", {"data_parallel_size": 1}),
                                   ("overload", OVERLOAD | {"data_parallel_size": 1}))
         }
@@ -177,4 +195,4 @@ def set_field(record: Any, name: str, value: Any) -> None:
 if __name__ == "__main__":
     np.record.__getattribute__ = field  # type: ignore[method-assign]  # NumPy's own takes most of the time
     np.record.__setattr__ = set_field  # type: ignore[method-assign]
-    json.dump(outcomes(), sys.stdout)
+    json.dump(outcomes(alone="together" not in sys.argv), sys.stdout)

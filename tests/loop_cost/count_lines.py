@@ -41,7 +41,7 @@ LOADS: dict[str, tuple[bool, dict[str, Any]]] = {  # whether requests have prefi
 }
 
 
-def load(has_prefixes: bool, num_requests: int = 150) -> Trace:
+def load(has_prefixes: bool, num_requests: int = 75) -> Trace:
     """Return requests at 5 a second, a thousand prompt tokens and a hundred output tokens in the median."""
     random = np.random.default_rng(7)
     arrival_s = np.cumsum(random.exponential(0.2, num_requests))

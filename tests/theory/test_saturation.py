@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from helpers import play, scenario_of, trace_of
+from helpers import num_drawn, play, scenario_of, trace_of
 from test_trace_recorded import recorded
 
 from planner.deployment.deploy import resolve
@@ -57,8 +57,9 @@ def test_queues_below_and_above_their_capacity(kind: str, share: float) -> None:
 @pytest.mark.parametrize("share", [0.8, 0.9, 0.95, 0.98, 1.02, 1.05, 1.1, 1.2])
 @pytest.mark.parametrize("count", [300, 3000])
 def test_verdicts_are_right_for_99_in_100_seeds(kind: str, share: float, count: int) -> None:
-    wrong = YES if share < 1 else NO
-    assert sum(verdict(kind, share, count, seed) == wrong for seed in range(200)) <= 2
+    """Of 200 with PLANNER_LAWS=all, at most two wrong; else of 40, at most one."""
+    wrong, num_seeds = YES if share < 1 else NO, num_drawn(40, 200)
+    assert sum(verdict(kind, share, count, seed) == wrong for seed in range(num_seeds)) <= max(1, num_seeds // 100)
 
 
 def test_a_queue_that_grows_has_its_beginning_and_its_rates() -> None:
