@@ -8,6 +8,7 @@ from polars.exceptions import PanicException, PolarsError
 
 from planner.errors import TraceError
 
+SAYS_SEPARATOR = re.compile(rb"(?:\xef\xbb\xbf)?sep=(.)\s*$", re.IGNORECASE)  # a first line for Excel
 DAMAGE = (OSError, PolarsError, PanicException)  # errors of reading; Polars panics at some damaged files
 
 
@@ -33,12 +34,20 @@ def _read_csv(path: Path) -> pl.DataFrame:
     """Read cells between commas, or between the sign that a first line `sep=;` or a header without commas has."""
     if path.suffix in (".gz", ".zst"):
         return pl.read_csv(path, infer_schema=False)
-    with path.open(encoding="utf-8", errors="replace") as file:
-        line = file.readline().lstrip("\ufeff")
-    is_said = re.fullmatch(r"sep=.", line.strip(), re.IGNORECASE) is not None
-    bare = re.sub(r'"[^"]*"', "", line)
-    sign = line[4] if is_said else "," if "," in bare else next((sign for sign in ";\t|" if sign in bare), ",")
-    return pl.read_csv(path, infer_schema=False, separator=sign, skip_lines=int(is_said))
+    with path.open("rb") as file:
+        line = file.readline()
+    said = SAYS_SEPARATOR.match(line)
+    sign = said[1].decode() if said else separator_of(re.sub(rb'"[^"]*"', b"", line))
+    return pl.read_csv(path, infer_schema=False, separator=sign, skip_lines=int(said is not None))
+
+
+def separator_of(header: bytes) -> str:
+    """Return the sign between the names of a CSV header: a comma if it has one, else a semicolon, tab or bar.
+
+    >>> separator_of(b"time;rate"), separator_of(b"time")
+    (';', ',')
+    """
+    return next((sign for sign in ",;\t|" if sign.encode() in header), ",")
 
 
 def columns_of(path: Path) -> list[str]:

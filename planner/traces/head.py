@@ -8,11 +8,10 @@ from typing import Any
 from planner.errors import TraceError
 from planner.files.finite import is_numeral
 from planner.files.nested import parse_json
+from planner.files.table_file import SAYS_SEPARATOR, separator_of
 from planner.traces.reader import MOST_KEYS, Head
 
 HEAD_LINES = 100
-OTHER_SEPARATORS = ";\t|"  # of CSV whose header has no comma
-_SAYS_SEPARATOR = re.compile(rb"(\xef\xbb\xbf)?sep=.\s*$", re.IGNORECASE)  # a first line for Excel
 _LOGGED = re.compile(r"\[?\d[\d/.-]*[-T ]\d\d:\d\d[\d:.Z]*(,\d{3})?\]?\s+\S")  # a time, and words
 _YAML_KEY = re.compile(r"([\w.'\"-]+):(?:\s|$)")
 
@@ -26,7 +25,7 @@ def read_head(source: str, block: bytes) -> Head | None:
     """
     check_text(source, block, 1)
     lines = block.split(b"\n", HEAD_LINES)[:HEAD_LINES]
-    at = next((i for i, line in enumerate(lines) if line.strip() and not _SAYS_SEPARATOR.match(line)), None)
+    at = next((i for i, line in enumerate(lines) if line.strip() and not SAYS_SEPARATOR.match(line)), None)
     if at is None:
         raise TraceError(f"trace {source}: is empty; must hold a CSV header or JSON lines")
     line = lines[at].decode().strip()
@@ -84,7 +83,7 @@ def _yaml_keys(lines: Sequence[bytes]) -> list[str] | None:
 
 
 def _csv_head(source: str, line: str, number: int) -> Head:
-    separator = "," if "," in line else next((sign for sign in OTHER_SEPARATORS if sign in line), ",")
+    separator = separator_of(line.encode())
     try:
         names = tuple(name.strip() for name in next(csv.reader([line], delimiter=separator)))
     except csv.Error:
