@@ -99,7 +99,9 @@ def outcome(result: ReplayResult) -> str:
 def outcomes(*, alone: bool = True) -> dict[str, str]:
     """Return the digest of each policy under each case, with and without recording.
 
-    Without replicas `alone`, only those that one loop replays together.
+    Parameters
+    ----------
+    alone : whether replicas that are replayed one by one are among them.
     """
     trace = trace_of(ROWS, hash_ids=IDS, hash_block_tokens=4, priority=[float(k % 3) for k in range(len(ROWS))],
                      cancel_after_s=[0.3 if k % 5 == 4 else None for k in range(len(ROWS))],
@@ -132,6 +134,12 @@ def outcomes(*, alone: bool = True) -> dict[str, str]:
         for kind, recording in (("whole", EVERYTHING), ("steps", Recording(steps=True)), ("plain", Recording()))
     }
     tenants = dataclasses.replace(trace, requests=trace.requests.with_columns(tenant=trace.requests["priority"]))
+    together = fleets | pools | ranks | overloads_of(tenants) | routes_of(tenants, routers)
+    return together | alone_of(trace) if alone else together
+
+
+def overloads_of(tenants: Trace) -> dict[str, str]:
+    """Return the digest of policies that reject, time out and retry: one replica, and prefill apart."""
     overloaded = {
         f"{policy} overload {name} {kind}": outcome(play(tenants, recording=recording, policy=policy,
                                                          **COMMON | CASES[name] | OVERLOAD))
@@ -139,7 +147,7 @@ def outcomes(*, alone: bool = True) -> dict[str, str]:
         for name in ("swap", "prefix", "pipeline")
         for kind, recording in (("whole", EVERYTHING), ("plain", Recording()))
     }
-    overloaded |= {
+    return overloaded | {
         f"{policy} overload apart {kind}": outcome(play(tenants, recording=recording, policy=policy,
                                                         **COMMON | CASES["prefix"] | POOLS | OVERLOAD | apart))
         for policy in ("fcfs", "sglang")
@@ -147,9 +155,10 @@ def outcomes(*, alone: bool = True) -> dict[str, str]:
                             ("decode", {"router": "lora-affinity", "max_loras": 1}))
         for recording in (EVERYTHING,)
     }
-    together = fleets | pools | ranks | overloaded | routes_of(tenants, routers)
-    if not alone:
-        return together
+
+
+def alone_of(trace: Trace) -> dict[str, str]:
+    """Return the digest of each policy under each case of one replica, and with windows."""
     with patch("planner.deployment.parts.window_settings", return_value=WINDOWS):
         windows = {
             f"{policy} windows {name} {kind}": outcome(play(trace, recording=recording, policy=policy,
@@ -158,7 +167,7 @@ def outcomes(*, alone: bool = True) -> dict[str, str]:
             for name in ("recompute", "swap", "prefix", "mixing", "drafts", "pipeline")
             for kind, recording in (("whole", EVERYTHING), ("plain", Recording()))
         }
-    return together | windows | {
+    return windows | {
         f"{policy} {name} {kind}": outcome(play(trace, recording=recording, policy=policy, **COMMON | options))
         for policy in POLICIES
         for name, options in CASES.items()

@@ -110,10 +110,10 @@ RULES = [  # name, text, changed text
     ("decodes: exact room",
      "self.blocks_for(request.known + n) - len(request.blocks)",
      "self.blocks_for(request.known + n - 1) - len(request.blocks)"),
-    ("decodes: room of what is known",
+    ("decodes: room for the known tokens",
      "self.blocks_for(request.known + n) - len(request.blocks)",
      "self.blocks_for(request.known) - len(request.blocks)"),
-    ("decodes: room of one token",
+    ("decodes: room for one token",
      "self.blocks_for(request.known + n) - len(request.blocks)",
      "self.blocks_for(request.known + 1) - len(request.blocks)"),
     ("decodes: budget", "and (len(done) + 1) * n <= self.max_num_batched_tokens:", "and True:"),
@@ -226,7 +226,7 @@ def outcome(rules: ModuleType, case: dict[str, Any]) -> Any:
 
 @pytest.fixture(scope="module")
 def cases() -> list[tuple[dict[str, Any], Any]]:
-    """Cases with what the rules say, the rare ones first."""
+    """Return the cases, the rare ones first, each with the outcome by the rules."""
     rules, rng = module_of(SOURCE), random.Random(0)
     drawn = [*RARE.values(), *(random_case(rng) for _ in range(MOST))]
     return [(case, said) for case in drawn if (said := outcome(rules, case)) is not None]
