@@ -48,7 +48,7 @@ def later() -> Section:
         title="Runs that were published later",
         lead=f"{sum(table.height for table in tables.values())} runs of DeepSeek-R1 of 2025-10 to 2026-06 from "
              "InferenceX's public results: nine kinds of GPU, later images, with and without MTP. No kernel was "
-             "fitted to these rows, and few constants: those of older releases in hardware_db/older_releases.toml. "
+             "fitted to these rows. The constants of older releases (hardware_db/older_releases.toml) were. "
              "Their launch settings are from the published recipes, by engine, GPU, precision, lengths, layout and "
              "date.",
         verdicts=verdicts, tables=listings,

@@ -227,8 +227,8 @@ def weight_bytes(arch: Architecture, quantization: str | None, layout: Layout) -
 
     Attention (KV heads replicated if there are more ranks than heads; MLA's down-projections and the indexer
     and CSA's always), MLP and LM head are split over tensor-parallel ranks, layers over stages, rounded up and with MoE
-    layers first. Embedding, router and compressors stay 16-bit in every format, as do the LM head and attention in
-    checkpoints that do not say otherwise, or that say so (gpt-oss).
+    layers first. Embedding, router and compressors are 16-bit in every format. The LM head is 16-bit unless the
+    checkpoint has another format for it. Attention is 16-bit if the checkpoint says so (gpt-oss).
 
     Parameters
     ----------
