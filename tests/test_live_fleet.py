@@ -1,7 +1,10 @@
 """A live fleet: requests that are sent as they arrive have the schedule of a replay of all of them."""
 
 import math
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -65,10 +68,12 @@ def trace_of_load(load: Load, keys: list[tuple[bytes, ...]], piece_tokens: int) 
                    prefix=PrefixIds(values=np.array(values, np.int64), offsets=offsets, block_tokens=piece_tokens))
 
 
-def send_all(fleet: LiveFleet, load: Load, keys: list[tuple[bytes, ...]]) -> tuple[list[tuple[Any, ...]], list[int]]:
+def send_all(fleet: LiveFleet, load: Load, keys: list[tuple[bytes, ...]],
+             changes: Sequence[tuple[float, int]] = ()) -> tuple[list[tuple[Any, ...]], list[int]]:
     """Send each request at its instant, look at the fleet at each step's end, and return how requests ended.
 
-    A request that is lost with its replica is sent again at once, but once, as the router of a replay does.
+    `changes` are instants and numbers of replicas. A request that is lost with its replica is sent again at once, but
+    once, as the router of a replay does.
     """
     ends: list[tuple[Any, ...]] = [()] * NUM
 
@@ -81,6 +86,7 @@ def send_all(fleet: LiveFleet, load: Load, keys: list[tuple[bytes, ...]]) -> tup
     places: dict[int, int] = {}
     hang_ups = sorted((float(load.arrival_s[r] + load.cancel_after_s[r]), r) for r in range(NUM)
                       if load.cancel_after_s[r] < math.inf)
+    scalings = deque(changes)
     lost: list[int] = []
     ending: list[int] = []  # places whose step has begun and not ended
     sent = num_lost = 0
@@ -88,7 +94,8 @@ def send_all(fleet: LiveFleet, load: Load, keys: list[tuple[bytes, ...]]) -> tup
         arrival_s = float(load.arrival_s[sent]) if sent < NUM else math.inf
         leave_s = hang_ups[0][0] if hang_ups else math.inf
         next_s = min([fleet.next_s(), *(float(fleet.requests[place].finished_s) for place in ending)])
-        until_s = min(arrival_s, leave_s, float(np.nextafter(max(next_s, fleet.now_s), math.inf)))
+        change_s = scalings[0][0] if scalings else math.inf
+        until_s = min(arrival_s, leave_s, change_s, float(np.nextafter(max(next_s, fleet.now_s), math.inf)))
         fleet.advance(until_s)
         ending = [place for place in places if fleet.has_left(np.array([place]))[0]]
         for place in [place for place in ending if not fleet.requests[place].finished_s >= fleet.now_s]:
@@ -106,6 +113,8 @@ def send_all(fleet: LiveFleet, load: Load, keys: list[tuple[bytes, ...]]) -> tup
             at_s, r = hang_ups.pop(0)
             for place in [place for place, row in places.items() if row == r]:
                 fleet.cancel(place, at_s)
+        if change_s <= until_s:
+            fleet.scale(scalings.popleft()[1])
         if arrival_s <= until_s:
             send(sent, arrival_s)
             sent += 1
@@ -187,7 +196,8 @@ def test_memory_that_is_used_again_changes_nothing(engine: str, pieces: int, opt
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm", "atom"])
-@pytest.mark.parametrize("failures", ["1@0.9", "0@0.5+0.4,2@0.7,1@1.1", "1@0.9~0.3"])
+@pytest.mark.parametrize("failures", ["1@0.9", "0@0.5+0.4,2@0.7,1@1.1", "1@0.9~0.3", "1@0.9/0.3",
+                                      "0@0.5+0.2/0.4,2@0.7/0.1"])
 def test_a_replica_that_stops_loses_the_requests_of_a_replay(engine: str, failures: str) -> None:
     load = load_at(60.0)
     scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm", engine=engine, data_parallel_size=3,
@@ -205,6 +215,71 @@ def test_a_replica_that_stops_loses_the_requests_of_a_replay(engine: str, failur
                                    err_msg=name)
     fleet.advance(fleet.now_s + 1.0)
     assert is_empty(fleet)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm", "atom"])
+def test_a_fleet_that_is_scaled_takes_the_steps_of_the_autoscaled_replay(engine: str, tmp_path: Path) -> None:
+    """Replicas that start, drain and come back empty: told the replay's decisions, a live fleet has its times."""
+    load = load_at(40.0)
+    load.arrival_s[NUM // 2:] += 3.0  # replicas drain in the pause, and start anew after it
+    load.outputs[:NUM // 4] *= 8
+    rules = tmp_path / "scaler.toml"
+    rules.write_text("""
+minimum = 1
+maximum = 4
+interval_s = 0.2
+startup = { warmup_s = 0.3 }
+
+[down]
+stabilization_window_s = 0.4
+
+[[metric]]
+name = "concurrency"
+target = 3.0
+""")
+    scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm", engine=engine, router="least-outstanding-requests")
+    fleet = LiveFleet(scenario, max_replicas=4, startup_s=0.3)
+    keys = [keys_of(prompt, fleet.piece_tokens) for prompt in load.prompts]
+    result = replay(trace_of_load(load, keys, fleet.piece_tokens), replace(scenario, autoscale=str(rules))).result
+    assert result.scaling is not None
+    changes = [(event.at_s, event.after) for event in result.scaling.events]
+    counts = [count for _, count in changes]
+    assert max(counts) == 4
+    assert counts != sorted(counts)
+    ends, _ = send_all(fleet, load, keys, changes)
+    for k, name in enumerate(FIELDS):
+        np.testing.assert_array_equal([end[k] for end in ends], getattr(result.records.requests, name), err_msg=name)
+    fleet.advance(fleet.now_s + 1.0)
+    assert is_empty(fleet)
+
+
+def test_a_scaling_beyond_the_room_is_refused() -> None:
+    fleet = LiveFleet(Scenario(model="llama-3.1-8b", gpu="h100-sxm"), max_replicas=2, startup_s=5.0)
+    with pytest.raises(UsageError, match="replicas = 3: must be from 0 to 2"):
+        fleet.scale(3)
+    fleet.scale(2)
+    assert (fleet.num_replicas, fleet.num_ready) == (2, 1)
+    fleet.advance(6.0)
+    assert fleet.num_ready == 2
+    fleet.scale(0)
+    place = fleet.send(Arrival(at_s=6.5, input_tokens=5, output_tokens=5, keys=keys_of([1] * 5, fleet.piece_tokens)))
+    assert place is not None
+    assert fleet.state(place) == st.UNAVAILABLE
+    with pytest.raises(UsageError, match="--max-replicas 1: is below --data-parallel-size 2; give at least 2"):
+        LiveFleet(Scenario(model="llama-3.1-8b", gpu="h100-sxm", data_parallel_size=2), max_replicas=1)
+    with pytest.raises(UsageError, match="--max-replicas 4 and --data-parallel-attention: ranks start and stop"):
+        LiveFleet(Scenario(model="deepseek-v3", gpu="h200-sxm", data_parallel_size=2, data_parallel_attention=True,
+                           tensor_parallel_size=8), max_replicas=4)
+
+
+def test_kv_use_is_that_of_the_replicas_that_are_there() -> None:
+    one = LiveFleet(Scenario(model="llama-3.1-8b", gpu="h100-sxm"))
+    four = LiveFleet(Scenario(model="llama-3.1-8b", gpu="h100-sxm"), max_replicas=4)
+    keys = keys_of(list(range(50_000)), one.piece_tokens)
+    for fleet in (one, four):
+        assert fleet.send(Arrival(at_s=0.0, input_tokens=50_000, output_tokens=500, keys=keys)) is not None
+        fleet.advance(2.0)
+    assert four.kv_cache_usage == one.kv_cache_usage > 0.05
 
 
 def test_options_that_a_live_fleet_cannot_follow_are_named() -> None:

@@ -87,6 +87,17 @@ class Quiet(http.server.ThreadingHTTPServer):
         """Write nothing."""
 
 
+def until_ready(address: str) -> None:
+    """Wait until a Prometheus that has been started answers queries; before, it answers 503."""
+    for _ in range(300):
+        try:
+            with urllib.request.urlopen(f"http://{address}/-/ready", timeout=5):
+                return
+        except OSError:
+            time.sleep(0.1)
+    raise AssertionError("Prometheus was not ready within 30 s")
+
+
 @pytest.fixture(scope="module")
 def prometheus(requests: pl.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Start a Prometheus that holds the requests of two pods, scraped every 15 s, and scrapes the exporter."""
@@ -106,12 +117,7 @@ def prometheus(requests: pl.DataFrame, tmp_path_factory: pytest.TempPathFactory)
                                    "--storage.tsdb.retention.time=100y", f"--web.listen-address={address}"],
                                   cwd=folder, stdout=log, stderr=log)
         try:
-            for _ in range(100):
-                try:
-                    with urllib.request.urlopen(f"http://{address}/-/ready", timeout=5):
-                        break
-                except OSError:
-                    time.sleep(0.1)
+            until_ready(address)
             yield f"http://{address}"
         finally:
             server.terminate()

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +53,10 @@ class Served:
 
 
 @contextlib.contextmanager
-def serving(options: ServeOptions | None = None, failures: Sequence[Failure] = (), **scenario: Any) -> Iterator[Served]:
-    fleet = LiveFleet(Scenario(**DEPLOYED | scenario), failures=failures)
+def serving(options: ServeOptions | None = None, failures: Sequence[Failure] = (), max_replicas: int | None = None,
+            startup_s: float = 0.0, **scenario: Any) -> Iterator[Served]:
+    fleet = LiveFleet(Scenario(**DEPLOYED | scenario), failures=failures, max_replicas=max_replicas,
+                      startup_s=startup_s)
     served = Served(Twin(fleet, options or ServeOptions(models=(MODEL,))), fleet)
     try:
         yield served
@@ -174,6 +177,58 @@ def test_a_server_that_starts_answers_503() -> None:
         assert post(cold, "/v1/completions", prompt="x").status_code == 200
 
 
+def test_a_server_that_starts_is_ready_on_the_deployments_clock() -> None:
+    with serving(ServeOptions(models=(MODEL,), startup_delay_s=1e5, speed=1e6)) as cold:
+        time.sleep(0.3)
+        assert httpx.get(cold.url + "/health").status_code == 200
+
+
+def test_replicas_come_and_go_by_kubernetes_scale() -> None:
+    with serving(ServeOptions(models=(MODEL,), speed=10.0), max_replicas=4, startup_s=5.0,
+                 router="least-outstanding-requests") as one, httpx.Client(base_url=one.url, timeout=60) as client:
+        said = client.put("/scale", json={"spec": {"replicas": 3}}).json()
+        assert said == client.get("/scale").json() == {
+            "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {"name": MODEL}, "spec": {"replicas": 3},
+            "status": {"replicas": 3, "readyReplicas": 1, "terminatingReplicas": 0}}
+        while client.get("/scale").json()["status"]["readyReplicas"] < 3:  # half a second
+            time.sleep(0.05)
+        assert one.twin.pace.now_s() >= 5.0
+        long = {"prompt": "x", "max_tokens": 3000, "ignore_eos": True}
+        with ThreadPoolExecutor(3) as pool:
+            answers = [pool.submit(client.post, "/v1/completions", json=long) for _ in range(3)]
+            while f'vllm:num_requests_running{{model_name="{MODEL}"}} 3.0' not in client.get("/metrics").text:
+                time.sleep(0.01)
+            status = client.put("/scale", json={"spec": {"replicas": 1}}).json()["status"]
+            assert status == {"replicas": 1, "readyReplicas": 1, "terminatingReplicas": 2}
+            assert all(answer.result().json()["usage"]["completion_tokens"] == 3000 for answer in answers)  # drained
+        until_empty(one)
+        assert client.put("/scale", json={"spec": {"replicas": 0}}).json()["status"]["readyReplicas"] == 0
+        assert client.get("/health").status_code == 503
+        assert client.post("/v1/completions", json=long).status_code == 503
+
+
+@pytest.mark.parametrize(("body", "said"), [
+    ({"spec": {"replicas": 2}}, "replicas = 2: must be from 0 to 1"), ({"replicas": 1}, "spec.replicas is missing"),
+    ({"spec": {"replicas": -1}}, "replicas must be at least 0"), ({"spec": {"replicas": "two"}}, "replicas"),
+    ([], "body must be a JSON object"),
+])
+def test_a_bad_scale_is_refused(served: Served, body: Any, said: str) -> None:
+    response = httpx.put(served.url + "/scale", json=body, timeout=60)
+    assert response.status_code == 400
+    assert said in response.json()["error"]["message"]
+    assert served.fleet.num_ready == 1
+
+
+def test_a_twin_that_is_too_slow_says_so_and_answers(caplog: pytest.LogCaptureFixture) -> None:
+    with serving(ServeOptions(models=(MODEL,), speed=1e7)) as late, ThreadPoolExecutor(1) as pool:
+        body = {"prompt": "x", "max_tokens": 100_000, "ignore_eos": True}
+        answer = pool.submit(httpx.post, late.url + "/v1/completions", json=body, timeout=120)
+        while not late.twin.pace.is_late:
+            assert httpx.get(late.url + "/health", timeout=60).status_code == 200
+        assert answer.result().json()["usage"]["completion_tokens"] == 100_000
+    assert "late: this machine is too slow for them at speed 1e+07; lower --speed" in caplog.text
+
+
 def test_a_full_queue_answers_503() -> None:
     with serving(max_num_queued_reqs=2, max_num_seqs=2) as full:
         with httpx.Client(timeout=60) as client:
@@ -181,7 +236,6 @@ def test_a_full_queue_answers_503() -> None:
                 return client.post(full.url + "/v1/completions",
                                    json={"prompt": "x", "max_tokens": 60, "ignore_eos": True}).status_code
 
-            from concurrent.futures import ThreadPoolExecutor
             with ThreadPoolExecutor(8) as pool:
                 statuses = list(pool.map(call, range(8)))
         assert set(statuses) == {200, 503}

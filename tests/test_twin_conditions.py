@@ -59,12 +59,12 @@ def test_requests_that_no_replica_is_left_for_are_not_sent() -> None:
     ({"kill_replica": "0@x"}, "--kill-replica '0@x': at_s = 'x'; must be a finite number"),
     ({"kill_replica": "soon"}, "--kill-replica 'soon': must be REPLICA@AT"),
     ({"kill_replica": "0@5,0@9"}, "--kill-replica 0@5,0@9: replica 0 fails at 9 s, and is already down"),
-    ({"kill_replica": "0@5+9/2"}, "knows of a stop at once; leave out /2"),
+    ({"max_replicas": 1}, "--max-replicas 1: is below --data-parallel-size 2; give at least 2"),
     ({"network_delay_ms": -1.0}, "--network-delay -1: must be a finite number of at least 0"),
     ({"network_delay_ms": math.inf}, "--network-delay inf"),
 ])
 def test_bad_values_say_the_remedy(options: dict[str, Any], said: str) -> None:
-    usual: dict[str, Any] = {"kill_replica": "", "network_delay_ms": 0.0}
+    usual: dict[str, Any] = {"kill_replica": "", "max_replicas": None, "network_delay_ms": 0.0}
     with pytest.raises(UsageError) as told:
         serve(Scenario(model=MODEL, gpu="h100-sxm", data_parallel_size=2), "127.0.0.1", 1, (), None, None, speed=1.0,
               slow=1.0, startup_delay_s=0.0, output_tokens=4, **usual | options)
@@ -74,7 +74,7 @@ def test_bad_values_say_the_remedy(options: dict[str, Any], said: str) -> None:
 def test_a_rank_does_not_stop_alone() -> None:
     scenario = Scenario(model="deepseek-v3", gpu="h200-sxm", data_parallel_size=8, data_parallel_attention=True,
                         expert_parallel=True)
-    with pytest.raises(UsageError, match="--data-parallel-attention: a rank that stops"):
+    with pytest.raises(UsageError, match="--data-parallel-attention: ranks start and stop together"):
         LiveFleet(scenario, failures=read_failures("0@1"))
 
 

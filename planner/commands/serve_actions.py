@@ -13,8 +13,8 @@ from planner.twin.server import ServeOptions, Twin, run_server
 
 
 def serve(scenario: Scenario, host: str, port: int, models: Sequence[str], record: Path | None,
-          tokenizer: Path | None, *, speed: float, slow: float, startup_delay_s: float, output_tokens: int,
-          kill_replica: str, network_delay_ms: float) -> None:
+          tokenizer: Path | None, *, speed: float, slow: float, startup_delay_s: float,
+          max_replicas: int | None, output_tokens: int, kill_replica: str, network_delay_ms: float) -> None:
     """Serve the twin of a deployment."""
     for name, value in (("--speed", speed), ("--slow", slow)):
         if not 0 < value < float("inf"):
@@ -25,7 +25,8 @@ def serve(scenario: Scenario, host: str, port: int, models: Sequence[str], recor
     if not 0 <= network_delay_ms < float("inf"):
         raise UsageError(f"--network-delay {network_delay_ms:g}: must be a finite number of at least 0 [ms]")
     check_outputs({"--record": record})
-    fleet = LiveFleet(scenario, failures=read_failures(kill_replica, KILL) if kill_replica else ())
+    fleet = LiveFleet(scenario, failures=read_failures(kill_replica, KILL) if kill_replica else (),
+                      max_replicas=max_replicas, startup_s=startup_delay_s)
     name = scenario.model or "model"
     twin = Twin(fleet, ServeOptions(models=tuple(models) or (name,), speed=speed, slow=slow, record=record,
                                     startup_delay_s=startup_delay_s, output_tokens=output_tokens, tokenizer=tokenizer,

@@ -80,15 +80,14 @@ class Exposition:
 
         metrics, engines = self._metrics, [state.engine for state in self._fleet.states]
         sums = {name: sum(float(getattr(engine, name)) for engine in engines)
-                for name in ("num_running", "num_waiting", "num_hit_tokens", "num_queried_tokens", "num_free_blocks")}
-        num_blocks = sum(int(state.settings.num_gpu_blocks) for state in self._fleet.states)
+                for name in ("num_running", "num_waiting", "num_hit_tokens", "num_queried_tokens")}
         counters = {metrics.totals["input"]: self._num_prompt, metrics.totals["output"]: self._num_output,
                     metrics.cache[0]: sums["num_hit_tokens"], metrics.requests: self._num_done}
         counters.setdefault(metrics.cache[1], sums["num_queried_tokens"])
         gauges = {metrics.running: sums["num_running"] + metrics.runs_waiting * sums["num_waiting"],
                   metrics.waiting: sums["num_waiting"]}
         if metrics.kv_use:
-            gauges[metrics.kv_use[0]] = 1.0 - sums["num_free_blocks"] / num_blocks
+            gauges[metrics.kv_use[0]] = self._fleet.kv_cache_usage
         for family, values in ((CounterMetricFamily, counters), (GaugeMetricFamily, gauges)):
             for name, value in values.items():
                 if name:

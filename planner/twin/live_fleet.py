@@ -35,7 +35,9 @@ from planner.replays.fleet.interleaved import (
     fleet_memory,
     fleet_states,
 )
+from planner.replays.fleet.lifecycle import Lifecycle
 from planner.replays.fleet.replicas import NOTHING
+from planner.replays.fleet.scaler import kv_cache_usage
 from planner.replays.fleet.timers import RunningFleet, Timers
 from planner.replays.initial import most_rows, most_tokens
 from planner.replays.request_columns import limits_of_requests, strictest
@@ -81,7 +83,9 @@ class LiveFleet:
     ----------
     scenario : the deployment; options of its load are refused.
     recording : which rows of steps to keep; a server that runs for long keeps none.
-    failures : replicas that stop, on the fleet's clock; the router knows at once.
+    failures : replicas that stop, on the fleet's clock.
+    max_replicas : that `scale` may ask for; None for those of the scenario.
+    startup_s : from `scale` until a new replica serves [s].
 
     Raises
     ------
@@ -89,12 +93,14 @@ class LiveFleet:
     PlannerError : the deployment is impossible, as `planner.deployment.deploy.resolve` says.
     """
 
-    def __init__(self, scenario: Scenario, recording: Recording = NOTHING, failures: Sequence[Failure] = ()) -> None:
+    def __init__(self, scenario: Scenario, recording: Recording = NOTHING, failures: Sequence[Failure] = (),
+                 max_replicas: int | None = None, startup_s: float = 0.0) -> None:
         _check(scenario)
         vacant = _vacant(PLACES, PIECE_TOKENS)
         self.deployment = deployment = resolve(scenario, vacant)
-        pools = pools_of(deployment, scenario.data_parallel_size)
-        _check_failures(failures, scenario)
+        self.max_replicas = scenario.data_parallel_size if max_replicas is None else max_replicas
+        _check_replicas(failures, self.max_replicas, scenario)
+        pools = pools_of(deployment, self.max_replicas)
         self._fleet = Fleet(pools=pools, router=deployment.router, seed=scenario.seed or 0,
                             report_interval_s=scenario.router_report_interval)
         states, _ = fleet_states(vacant, self._fleet, recording)
@@ -107,10 +113,11 @@ class LiveFleet:
             states = self.contents.states
         self.states, self._settings, self._aggregates = states, settings, bool(settings.aggregates_decodes)
         plans = [compiled_plan(policy) for policy in self._fleet.policies]
-        self.memory = fleet_memory(vacant, states, plans, self._fleet, None)
+        self.memory = fleet_memory(vacant, states, plans, self._fleet, None)._replace(
+            clients=st.records(PLACES, CLIENT))
         self._timers = Timers(failure_timers(failures, len(states), KILL))
-        if failures:
-            self.memory = self.memory._replace(clients=st.records(PLACES, CLIENT))
+        self._lifecycle = Lifecycle(range(len(states)), scenario.data_parallel_size, startup_s, 0.0)
+        self._lifecycle.begin(self._running())
         self._clear()
         self._loop = direct_call(compiled_fleet_loop(), compiled_score(deployment.router), SCORE_SIGNATURE)
         self._pointers = pointers([self.memory])
@@ -250,21 +257,66 @@ class LiveFleet:
         """
         while (at_s := self._timers.next_s) < until_s:
             self._run(at_s)
-            self._fail(at_s)
+            self._act(at_s)
         self._run(until_s)
+
+    @property
+    def num_ready(self) -> int:
+        """Replicas that accept requests."""
+        return int((self.memory.replicas.num_closures == 0).sum())
 
     @property
     def is_served(self) -> bool:
         """Whether a replica accepts requests."""
-        return bool((self.memory.replicas.num_closures == 0).any())
+        return self.num_ready > 0
 
-    def _fail(self, at_s: float) -> None:
-        """Let a replica stop or come back; requests that were to be sent are refused if no replica is left."""
-        memory, fleet = self.memory, self.memory.fleet
-        is_there = self.in_use & (memory.replica_of != st.NONE) & ~(self.requests.finished_s <= at_s)
-        memory.clients.stage = np.where(is_there, SENT, 0)
-        self._timers.act(RunningFleet(memory=memory, states=self.states, shares_store=self._fleet.shares_store))
+    @property
+    def kv_cache_usage(self) -> float:
+        """Share of the KV blocks in use, of the replicas that accept requests or have some [1]."""
+        there = (self.memory.replicas.num_closures == 0) | (self.memory.replicas.num_requests > 0)
+        shares = [kv_cache_usage(state) for state, is_there in zip(self.states, there, strict=True) if is_there]
+        return sum(shares) / max(len(shares), 1)
+
+    @property
+    def num_replicas(self) -> int:
+        """Replicas that serve or start."""
+        return self._lifecycle.count
+
+    @property
+    def num_draining(self) -> int:
+        """Replicas that answer their last requests."""
+        self._lifecycle.end_drained(self._running())
+        return self._lifecycle.num_draining
+
+    def scale(self, num_replicas: int) -> None:
+        """Start or drain replicas until so many serve or start, at the fleet's clock.
+
+        Raises
+        ------
+        UsageError : that are more than `max_replicas`, with those that drain.
+        """
+        most = self.max_replicas - self.num_draining
+        if not 0 <= num_replicas <= most:
+            raise UsageError(f"replicas = {num_replicas}: must be from 0 to {most}: --max-replicas is "
+                             f"{self.max_replicas}, and {self.num_draining} answer their last requests; start the "
+                             f"twin with a larger --max-replicas")
+        self._timers.add(self._lifecycle.change(self._running(), num_replicas, self.now_s))
+        self._refuse_unserved()
+
+    def _running(self) -> RunningFleet:
+        return RunningFleet(memory=self.memory, states=self.states, shares_store=self._fleet.shares_store)
+
+    def _act(self, at_s: float) -> None:
+        """Let a replica start, stop or come back."""
+        is_there = self.in_use & (self.memory.replica_of != st.NONE) & ~(self.requests.finished_s <= at_s)
+        self.memory.clients.stage = np.where(is_there, SENT, 0)
+        self._timers.act(self._running())
+        self._refuse_unserved()
+
+    def _refuse_unserved(self) -> None:
+        """Refuse the requests that were to be sent if no replica is left."""
         if not self.is_served:
+            memory, fleet = self.memory, self.memory.fleet
             self.requests.state[memory.planned[fleet.next_planned:fleet.num_planned]] = st.UNAVAILABLE
             fleet.next_planned = fleet.num_planned = 0
 
@@ -354,15 +406,17 @@ def _check(scenario: Scenario) -> None:
             raise UsageError(f"{name} = {value}: a live server does not follow it; leave it out")
 
 
-def _check_failures(failures: Sequence[Failure], scenario: Scenario) -> None:
-    """Raise UsageError if replicas are to stop in a way that a live fleet does not follow."""
-    for failure in failures:
-        if scenario.data_parallel_attention:
-            raise UsageError(f"{KILL} {failure.text} and --data-parallel-attention: a rank that stops takes all ranks "
-                             f"with it, which is not modelled; leave one of them out")
-        if failure.health_check_s:
-            raise UsageError(f"{KILL} {failure.text}: a live server's router knows of a stop at once; leave out "
-                             f"/{failure.health_check_s:g}")
+def _check_replicas(failures: Sequence[Failure], max_replicas: int, scenario: Scenario) -> None:
+    """Raise UsageError if replicas are to come and go in a way that a live fleet does not follow."""
+    num_replicas = scenario.data_parallel_size
+    if max_replicas < num_replicas:
+        raise UsageError(f"--max-replicas {max_replicas}: is below --data-parallel-size {num_replicas}; give at least "
+                         f"{num_replicas}")
+    said = ([f"{KILL} {failures[0].text}"] if failures else
+            [f"--max-replicas {max_replicas}"] if max_replicas > num_replicas else [])
+    if said and scenario.data_parallel_attention:
+        raise UsageError(f"{said[0]} and --data-parallel-attention: ranks start and stop together, which is not "
+                         f"modelled; leave one of them out")
 
 
 def _check_rules(deployment: Deployment, state: st.State) -> None:

@@ -1,6 +1,7 @@
 """The pace of a live fleet: each step's tokens are published when the wall clock reaches the step's end."""
 
 import asyncio
+import logging
 import math
 import time
 from collections.abc import Callable
@@ -9,6 +10,10 @@ import numpy as np
 
 from planner.loop.state import engine_state as st
 from planner.twin.live_fleet import Arrival, LiveFleet
+
+LOG = logging.getLogger(__name__)
+MOST_S = 0.01  # of the wall clock for steps, before requests are read and tokens are sent [s]
+LATE_S = 1.0  # of the wall clock, at which a warning says that steps are late [s]
 
 Observer = Callable[["Stream", int, float], None]
 
@@ -73,6 +78,7 @@ class Pace:
         self._begin_s = time.monotonic()
         self._interval = int(fleet.deployment.settings.stream_interval)
         self.error: Exception | None = None
+        self.is_late = False  # whether a step has ever begun LATE_S after its time
 
     def now_s(self) -> float:
         """Return the time on the fleet's clock [s]."""
@@ -95,6 +101,19 @@ class Pace:
             self.fleet.cancel(stream.place, max(self.now_s(), self.fleet.now_s))
             self._wake.set()
 
+    def scale(self, num_replicas: int) -> None:
+        """Change the number of replicas now.
+
+        Raises
+        ------
+        UsageError : as `LiveFleet.scale`.
+        """
+        now_s = self.now_s()
+        next_s = self._catch_up(now_s)
+        self.fleet.advance(max(min(now_s, next_s), self.fleet.now_s))
+        self.fleet.scale(num_replicas)
+        self._wake.set()
+
     @property
     def num_streams(self) -> int:
         """Requests under way."""
@@ -106,11 +125,16 @@ class Pace:
         self._begin_s = time.monotonic()
         try:
             while True:
-                next_s = self._catch_up()
+                next_s = self._catch_up(self.now_s())
                 self._wake.clear()
                 timer = None
                 if next_s < math.inf:
-                    timer = loop.call_later((next_s - self.now_s()) / self.speed, self._wake.set)
+                    wait_s = (next_s - self.now_s()) / self.speed
+                    if wait_s < -LATE_S and not self.is_late:
+                        self.is_late = True
+                        LOG.warning("the steps of the replicas are %.1f s late: this machine is too slow for them at "
+                                    "speed %g; lower --speed", -wait_s, self.speed)
+                    timer = loop.call_later(wait_s, self._wake.set)
                 await self._wake.wait()
                 if timer is not None:
                     timer.cancel()
@@ -120,12 +144,15 @@ class Pace:
                 stream.publish(stream.num_tokens, st.FAILED)
             raise
 
-    def _catch_up(self) -> float:
+    def _catch_up(self, now_s: float) -> float:
         """Take the steps that have begun, one after another, and publish each step's tokens; return the next end [s].
+
+        After `MOST_S` the server's other work comes first, so that it answers also where steps take longer than
+        they may.
         """
-        fleet, now_s = self.fleet, self.now_s()
+        fleet, end_s = self.fleet, time.monotonic() + MOST_S
         self._publish(now_s)
-        while (next_s := fleet.next_s()) <= now_s:
+        while (next_s := fleet.next_s()) <= now_s and time.monotonic() < end_s:
             fleet.advance(float(np.nextafter(max(next_s, fleet.now_s), math.inf)))
             self._publish(now_s)
         return next_s

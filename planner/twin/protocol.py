@@ -134,6 +134,20 @@ def read_body(raw: bytes) -> dict[str, Any]:
     return body
 
 
+def replicas_of(body: Mapping[str, Any]) -> int:
+    """Return the number of replicas that a Scale (autoscaling/v1) asks for.
+
+    Raises
+    ------
+    BadRequestError : `spec.replicas` is no whole number of at least 0.
+    """
+    spec = body.get("spec")
+    replicas = _count(spec, "replicas", 0) if isinstance(spec, dict) else None
+    if replicas is None:
+        raise BadRequestError('spec.replicas is missing; send {"spec": {"replicas": 2}}', param="spec.replicas")
+    return replicas
+
+
 def prompt_of(body: Mapping[str, Any], encode: Encode | None) -> Prompt:
     """Return the prompt of a body for /tokenize: of `messages`, or of `prompt`."""
     return _chat(body, encode) if "messages" in body else _prompt(body, encode)

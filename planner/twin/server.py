@@ -5,7 +5,6 @@ import contextlib
 import itertools
 import json
 import logging
-import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +30,7 @@ from planner.twin.protocol import (
     prompt_of,
     read_body,
     read_call,
+    replicas_of,
 )
 
 MOST_BODY = 1 << 26  # bytes of a request
@@ -49,7 +49,7 @@ class ServeOptions:
     models : names of the served model.
     speed : seconds of the fleet in a second of the wall clock [1].
     slow : factor on all times of the server [1].
-    startup_delay_s : from the begin until the server is ready; before, it answers 503 [s].
+    startup_delay_s : until the server is ready, on the fleet's clock; before, it answers 503 [s].
     output_tokens : of a request that may end before its limit [tokens].
     tokenizer : a file tokenizer.json; None for the approximation of `protocol.BYTES_PER_TOKEN`.
     record : file for the requests that arrived, in the planner's own JSONL; None for none.
@@ -102,7 +102,6 @@ class Twin:
         self._encode = None if options.tokenizer is None else encoder(options.tokenizer)
         self.pace = Pace(fleet, options.speed / options.slow, self._exposition.observe, self._end)
         self._numbers = itertools.count()
-        self._ready_at_s = 0.0
         if options.record is not None:
             write_text(options.record, "")
         app = Starlette(lifespan=self._lifespan, routes=[
@@ -110,12 +109,12 @@ class Twin:
             Route("/v1/chat/completions", _Endpoint(self, is_chat=True), methods=["POST"]),
             Route("/v1/models", self._models), Route("/health", self._health), Route("/metrics", self._metrics),
             Route("/tokenize", self._tokenize, methods=["POST"]),
+            Route("/scale", self._scale, methods=["GET", "PUT"]),
         ])
         self.app: App = Delayed(app, options.network_delay_s) if options.network_delay_s else app
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: Any) -> AsyncIterator[None]:
-        self._ready_at_s = time.monotonic() + self._options.startup_delay_s
         pace = asyncio.create_task(self.pace.run())
         try:
             yield
@@ -128,7 +127,7 @@ class Twin:
         """Return why no request is served now; None if the server is ready."""
         if self.pace.error is not None:
             return f"the engine has stopped: {self.pace.error}"
-        if time.monotonic() < self._ready_at_s:
+        if self.pace.now_s() < self._options.startup_delay_s:
             return "the server is starting"
         return None if self._fleet.is_served else "no replica is up"
 
@@ -198,6 +197,24 @@ class Twin:
         from starlette.responses import Response
 
         return Response(self._exposition.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def _scale(self, request: Any) -> Any:
+        """Read or change the number of replicas, in the form of Kubernetes' Scale (autoscaling/v1)."""
+        from starlette.responses import JSONResponse
+
+        try:
+            if request.method == "PUT":
+                self.pace.scale(replicas_of(read_body(await request.body())))
+        except BadRequestError as error:
+            return JSONResponse(self.error(error), error.status)
+        except UsageError as error:
+            return JSONResponse(self.error(BadRequestError(str(error), param="spec.replicas")), 400)
+        count = self._fleet.num_replicas
+        return JSONResponse({
+            "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {"name": self._options.models[0]},
+            "spec": {"replicas": count},
+            "status": {"replicas": count, "readyReplicas": self._fleet.num_ready,
+                       "terminatingReplicas": self._fleet.num_draining}})
 
     async def _tokenize(self, request: Any) -> Any:
         from starlette.responses import JSONResponse

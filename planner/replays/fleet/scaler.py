@@ -1,11 +1,10 @@
-"""An autoscaler at work on a pool of a fleet: it looks every so often, starts replicas, and drains them."""
+"""An autoscaler at work on a pool of a fleet: it looks every so often, and asks for more or fewer replicas."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from planner.deployment.autoscale import Autoscale, Metric, fields_read_by
 from planner.deployment.recommendation import Recommendation, Rules, Timed, recommend, wanted_by
@@ -14,11 +13,11 @@ from planner.loop.state import engine_state as st
 from planner.loop.state.client_state import QUEUED
 from planner.policies.autoscaler import FleetLoad
 from planner.policies.functions import failing_place, said, users_code
+from planner.replays.fleet.lifecycle import Lifecycle
 from planner.replays.fleet.recent import Recent
 from planner.replays.fleet.routes import may_be_sent
-from planner.replays.fleet.timers import RunningFleet, Timer, close_replica, open_replica
-from planner.replays.initial import start_anew
-from planner.replays.scaling_record import ReplicaSpan, ScaleEvent, Scaling
+from planner.replays.fleet.timers import RunningFleet, Timer
+from planner.replays.scaling_record import ScaleEvent, Scaling
 
 
 class Scaler:
@@ -35,12 +34,7 @@ class Scaler:
     def __init__(self, autoscale: Autoscale, first_replica: int, startup_s: float, first_s: float) -> None:
         self._autoscale, self._startup_s, self._first_s = autoscale, startup_s, first_s
         self._replicas = range(first_replica, first_replica + autoscale.rules.maximum)
-        initial = self._replicas[:autoscale.initial]
-        self._spans = [ReplicaSpan(k, first_s, first_s, math.nan, math.nan) for k in initial]
-        self._ready = list(range(autoscale.initial))  # places in `_spans`, the latest last
-        self._starting: list[int] = []
-        self._draining: dict[int, NDArray[np.int64]] = {}  # and the requests whose KV they still have
-        self._used = {*initial}  # replicas that have served, whose caches are not empty
+        self._lifecycle = Lifecycle(self._replicas, autoscale.initial, startup_s, first_s)
         self._asked: list[Timed] = []
         self._changes: list[Timed] = []
         self._events: list[ScaleEvent] = []
@@ -55,18 +49,15 @@ class Scaler:
 
     def scaling(self, end_s: float) -> Scaling:
         """Return the record of its work in a replay whose last request left at `end_s`."""
-        spans = [span if not math.isnan(span.end_s) else span._replace(end_s=max(end_s, span.start_s))
-                 for span in self._spans]
         rules = self._autoscale.rules
         return Scaling(source=self._autoscale.source, minimum=rules.minimum, maximum=rules.maximum,
-                       initial=self._autoscale.initial, startup_s=self._startup_s, spans=tuple(spans),
+                       initial=self._autoscale.initial, startup_s=self._startup_s, spans=self._lifecycle.spans(end_s),
                        events=tuple(self._events), num_evaluations=self._num_evaluations)
 
     def _begin(self, running: RunningFleet) -> list[Timer]:
-        """Close the replicas that are not there yet."""
+        """Close the replicas that are not there yet, and note which requests the metrics count."""
         metrics = self._autoscale.metrics
-        for k in self._replicas[self._autoscale.initial:]:
-            close_replica(running.memory, k)
+        self._lifecycle.begin(running)
         running.memory.fleet.is_watched |= any("kv_cache_usage" in fields_read_by(one.autoscaler) for one in metrics)
         self._recent = Recent(running.memory, self._replicas, max(metric.window_s for metric in metrics),
                               any(metric.slo is not None for metric in metrics))
@@ -79,10 +70,10 @@ class Scaler:
         """Look at the fleet, and change it if its autoscalers ask for that."""
         now_s, rules = float(running.memory.fleet.now_s), self._rules(running)
         self._num_evaluations += 1
-        self._end_drained(running)
-        count = len(self._ready) + len(self._starting)
+        self._lifecycle.end_drained(running)
+        count = self._lifecycle.count
         wanted = [self._wanted(metric, load) for metric, load in self._loads(running, now_s)]
-        recommended = recommend(wanted, count, len(self._draining), now_s, self._asked, self._changes, rules)
+        recommended = recommend(wanted, count, self._lifecycle.num_draining, now_s, self._asked, self._changes, rules)
         started: list[Timer] = []
         if recommended is not None:
             self._asked = [*_since(self._asked, now_s - max(rules.up.stabilization_window_s,
@@ -115,72 +106,17 @@ class Scaler:
             at_s=now_s, before=count, after=advice.num_replicas, metric=metric.autoscaler.name, value=advice.metric,
             target=None if math.isnan(metric.target) else metric.target, wanted=advice.wanted,
             limited_by=advice.limited_by))
-        if advice.num_replicas > count:
-            return [self._start(now_s) for _ in range(advice.num_replicas - count)]
-        for _ in range(count - advice.num_replicas):
-            self._stop(running, now_s)
-        return []
-
-    def _start(self, now_s: float) -> Timer:
-        """Ask for a replica under the lowest number that is free."""
-        taken = {self._spans[place].replica for place in (*self._ready, *self._starting, *self._draining)}
-        k = next(k for k in self._replicas if k not in taken)
-        place = len(self._spans)
-        self._spans.append(ReplicaSpan(k, now_s, math.nan, math.nan, math.nan))
-        self._starting.append(place)
-        return Timer(now_s + self._startup_s, lambda running: self._serve(running, place))
-
-    def _serve(self, running: RunningFleet, place: int) -> Sequence[Timer]:
-        """Let a replica that has started be sent requests, unless it was given up; its cache is empty."""
-        if place in self._starting:
-            self._starting.remove(place)
-            self._ready.append(place)
-            k = self._spans[place].replica
-            self._spans[place] = self._spans[place]._replace(ready_s=float(running.memory.fleet.now_s))
-            if k in self._used:
-                start_anew(running.states[k], shares_store=running.shares_store)
-            self._used.add(k)
-            open_replica(running.memory, k)
-        return ()
-
-    def _stop(self, running: RunningFleet, now_s: float) -> None:
-        """Give up the replica that started last, or drain the one that has served for the least time."""
-        if self._starting:
-            place = self._starting.pop()
-            self._spans[place] = self._spans[place]._replace(end_s=now_s)
-            return
-        place, memory = self._ready.pop(), running.memory
-        k = self._spans[place].replica
-        close_replica(memory, k)
-        self._spans[place] = self._spans[place]._replace(drain_s=now_s)
-        there = np.flatnonzero(memory.replica_of == k)
-        is_served = ~(memory.requests["finished_s"][there] < now_s)
-        self._draining[place] = there[is_served | (memory.requests["num_blocks"][there] > 0)]
-        self._end_drained(running)
-
-    def _end_drained(self, running: RunningFleet) -> None:
-        """End the draining replicas that have no request left, when their last one left."""
-        for place, requests in list(self._draining.items()):
-            span, memory = self._spans[place], running.memory
-            is_idle = memory.replicas[span.replica].num_requests == 0
-            if is_idle and running.states[span.replica].engine.num_held == 0:
-                finished_s = memory.requests["finished_s"][requests]  # NaN of one that is elsewhere by now
-                left_s = np.fmax.reduce(finished_s, initial=span.drain_s)
-                if memory.fleet.num_prefill > span.replica:  # until its KV was taken
-                    taken_s = memory.pulls["loaded_s"][requests + int(memory.fleet.num_requests)]
-                    left_s = max(left_s, taken_s.max(initial=span.drain_s))
-                self._spans[place] = span._replace(end_s=float(left_s))
-                del self._draining[place]
+        return self._lifecycle.change(running, advice.num_replicas, now_s)
 
     def _loads(self, running: RunningFleet, now_s: float) -> list[tuple[Metric, FleetLoad]]:
         """Return the load that each autoscaler reads."""
         assert self._recent is not None
         self._recent.look(now_s)
-        ready = [self._spans[place].replica for place in self._ready]
+        ready = self._lifecycle.ready
         outstanding = int(running.memory.replicas["num_requests"][ready].sum())
         num_running = sum(_num_running(running.states[k]) for k in ready)
-        usage = sum(_kv_cache_usage(running.states[k]) for k in ready) if running.memory.fleet.is_watched else 0.0
-        load = FleetLoad(now_s, len(ready) + len(self._starting), len(ready), num_running, outstanding - num_running,
+        usage = sum(kv_cache_usage(running.states[k]) for k in ready) if running.memory.fleet.is_watched else 0.0
+        load = FleetLoad(now_s, self._lifecycle.count, len(ready), num_running, outstanding - num_running,
                          usage / max(len(ready), 1), 0.0, math.nan, math.nan, math.nan)
         return [(metric, self._over_time(metric, load, self._recent)) for metric in self._autoscale.metrics]
 
@@ -222,7 +158,8 @@ def _num_running(state: st.State) -> int:
     return count
 
 
-def _kv_cache_usage(state: st.State) -> float:
+def kv_cache_usage(state: st.State) -> float:
+    """Return the share of an engine's KV blocks in use [1]."""
     num_blocks = int(state.settings.num_gpu_blocks)
     return (num_blocks - int(state.engine.num_free_blocks)) / num_blocks
 

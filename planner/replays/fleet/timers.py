@@ -46,9 +46,10 @@ class Timers:
     def __init__(self, timers: Iterable[Timer]) -> None:
         self._numbers = count()
         self._heap: list[tuple[float, int, Timer]] = []
-        self._add(timers)
+        self.add(timers)
 
-    def _add(self, timers: Iterable[Timer]) -> None:
+    def add(self, timers: Iterable[Timer]) -> None:
+        """Put timers beside the others."""
         for timer in timers:
             heapq.heappush(self._heap, (timer.at_s, next(self._numbers), timer))
 
@@ -60,7 +61,7 @@ class Timers:
     def act(self, running: RunningFleet) -> None:
         """Let the next one act."""
         _, _, timer = heapq.heappop(self._heap)
-        self._add(timer.act(running))
+        self.add(timer.act(running))
 
 
 def close_replica(memory: FleetState, k: int) -> None:
