@@ -8,7 +8,8 @@ from planner.commands.outputs import check_outputs
 from planner.errors import PlannerError, UsageError
 from planner.replays.fleet.failures import read_failures
 from planner.settings.scenario import Scenario
-from planner.twin.live_fleet import KILL, LiveFleet
+from planner.twin.live_fleet import LiveFleet
+from planner.twin.live_options import KILL
 from planner.twin.server import ServeOptions, Twin, run_server
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from planner.deployment.deploy import Deployment, pools_of, resolve
+from planner.deployment.deploy import pools_of, resolve
 from planner.errors import UsageError
 from planner.loop.compiled.direct_call import direct_call
 from planner.loop.compiled.generator import MODULUS
@@ -41,17 +41,14 @@ from planner.replays.fleet.scaler import kv_cache_usage
 from planner.replays.fleet.timers import RunningFleet, Timers
 from planner.replays.initial import most_rows, most_tokens
 from planner.replays.request_columns import limits_of_requests, strictest
-from planner.settings.scenario import OPTION_DEFAULTS, Scenario
+from planner.settings.scenario import Scenario
 from planner.traces import PrefixIds, Trace
 from planner.traces.shaping.client_load import burst
-from planner.twin import NOT_LIVE
 from planner.twin.contents import PIECE_TOKENS, Contents, Keys
+from planner.twin.live_options import KILL, check_options, check_replicas, check_rules
 
-KILL = "--kill-replica"
 PLACES = 1 << 14  # of requests in the fleet; a place is used again once its request has left
 MOST_PIECES = 1 << 20  # of text whose block tables are in use at once
-# Options of a scenario that a live fleet does not follow yet, or that a client decides.
-REFUSED = (*NOT_LIVE, "fleet", "prefill_replicas", "autoscale")
 
 Ints = NDArray[np.int64]
 
@@ -84,7 +81,7 @@ class LiveFleet:
     scenario : the deployment; options of its load are refused.
     recording : which rows of steps to keep; a server that runs for long keeps none.
     failures : replicas that stop, on the fleet's clock.
-    max_replicas : that `scale` may ask for; None for those of the scenario.
+    max_replicas : that `scale` may ask for; None for the number of the scenario.
     startup_s : from `scale` until a new replica serves [s].
 
     Raises
@@ -95,17 +92,17 @@ class LiveFleet:
 
     def __init__(self, scenario: Scenario, recording: Recording = NOTHING, failures: Sequence[Failure] = (),
                  max_replicas: int | None = None, startup_s: float = 0.0) -> None:
-        _check(scenario)
+        check_options(scenario)
         vacant = _vacant(PLACES, PIECE_TOKENS)
         self.deployment = deployment = resolve(scenario, vacant)
         self.max_replicas = scenario.data_parallel_size if max_replicas is None else max_replicas
-        _check_replicas(failures, self.max_replicas, scenario)
+        check_replicas(failures, self.max_replicas, scenario)
         pools = pools_of(deployment, self.max_replicas)
         self._fleet = Fleet(pools=pools, router=deployment.router, seed=scenario.seed or 0,
                             report_interval_s=scenario.router_report_interval)
         states, _ = fleet_states(vacant, self._fleet, recording)
         settings = states[0].settings
-        _check_rules(deployment, states[0])
+        check_rules(deployment, states[0])
         self._limits = strictest([limits_of_requests(deployment.policy, deployment.settings)])
         self.contents: Contents | None = None
         if settings.enable_prefix_caching or settings.caches_in_tree:
@@ -289,11 +286,11 @@ class LiveFleet:
         return self._lifecycle.num_draining
 
     def scale(self, num_replicas: int) -> None:
-        """Start or drain replicas until so many serve or start, at the fleet's clock.
+        """Start or drain replicas until `num_replicas` serve or start, at the fleet's clock.
 
         Raises
         ------
-        UsageError : that are more than `max_replicas`, with those that drain.
+        UsageError : they are more than `max_replicas`, draining ones included.
         """
         most = self.max_replicas - self.num_draining
         if not 0 <= num_replicas <= most:
@@ -396,38 +393,3 @@ def _vacant(places: int, piece_tokens: int) -> Trace:
     trace = burst(ones, ones, "live requests")
     prefix = PrefixIds(values=np.zeros(places, np.int64), offsets=np.arange(places + 1), block_tokens=piece_tokens)
     return replace(trace, prefix=prefix, requests=trace.requests.with_columns(pl.lit(1.0).alias("cancel_after_s")))
-
-
-def _check(scenario: Scenario) -> None:
-    """Raise UsageError if an option is set that a client decides, or that a live fleet does not follow."""
-    for name in REFUSED:
-        value = getattr(scenario, name)
-        if value != OPTION_DEFAULTS[name]:
-            raise UsageError(f"{name} = {value}: a live server does not follow it; leave it out")
-
-
-def _check_replicas(failures: Sequence[Failure], max_replicas: int, scenario: Scenario) -> None:
-    """Raise UsageError if replicas are to come and go in a way that a live fleet does not follow."""
-    num_replicas = scenario.data_parallel_size
-    if max_replicas < num_replicas:
-        raise UsageError(f"--max-replicas {max_replicas}: is below --data-parallel-size {num_replicas}; give at least "
-                         f"{num_replicas}")
-    said = ([f"{KILL} {failures[0].text}"] if failures else
-            [f"--max-replicas {max_replicas}"] if max_replicas > num_replicas else [])
-    if said and scenario.data_parallel_attention:
-        raise UsageError(f"{said[0]} and --data-parallel-attention: ranks start and stop together, which is not "
-                         f"modelled; leave one of them out")
-
-
-def _check_rules(deployment: Deployment, state: st.State) -> None:
-    """Raise UsageError if a rule needs to know requests that have not arrived, or columns that clients do not send."""
-    settings, router = deployment.settings, deployment.router
-    if len(state.ranks) > 1:
-        raise UsageError(f"policy = {deployment.policy.name}, schedule_policy = {settings.schedule_policy}, victim = "
-                         f"{settings.victim}: a live server keeps no order by keys or prefixes; give --policy fcfs, or "
-                         f"leave out --schedule-policy, --victim, --max-wait-s, --max-decode-only-steps and "
-                         f"--enable-priority-scheduling")
-    if router.is_sticky:
-        raise UsageError(f"router = {router.name}: a live server does not know sessions; give another --router")
-    if deployment.pooling is not None:
-        raise UsageError("a model that generates no tokens is not served live; give a model that generates text")

@@ -57,7 +57,7 @@ class Lifecycle:
             close_replica(running.memory, k)
 
     def change(self, running: RunningFleet, num_replicas: int, now_s: float) -> list[Timer]:
-        """Start or stop replicas until so many serve or start; return the timers of the starts."""
+        """Start or stop replicas until `num_replicas` serve or start; return the timers of the starts."""
         started = [self._start(now_s) for _ in range(num_replicas - self.count)]
         for _ in range(self.count - num_replicas):
             self._stop(running, now_s)
