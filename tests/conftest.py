@@ -1,6 +1,7 @@
 """How the tests run: Hypothesis without deadlines (the first example may compile), and the same examples every time.
 
-HYPOTHESIS_PROFILE=explore draws new and more examples, for looking for bugs. A dashboard and a browser without a window
+PLANNER_LAWS=all draws twice as many examples, and runs the tests marked `whole`. HYPOTHESIS_PROFILE=explore draws new
+and more examples, for looking for bugs. A dashboard and a browser without a window
 are there once for all tests that need them.
 """
 
@@ -12,12 +13,13 @@ from typing import Any
 import pytest
 import typer.main
 import typer.testing
+from helpers import num_drawn
 from hypothesis import HealthCheck, settings
 
 from benchmarks.dashboard_server import served
 from planner.traces import Trace, read_trace
 
-settings.register_profile("fixed", max_examples=40, deadline=None, derandomize=True, database=None)
+settings.register_profile("fixed", max_examples=num_drawn(20, 40), deadline=None, derandomize=True, database=None)
 settings.register_profile("explore", deadline=None, database=None, max_examples=2000, print_blob=True,
                           suppress_health_check=list(HealthCheck))
 os.environ["PLANNER_ANSWERS"] = ""  # commands of tests search anew, whatever was asked before
@@ -72,6 +74,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         slow = [item for item in items if item.get_closest_marker("slow") and item.path.name not in named]
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if item not in slow]
+    if num_drawn(0, 1) == 0:
+        whole = pytest.mark.skip("with PLANNER_LAWS=all only")
+        for item in items:
+            if item.get_closest_marker("whole"):
+                item.add_marker(whole)
     items.sort(key=lambda item: FIRST.index(item.path.name) if item.path.name in FIRST else len(FIRST))
 
 

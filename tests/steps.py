@@ -16,6 +16,7 @@ from planner.steptime.roofline import roofline
 from planner.steptime.step_context import StepContext
 
 ENGINES = tuple(engines.ENGINES)
+gpu_of, model_of = functools.cache(load_gpu), functools.cache(load_model)
 
 
 @functools.cache
@@ -23,7 +24,7 @@ def stack_of(model: str = "llama-3.1-8b", gpu: str = "h100-sxm", engine: str = "
              quantization: str | None = None, kv_bytes_per_element: float = 2.0) -> StepContext:
     """Return a stack with its engine's bundled constants, whose steps up to 512 are CUDA graphs."""
     return StepContext(
-        arch=load_model(model), gpu=load_gpu(gpu), layout=layout or Layout(), quantization=quantization,
+        arch=model_of(model), gpu=gpu_of(gpu), layout=layout or Layout(), quantization=quantization,
         kv_bytes_per_element=kv_bytes_per_element, engine=engine, constants=load_engine(engine), graph_seqs=512,
         graph_tokens=512, is_overlapped=True)
 

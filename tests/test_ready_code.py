@@ -108,14 +108,14 @@ def test_a_changed_source_is_compiled(written: Path, tmp_path: Path) -> None:
     assert run(tmp_path / "cache", "-c", script, str(written), "this", "outer") == "4.0 compiled\n"
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_a_fleet_with_the_replay_loops_helpers_has_the_same_bits(compiled: dict[str, str], tmp_path: Path) -> None:
     """Every case of replicas that the fleet's loop replays: with helpers, and compiled as a whole."""
     whole = outcomes(run(tmp_path, CASES, "together", PLANNER_NUMBA="shortcuts"))
     assert whole == {name: compiled[name] for name in whole}
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_the_packages_code_has_the_same_bits(compiled: dict[str, str], tmp_path: Path) -> None:
     """Every case by the package's code, written anew if the source has changed, and compiled."""
     path, made_for = ready_file()

@@ -67,7 +67,7 @@ def test_the_installed_numba_is_a_tested_one() -> None:
     assert tuple(map(int, numba.__version__.split(".")[:2])) <= shortcuts.TESTED
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_numbas_own_way_has_the_same_bits(tmp_path: Path) -> None:
     """LLVM optimises nothing in the plain one, since a minute would pass."""
     plain, by_numba = played(shortcuts.SWITCH, "plain", NUMBA_OPT="0", NUMBA_CACHE_DIR=str(tmp_path))
