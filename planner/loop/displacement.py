@@ -18,7 +18,10 @@ from planner.loop.step_shape import free_seats
 
 @jit
 def admit_displacing(s: State, max_new_seqs: int) -> None:
-    """Admit in order of urgency; displaced requests wait behind all others, until the next step at least."""
+    """Admit in order of urgency; displaced requests wait behind all others, until the next step at least.
+
+    SGLang queues requests that one request displaces as a set, in no order. Here the least urgent is queued first.
+    """
     admitted = yielded = 0
     i = s.engine.waiting_head
     while i != NONE and admitted < max_new_seqs and has_budget(s):
