@@ -18,10 +18,7 @@ from planner.loop.step_shape import free_seats
 
 @jit
 def admit_displacing(s: State, max_new_seqs: int) -> None:
-    """Admit in order of urgency; displaced requests wait behind all others, until the next step at least.
-
-    SGLang queues requests that one request displaces as a set, in no order. Here the least urgent is queued first.
-    """
+    """Admit in order of urgency; displaced requests wait behind all others, until the next step at least."""
     admitted = yielded = 0
     i = s.engine.waiting_head
     while i != NONE and admitted < max_new_seqs and has_budget(s):
@@ -44,7 +41,7 @@ def admit_displacing(s: State, max_new_seqs: int) -> None:
             if left_tokens(s, 0) <= 0:
                 break
         i = following
-    for k in range(yielded):
+    for k in range(yielded):  # SGLang queues a set, in no order; here the least urgent is first
         queue_again(s, int(s.scratch[k]))
 
 
