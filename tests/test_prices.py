@@ -188,12 +188,12 @@ def test_the_break_even_is_that_of_hand_arithmetic() -> None:
 
 
 def test_an_api_bills_cached_tokens_at_their_own_price() -> None:
-    """20 requests a second of 200 and 20 tokens: 52.56 million requests a month."""
-    load = trace_of(ROWS)
+    """20 requests a second of 200 and 20 tokens: 52.56 million requests a month; drawn loads may have longer ones."""
+    trace, load = trace_of(ROWS), trace_of([(0.05 * k, 210, 21) for k in range(200)])
     api = ApiPrice(provider="p", model="llama-3.1-8b", served_as="m", input=0.5, cached_input=0.1, output=1.0,
                    source="s", date="2026-11")
     choices = Choices(prices={"h100-sxm": 2.0}, apis=(api, replace(api, provider="q", cached_input=None)))
-    (first, second) = beside_apis(load, replace(fleet(3), cached_input_share=0.25), 20.0, choices) or ()
+    (first, second) = beside_apis(trace, load, replace(fleet(3), cached_input_share=0.25), 20.0, choices) or ()
     assert [first.price.provider, second.price.provider] == ["p", "q"]
     assert round(first.usd_per_month, 2) == round(52.56 * (150 * 0.5 + 50 * 0.1 + 20 * 1.0), 2)
     assert round(second.usd_per_month, 2) == round(52.56 * (200 * 0.5 + 20 * 1.0), 2)
@@ -217,8 +217,12 @@ def test_size_compares_a_fleet_with_apis(tmp_path: Path) -> None:
                  "--price", "h100-sxm=0.01"]
     shown = planner(*arguments, "--api", "together", "--json", tmp_path / "a.json")
     assert "prices on demand: h100-sxm 0.01 USD/h (stated by the user)" in shown.stdout
-    assert "break-even: the lowest rate of this traffic" in shown.stdout
+    assert "Break-even: the lowest rate of this traffic" in shown.stdout
     (row,) = json.loads((tmp_path / "a.json").read_text())["apis"]
+    billed = planner(*arguments, "--api", "together", "--request-rate", "50", "--json", tmp_path / "b.json")
+    assert "in + out: USD per million tokens of input and output together" in billed.stdout
+    (more,) = json.loads((tmp_path / "b.json").read_text())["apis"]
+    assert round(more["usd_per_month"], 2) == round(50 * 3600 * 730 * 220 * 0.18 / 1e6, 2)
     month = row["break_even_mean_rps"] * row["usd_per_month"] / (row["break_even_mean_rps"] / row["break_even_scale"])
     assert (row["provider"], row["input"], round(month, 2)) == ("together", 0.18, 7.3)  # one GPU: 730 h of 0.01 USD
     fails(planner(*arguments, "--api", "fireworks"), 2, "unknown model of --api 'llama-3.1-8b'")

@@ -82,11 +82,18 @@ def survival(fleet: Fleet) -> Survival:
     ({"survive": "zone", "health_check_s": 0.3}, 0.9)])
 def test_the_size_agrees_with_a_failure_of_each_unit_at_each_moment(chat: Trace, options: dict[str, Any],
                                                                     attainment: float) -> None:
+    """It survives a grid of failures; each smaller number misses the objectives by one of the grid or of ours."""
     choices, objectives = replace(PLAIN, **options), replace(OBJECTIVES, attainment=attainment)
     best = cheapest(size(chat, H100, objectives, choices))
     deployment = resolve(H100, chat)
-    first = next(count for count in range(1, 9) if on_grid(chat, deployment, count, choices, objectives)[0])
-    assert best.num_replicas == first > survival(best).num_replicas_without
+
+    def survives(count: int) -> bool:
+        struck = worst_failure(chat, deployment, objectives, count, placed(choices), choices)
+        return struck is not None and struck.verdict.is_met and on_grid(
+            chat, deployment, count, choices, objectives)[0]
+
+    assert best.num_replicas == next(count for count in range(1, 9) if survives(count))
+    assert best.num_replicas > survival(best).num_replicas_without
     assert survival(best).num_replicas_without == cheapest(size(chat, H100, objectives, PLAIN)).num_replicas
 
 
@@ -105,6 +112,20 @@ def test_the_worst_moment_is_as_bad_as_any_of_a_grid(name: str, options: dict[st
         _, least = on_grid(load, deployment, count, choices, OBJECTIVES)
         assert ours.attainment <= least + (NEAR if judge(OBJECTIVES, struck.healthy.times_s).is_met else FAR)
         assert struck.num_moments > len(AROUND)
+
+
+@pytest.mark.parametrize(("sample", "rows", "rate", "router", "count", "options"), [
+    ("chat", 317, 47.9, "least-outstanding-requests", 4, {"survive": "node", "replicas_per_node": 2}),
+    ("rag", 325, 9.72, "random", 3, {"survive": "zone", "zones": 2})])
+def test_a_failure_that_overloads_all_that_follows_is_found(sample: str, rows: int, rate: float, router: str,
+                                                            count: int, options: dict[str, Any]) -> None:
+    """The worst moment is early and in no busy window: the replicas that are left never catch up."""
+    load = compressed(limit(read_trace(sample), rows), rate, 0)
+    choices, deployment = replace(PLAIN, health_check_s=2.0, **options), resolve(replace(H100, router=router), load)
+    struck = worst_failure(load, deployment, replace(OBJECTIVES, attainment=1e-9), count, placed(choices), choices)
+    assert struck is not None
+    _, least = on_grid(load, deployment, count, choices, OBJECTIVES)
+    assert judge(OBJECTIVES, struck.served.times_s).attainment <= least + FAR
 
 
 def test_the_replay_line_gives_the_failure_to_the_digit() -> None:
@@ -169,6 +190,8 @@ def test_a_failure_that_nobody_notices_costs_nothing(chat: Trace, health_check_s
     ({"survive": "gpu", "health_check_s": -1.0}, "--health-check -1.0: must be at least 0 and finite"),
     ({"survive": "gpu", "health_check_s": math.nan}, "--health-check nan: must be"),
     ({"survive": "zone", "zones": 1}, "--zones 1: must be at least 2"),
+    ({"survive": "gpu", "zones": 4}, "--zones 4 with --survive gpu: it is for --survive zone; leave it out"),
+    ({"survive": "zone", "replicas_per_node": 2}, "--replicas-per-node 2 with --survive zone"),
     ({"survive": "node", "replicas_per_node": 0}, "--replicas-per-node 0: must be at least 1"),
     ({"survive": "gpu", "num_spare": 1}, "--survive gpu with --spare"),
     ({"survive": "gpu", "disaggregate": True}, "--survive gpu with --disaggregate"),

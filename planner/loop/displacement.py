@@ -41,7 +41,7 @@ def admit_displacing(s: State, max_new_seqs: int) -> None:
             if left_tokens(s, 0) <= 0:
                 break
         i = following
-    for k in range(yielded):
+    for k in range(yielded):  # SGLang queues a set, in no order; here the least urgent is first
         queue_again(s, int(s.scratch[k]))
 
 

@@ -2,8 +2,9 @@
 
 Before each step the policy goes through all requests: waiting ones, running ones, and requests whose end is in flight.
 If one has no seat or no blocks, the last request that runs behind it pauses, until it has both or no request behind it
-runs. The policy then stops there. A prompt without a chunk keeps its seat and its blocks. Source:
-`MaxUtilizationPolicy` in tensorrt_llm/_torch/pyexecutor/scheduler, which follows capacityScheduler.cpp.
+runs. The policy then stops there, and it does not reach the requests behind a paused one. A prompt without a chunk
+keeps its seat and its blocks. Source: `MaxUtilizationPolicy` in tensorrt_llm/_torch/pyexecutor/scheduler, which follows
+capacityScheduler.cpp.
 """
 
 from planner.loop.admissible import blocks_at_entry, look_up
@@ -24,15 +25,16 @@ def pause_for_room(s: State, max_new_seqs: int) -> int:
     if all_fit(s):
         return max_new_seqs
     taken, seats, num_waiting = 0, int(s.settings.max_batch_seqs), 0
-    running, waiting = int(e.running_head), int(e.waiting_head)
-    while running != NONE:
-        waits = stands_before(s, waiting, running)
+    running, waiting, paused = int(e.running_head), int(e.waiting_head), NONE
+    while running != NONE or stands_before(s, waiting, paused):
+        waits = running == NONE or stands_before(s, waiting, running)
         need = blocks_to_go_on(s, waiting if waits else running)
         if seats == 0 or taken + need > e.num_free_blocks:
-            victim = int(e.running_tail)
-            preempt(s, victim)
-            if victim == running:
+            if running == NONE:
                 break
+            paused = int(e.running_tail)
+            running = NONE if paused == running else running
+            preempt(s, paused)
             continue
         taken += need
         seats -= 1

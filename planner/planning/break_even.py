@@ -21,17 +21,19 @@ PEAK_S = 60.0  # length of the window whose rate is the peak [s]
 MOST_REPLICAS = 1_000  # of a pool, up to which a break-even is looked for
 
 
-def beside_apis(load: Trace, fleet: Fleet, mean_rps: float, choices: Choices) -> tuple[ApiCost, ...] | None:
+def beside_apis(trace: Trace, load: Trace, fleet: Fleet, mean_rps: float,
+                choices: Choices) -> tuple[ApiCost, ...] | None:
     """Return a fleet beside the hosted APIs that are asked for, the cheapest API first; None if none are.
 
     Parameters
     ----------
-    load : that the fleet serves.
+    trace : whose mean lengths the API bills; a load at another rate draws its requests from it.
+    load : that the fleet serves, whose peak counts.
     mean_rps : of the traffic; of a series of rates, of all its windows [1/s].
     """
     if not choices.apis:
         return None
-    inputs, outputs = (float(load.requests[name].to_numpy().mean()) for name in ("input_tokens", "output_tokens"))
+    inputs, outputs = (float(trace.requests[name].to_numpy().mean()) for name in ("input_tokens", "output_tokens"))
     per_month, series = mean_rps * 3600 * HOURS_PER_MONTH, choices.series
     million, rows = per_month * (inputs + outputs) / 1e6, []
     peak_rps = mean_rps * peak_to_mean(load) if series is None else series.peak_rps

@@ -179,7 +179,7 @@ def _answered(traffic: Traffic, found: SizeAnswer, able: Sequence[tuple[Kind, Fl
     compared = _compared(traffic, kind, objectives, choices, best, count)
     drawn = strata_notes(traffic, kind, count, objectives, choices)
     return replace(
-        found, apis=beside_apis(traffic.load(best.trace_copies), best,
+        found, apis=beside_apis(traffic.trace, traffic.load(best.trace_copies), best,
                                 _mean_rps(traffic, choices, best.replay_rate or 0.0), choices),
         sensitivity=sensitivity(traffic, able, objectives, choices) if choices.sensitivity else None,
         growth=growth_of(traffic, able, objectives, choices),

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +29,7 @@ from planner.traces import Trace
 
 WINDOWS = (1 / 64, 1 / 16, 1 / 4)  # lengths of the busiest windows, as shares of the load's duration
 AROUND = (-2, -1, 1, 2)  # moments around the worst one, in lengths of the shortest window
+EVEN = 8  # moments apart by an equal number of requests, from the first request on
 STEPS = 16  # to twice a number of replicas
 MORE_ROWS = 2  # of the table of a year, above the fleet that survives
 MINUTES = 8760 * 60.0  # of a year
@@ -37,6 +37,7 @@ RANGES = {  # by choice, with its option: they need --survive
     "zones": ("--zones", Range(least=2)), "replicas_per_node": ("--replicas-per-node", Range(least=1)),
     "health_check_s": ("--health-check", Range(least=0, is_finite=True)),
     "mtbf_h": ("--mtbf", Range(above=0, is_finite=True)), "mttr_h": ("--mttr", Range(above=0, is_finite=True))}
+UNIT_OF = {"zones": "zone", "replicas_per_node": "node"}  # the unit that a choice is for
 
 
 def check_survival(scenario: Scenario, choices: Choices) -> None:
@@ -50,6 +51,9 @@ def check_survival(scenario: Scenario, choices: Choices) -> None:
             raise UsageError(f"{option} {value}: nothing fails; give --survive gpu, node or zone")
         if value is not None and value not in values:
             raise UsageError(f"{option} {value}: must be {values}")
+        if unit is not None and value != getattr(usual, name) and UNIT_OF.get(name, unit) != unit:
+            raise UsageError(f"{option} {value} with --survive {unit}: it is for --survive {UNIT_OF[name]}; leave it "
+                             f"out")
     if choices.mtbf_h is not None and choices.mttr_h is None:
         raise UsageError(f"--mtbf {choices.mtbf_h:g}: the share of a year needs the time to repair too; give --mttr")
     refused = {"--fail-replica": scenario.fail_replica, "--fleet": scenario.fleet, "--strata": choices.num_strata,
@@ -153,8 +157,8 @@ def worst_failure(trace: Trace, deployment: Deployment, objectives: Objectives, 
                   choices: Choices) -> Struck | None:
     """Return the failure of a unit by which the objectives are met worst; None if no replica is left.
 
-    The failure is replayed at each of `moments`, of the unit with the most tokens in flight then. The first failure by
-    which the objectives are missed ends the search.
+    The failure is replayed at each of `moments`, of the unit with the most requests in flight then. The first failure
+    by which the objectives are missed ends the search.
     """
     groups = placement.groups(count)
     largest = [group for group in groups if len(group) == len(groups[0])]
@@ -172,7 +176,7 @@ def worst_failure(trace: Trace, deployment: Deployment, objectives: Objectives, 
         yield from (at_s for at_s in around_s if first_s <= at_s <= last_s)
 
     for number, at_s in enumerate(instants(), start=1):
-        group = largest[int(np.argmax(_tokens_hit(healthy, at_s, choices.health_check_s, largest)))]
+        group = largest[int(np.argmax(_requests_hit(healthy, at_s, choices.health_check_s, largest)))]
         struck = strike(healthy, objectives, group, at_s, choices)
         worst = struck if worst is None or _badness(struck.verdict) > _badness(worst.verdict) else worst
         worst = replace(worst, num_moments=number)
@@ -203,8 +207,9 @@ def _badness(verdict: Verdict) -> tuple[bool, float, float]:
 def moments(served: ReplayResult, choices: Choices) -> list[float]:
     """Return the instants at which a failure may be worst [s], the likeliest first.
 
-    They are the instant with the most tokens in flight, the start of the busiest window of each length by prompt
-    tokens and by output tokens, and the first request. The times of the health check and of the repair are lengths too.
+    They are the instants with the most tokens and with the most requests in flight, the start of the busiest window of
+    each length by prompt tokens and by output tokens, and `EVEN` instants from the first request on. The times of the
+    health check and of the repair are lengths too.
     """
     requests = served.records.requests
     order = np.argsort(requests.arrival_s, kind="stable")
@@ -213,10 +218,11 @@ def moments(served: ReplayResult, choices: Choices) -> list[float]:
     weights = [table[name].to_numpy()[order].astype(float) for name in ("input_tokens", "output_tokens")]
     ends = np.where(np.isnan(requests.finished_s), math.inf, requests.finished_s)[order]
     by_end = np.argsort(ends, kind="stable")
-    both = weights[0] + weights[1]
-    left = np.concatenate((np.zeros(1), np.cumsum(both[by_end])))
-    in_flight = np.cumsum(both) - left[np.searchsorted(ends[by_end], arrival_s, side="right")]
-    instants = [float(arrival_s[int(np.argmax(in_flight))])]
+    num_ended = np.searchsorted(ends[by_end], arrival_s, side="right")
+    instants = []
+    for counted in (weights[0] + weights[1], np.ones(len(ends))):
+        left = np.concatenate((np.zeros(1), np.cumsum(counted[by_end])))
+        instants.append(float(arrival_s[int(np.argmax(np.cumsum(counted) - left[num_ended]))]))
     span_s = float(arrival_s[-1] - arrival_s[0])
     repair_s = 3600.0 * (choices.mttr_h or 0.0)
     for length_s in filter(None, (choices.health_check_s, repair_s, *(share * span_s for share in WINDOWS))):
@@ -224,18 +230,18 @@ def moments(served: ReplayResult, choices: Choices) -> list[float]:
             sums = np.concatenate((np.zeros(1), np.cumsum(tokens)))
             until = np.searchsorted(arrival_s, arrival_s + length_s, side="left")
             instants.append(float(arrival_s[int(np.argmax(sums[until] - sums[:-1]))]))
-    return list(dict.fromkeys([*instants, float(arrival_s[0])]))
+    even = [float(arrival_s[k * len(arrival_s) // EVEN]) for k in range(EVEN)]
+    return list(dict.fromkeys([*instants, *even]))
 
 
-def _tokens_hit(served: ReplayResult, at_s: float, health_check_s: float,
-                groups: Sequence[Sequence[int]]) -> NDArray[np.float64]:
-    """Return the tokens of the requests at each group of replicas from an instant until the router finds out."""
-    requests, table = served.records.requests, served.trace.requests
+def _requests_hit(served: ReplayResult, at_s: float, health_check_s: float,
+                  groups: Sequence[Sequence[int]]) -> NDArray[np.float64]:
+    """Return the requests at each group of replicas from an instant until the router finds out."""
+    requests = served.records.requests
     ended = np.where(np.isnan(requests.finished_s), math.inf, requests.finished_s)
     is_hit = (requests.arrival_s <= at_s + health_check_s) & (ended > at_s)
-    tokens: Any = (table["input_tokens"] + table["output_tokens"]).to_numpy() * is_hit
     assert served.replica is not None, "more than one replica"
-    by_replica = np.bincount(np.maximum(served.replica, 0), weights=tokens, minlength=served.num_replicas)
+    by_replica = np.bincount(np.maximum(served.replica, 0), weights=is_hit, minlength=served.num_replicas)
     return np.array([by_replica[list(group)].sum() for group in groups])
 
 

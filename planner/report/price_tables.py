@@ -51,11 +51,11 @@ def api_rows(result: SizeAnswer) -> list[str | Grid]:
               ""), *((row.price.provider, row.price.served_as, f"{row.usd_per_month:,.2f}",
                 f"{row.usd_per_million_tokens:.3f}", *_break_even(row), _dated(row.price)) for row in rows)]
     share = f"{100 * (best.cached_input_share or 0.0):.0f} % of the input tokens"
-    return [Grid(heads=("", "served as", "USD/month", "USD/Mtok", "break-even mean/s", "peak/s", "date"), rows=cells,
+    return [Grid(heads=("", "served as", "USD/month", "in + out", "break-even mean/s", "peak/s", "date"), rows=cells,
                  left=(0, 1, 6)),
-            f"break-even: the lowest rate of this traffic at which a fleet costs at most as much as the API. The fleet "
-            f"has replicas in proportion to the rate, at least one, and its spares. APIs bill {share} as cached if "
-            f"they have a price for cached tokens"]
+            f"in + out: USD per million tokens of input and output together. Break-even: the lowest rate of this "
+            f"traffic at which a fleet costs at most as much as the API. The fleet has replicas in proportion to the "
+            f"rate, at least one, and its spares. APIs bill {share} as cached if they have a price for cached tokens"]
 
 
 def _break_even(row: ApiCost) -> tuple[str, str]:

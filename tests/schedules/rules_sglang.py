@@ -228,7 +228,7 @@ class Scheduler(Queue):
             self.offset -= self.promised(other)
             self.running.requests.remove(other)
             self.give_up(other, len(self.running.requests))
-            self.yielded.append(other)
+        self.yielded += chosen  # SGLang queues a set, in no order; here the least urgent is queued first
         return True
 
     def give_up(self, request: Request, num_staying: int) -> None:

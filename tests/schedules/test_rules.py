@@ -4,6 +4,7 @@ import csv
 import gzip
 import json
 import os
+import random
 from collections import Counter
 from dataclasses import fields
 from pathlib import Path
@@ -14,7 +15,7 @@ import rules_clock
 import rules_trtllm
 import rules_vllm
 from helpers import EVERYTHING, play, trace_of
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as some
 
 from planner.loop.state.engine_settings import Recording
@@ -211,6 +212,33 @@ def trtllm_cases(draw: Any, mode: str) -> dict[str, Any]:
     return case
 
 
+def crowded_trtllm_case(seed: int) -> dict[str, Any]:
+    """Draw bursts of requests under MAX_UTILIZATION in little memory, so that one to dozens of requests pause."""
+    draw, now_s, arrivals = random.Random(seed), 0.0, list[float]()
+    n, block_size, is_chunked = draw.randint(10, 40), draw.choice((1, 2, 4, 8, 16)), draw.random() < 0.7
+    while len(arrivals) < n:
+        now_s += draw.choice((0.01, 0.02, 0.02, 0.05, 0.1, 0.3, 0.6))
+        arrivals += [now_s] * draw.choice((1, 1, 2, 4))
+    lengths = [(draw.choice((draw.randint(1, 8), draw.randint(10, 60), draw.randint(30, 120))), draw.randint(1, 60))
+               for _ in range(n)]
+    return {
+        "engine": "trtllm",
+        "policy": "trtllm-max-utilization",
+        "arrivals": arrivals[:n],
+        "lengths": lengths,
+        "rests": [draw.choice((0, 0, 1, 7, None)) for _ in range(n)],
+        "block_size": block_size,
+        "num_gpu_blocks": -(-max(map(sum, lengths)) // block_size) + draw.randint(0, -(-100 // block_size)),
+        "max_model_len": 200,
+        "max_num_seqs": draw.choice((4, 8, 16)),
+        "max_num_batched_tokens": draw.choice((48, 64, 96, 128) if is_chunked else (200, 256)),
+        "enable_chunked_prefill": is_chunked,
+        "enable_prefix_caching": False,
+        "async_scheduling": draw.random() < 0.7,
+        "context_chunking_policy": draw.choice(("FIRST_COME_FIRST_SERVED", "EQUAL_PROGRESS")),
+    }
+
+
 def ask_rules_of_trtllm(case: dict[str, Any]) -> tuple[Any, ...]:
     """Return the steps, pauses and requests of a case by the rules."""
     limits = limits_of(case)
@@ -268,6 +296,14 @@ def test_the_loop_does_what_the_rules_of_vllm_say(mode: str, data: Any) -> None:
 @given(data=some.data())
 def test_the_loop_does_what_the_rules_of_trtllm_say(mode: str, data: Any) -> None:
     case = data.draw(trtllm_cases(mode))
+    assert_loop_does_the_same(case, *ask_rules_of_trtllm(case))
+
+
+@settings(max_examples=100)
+@given(seed=some.integers(0, 2**32))
+@example(seed=329)  # a context without a chunk stands before the last request that pauses
+def test_the_loop_does_what_the_rules_of_trtllm_say_of_crowds(seed: int) -> None:
+    case = crowded_trtllm_case(seed)
     assert_loop_does_the_same(case, *ask_rules_of_trtllm(case))
 
 
