@@ -199,6 +199,8 @@ def _values(arguments: Mapping[str, Any]) -> dict[str, Any]:
         for item in value if isinstance(value, list) else [value]:
             if not isinstance(item, str | int | float | None):
                 raise UsageError(f"{name} = {item!r}: must be text, a number, true or false, or a list of them")
+            if "\0" in str(item):
+                raise UsageError(f"{name} = {item!r}: must have no character NUL; remove it")
     return values
 
 
