@@ -62,8 +62,8 @@ def _with_lengths(traffic: Traffic, path: Path) -> Traffic:
     scraped = counted_traffic(replace(source_of_file(path), has_times=True), None, None)
     missing = [word for side, word in SIDES.items() if side not in scraped.lengths]
     if missing:
-        raise TraceError(f"{path}: has no lengths of {' and '.join(missing)}; must be a scrape with histograms or totals "
-                         f"of prompt and output tokens")
+        raise TraceError(f"{path}: has no lengths of {' and '.join(missing)}; must be a scrape with histograms or "
+                         f"totals of prompt and output tokens")
     num = len(traffic.requests)
 
     def everywhere(lengths: Lengths) -> Lengths:

@@ -130,7 +130,7 @@ def _in_seconds(path: Path, rates: pl.DataFrame, names: tuple[str, str], units: 
     per_s = next((per_s for per_s, pattern in _PER if pattern.search(text)), 1.0)
     if not is_known:
         word = {1.0: "second", 60.0: "minute", 3600.0: "hour"}[per_s]
-        notes.append(f"{path}: {names[1]} counts as requests a {word}; if its unit is another, give {path}#{names[1]}/min or /h")
+        notes.append(f"{path}: {names[1]} counts as requests a {word}; for another give {path}#{names[1]}/min or /h")
     return Rates(rates.with_columns(pl.col("rate") / per_s), names, tuple(notes))
 
 
