@@ -268,7 +268,10 @@ def test_an_alias_of_no_checkpoint_says_which_one_is_launched() -> None:
     ("hexgrad/Kokoro-82M", "a speech synthesis model"), ("Qwen/Qwen3-TTS", "a speech synthesis model"),
     ("black-forest-labs/FLUX.1-dev", "an image generation model"), ("Qwen/Qwen-Image", "an image generation model"),
     ("stabilityai/stable-diffusion-xl-base-1.0", "an image generation model"),
-    ("Wan-AI/Wan2.2-T2V-A14B", "a video generation model"), ("openai/clip-vit-large-patch14", "an image encoder"),
+    ("Wan-AI/Wan2.2-T2V-A14B", "a video generation model"),
+    ("openai/clip-vit-large-patch14", "an encoder of images or sound"),
+    ("laion/clap-htsat-unfused", "an encoder of images or sound"), ("timesfm-2.0", "a time series model"),
+    ("facebook/musicgen-large", "an audio generation model"), ("facebook/sam2", "an image recognition model"),
     ("google/t5-v1_1-xxl", "an encoder-decoder model")])
 def test_a_name_of_another_kind_is_refused_by_its_kind(name: str, kind: str) -> None:
     for read in (load_model, lambda asked: show_profile(asked, Scenario())):

@@ -76,6 +76,9 @@ def _engines(deployment: Deployment, trace: Trace) -> list[str]:
         lines.append("sjf: the trace has no predicted_output_tokens, so requests are ordered by prompt length alone")
     if policy.name == "priority" and "priority" not in columns:
         lines.append("priority: the trace has no priority, so all are equal: order of arrival")
+    if policy.placeholders and (settings.pipeline_parallel_size > 1 or deployment.scenario.data_parallel_attention):
+        lines.append(f"{policy.name}: pipelines, which hand tokens over at once, and the prefill delayer of "
+                     f"data-parallel ranks are not modelled; a prompt may start earlier here than in the engine")
     if policy.reserve == "model-len":
         slots = settings.num_gpu_blocks // -(-settings.max_model_len // settings.block_size)
         lines.append(f"{policy.name} reserves KV blocks for {settings.max_model_len:,} tokens a request, so at most "
