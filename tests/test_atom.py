@@ -65,7 +65,7 @@ def test_rules_that_are_not_modelled_are_named(options: tuple[object, ...], is_n
     run = planner("replay", "chat", "--limit", 20, "--engine", "atom", "--model", "qwen3-30b-a3b", "--gpu", "mi355x",
                   *options)
     assert run.returncode == 0, run.stderr
-    assert ("note: atom: pipelines, which hand tokens over at once, and the prefill delayer" in run.stderr) == is_noted
+    assert ("note: atom: pipelines and the prefill delayer are not modelled" in run.stderr) == is_noted
 
 
 def test_a_preemption_costs_the_client_a_token() -> None:

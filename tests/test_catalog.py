@@ -237,6 +237,12 @@ def test_another_word_behind_a_known_name_is_another_model(name: str) -> None:
         load_model(name)
 
 
+def test_another_version_is_no_other_format() -> None:
+    with pytest.raises(UnknownNameError, match=r"did you mean .*'minimax-m3'") as error:
+        load_model("MiniMaxAI/MiniMax-M3.5")
+    assert "in another format" not in str(error.value)
+
+
 def test_a_written_command_names_the_checkpoint() -> None:
     assert [hub_name(name) for name in ("qwen3-32b", "qwen3-32b-awq", "me/x", "llama-8b", "qwen3-32b-gptq-int8")] == [
         "Qwen/Qwen3-32B", "Qwen/Qwen3-32B-AWQ", "me/x", "meta-llama/Llama-3.1-8B", "qwen3-32b-gptq-int8"]

@@ -152,9 +152,9 @@ def _plain(description: str) -> Callable[[], Schema]:
 def _prices(kind: type) -> Schema:
     """Return the schema of a list of prices."""
     parts: dict[str, Schema] = {}
-    rows = _of_hint(tuple[kind, ...], parts)  # type: ignore[valid-type]
     return {"type": "object", "description": "List prices with source and date.", "additionalProperties": False,
-            "properties": {"prices": rows}, "required": ["prices"], "$defs": parts}
+            "properties": {"prices": _of_hint(tuple[kind, ...], parts)},  # type: ignore[valid-type]
+            "required": ["prices"], "$defs": parts}
 
 
 def _names_listed() -> Schema:

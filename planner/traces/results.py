@@ -16,9 +16,7 @@ OUTPUTS = ("max_output_tokens", "predicted_output_tokens")
 
 def generates(scenario: Scenario) -> bool:
     """Tell whether the requests of a scenario generate tokens: its model, if it has one, is no pooling model."""
-    if scenario.pooling is not None or scenario.model is None:
-        return scenario.pooling is None
-    return load_model(scenario.model).pooling is None
+    return scenario.pooling is None and (scenario.model is None or load_model(scenario.model).pooling is None)
 
 
 def check_objectives(objectives: Objectives | None, scenario: Scenario) -> None:

@@ -37,10 +37,10 @@ def run(line: str, folder: Path, *, here: bool) -> subprocess.CompletedProcess[s
     assert done.returncode == 0, f"{line}\n{done.stderr}"
     for command in commands:
         name = name_of(command)
-        for option, file in re.findall(r" (--json(?:-lines)?) (\S+)", command) if name else ():
+        for option, file in re.findall(r" (--json(?:-lines)?) (\S+)", command) if name is not None else ():
             text = (folder / file).read_text(encoding="utf-8")
             for answer in text.splitlines() if option == "--json-lines" else [text]:
-                jsonschema.Draft202012Validator(answer_schema(name)).validate(json.loads(answer))
+                jsonschema.Draft202012Validator(answer_schema(str(name))).validate(json.loads(answer))
     return done
 
 
