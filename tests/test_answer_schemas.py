@@ -1,5 +1,6 @@
 """JSON Schema of answers: valid schemas, which the JSON of each command keeps."""
 
+import inspect
 import json
 import shlex
 from pathlib import Path
@@ -9,6 +10,9 @@ import pytest
 from command_line import planner, run_here
 from measured_runs import row_of, write_runs
 
+from planner.commands.cli import app
+from planner.commands.db_cli import db
+from planner.commands.trace_cli import trace
 from planner.report.answer_schemas import SCHEMAS, answer_schema
 
 jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed; pip install '.[dev]'")
@@ -58,6 +62,8 @@ COMMANDS = {
     "trace from-prometheus": ["rates.csv"],
     "db list": [""],
     "db show": ["h100-sxm", "llama-3.1-8b"],
+    "db prices": ["--gpu h100-sxm", "--cloud aws"],
+    "db apis": [""],
 }
 
 
@@ -107,3 +113,11 @@ def test_a_launch_command_is_read_as_options() -> None:
                                  "gpu": "h100-sxm"}
     assert "--no-such-flag" in " ".join(answer["notes"])
     assert planner(*shlex.split(answer["replay_command"])[1:], "--limit", "5").returncode == 0
+
+
+def test_every_command_with_json_has_a_schema() -> None:
+    commands = {f"{group}{entry.name or entry.callback.__name__}": parameters
+                for group, commands in (("", app), ("db ", db), ("trace ", trace))
+                for entry in commands.registered_commands if entry.callback is not None
+                for parameters in [inspect.signature(entry.callback).parameters]}
+    assert {name for name, parameters in commands.items() if {"json", "json_lines"} & parameters.keys()} == {*SCHEMAS}

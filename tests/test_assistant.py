@@ -23,7 +23,7 @@ pytest.importorskip("mcp", reason="the mcp package is not installed; pip install
 psutil = pytest.importorskip("psutil", reason="psutil is not installed; pip install 'llm-serving-planner[mcp]'")
 
 import httpx2 as httpx  # noqa: E402
-from mcp import Client  # noqa: E402
+from mcp import Client, MCPError  # noqa: E402
 from mcp.client.stdio import StdioServerParameters  # noqa: E402
 
 from planner.assistant.documents import SKILL  # noqa: E402
@@ -190,6 +190,8 @@ def timeless(answer: Any) -> Any:
 def test_documents_are_there(folder: Path) -> None:
     async def ask() -> dict[str, str]:
         async with served("stdio", folder) as client:
+            with pytest.raises(MCPError, match=r"unknown document.*known: accuracy, glossary, options, skill"):
+                await client.read_resource("planner://../secret")
             listed = (await client.list_resources()).resources
             return {part.name: (await client.read_resource(part.uri)).contents[0].text
                     for part in listed}
@@ -411,9 +413,11 @@ def test_wrong_arguments_are_named(folder: Path) -> None:
         ("replay", {"trace": "chat", "gpus": "h100-sxm"}, "did you mean 'gpu'"),
         ("replay", {"trace": "chat", "options": {"limitt": 3}}, "did you mean 'limit'"),
         ("replay", {"trace": "chat", "options": "limit"}, "must be an object"),
-        ("replay", {"trace": {"name": "chat"}}, "must be text, a number"),
+        ("replay", {"trace": {"name": "chat"}}, "must be text without NUL, a number"),
         ("replay", {"trace": "chat", "options": {"limit": "many"}}, "Invalid value for '--limit'"),
         ("replay", {"trace": "--help"}, "must not start with '-'"),
+        ("replay", {"trace": "log.csv\0"}, "must be text without NUL"),
+        ("replay", {"trace": "chat", "slo": "ttft:500\0"}, "must be text without NUL"),
         ("replay", {"trace": "chat", "model": "no-such-model", "gpu": "h100-sxm"}, "no-such-model"),
         ("no_such_tool", {}, "unknown tool"),
     ]

@@ -58,6 +58,16 @@ def test_its_defaults_are_in_force(tmp_path: Path) -> None:
     assert found["policy"]["name"] == "atom"
 
 
+@pytest.mark.parametrize(("options", "is_noted"), [
+    ((), False), (("--pipeline-parallel-size", 2), True),
+    (("--data-parallel-size", 2, "--data-parallel-attention"), True)])
+def test_rules_that_are_not_modelled_are_named(options: tuple[object, ...], is_noted: bool) -> None:
+    run = planner("replay", "chat", "--limit", 20, "--engine", "atom", "--model", "qwen3-30b-a3b", "--gpu", "mi355x",
+                  *options)
+    assert run.returncode == 0, run.stderr
+    assert ("note: atom: pipelines and the prefill delayer are not modelled" in run.stderr) == is_noted
+
+
 def test_a_preemption_costs_the_client_a_token() -> None:
     """Two requests of 26 tokens outgrow 15 blocks of 4; the newer yields twice and ends two tokens short."""
     result = play(trace_of([(0.0, 16, 26), (0.0, 12, 26)], max_output_tokens=[26, 26]), engine="atom",

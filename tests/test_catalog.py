@@ -237,6 +237,12 @@ def test_another_word_behind_a_known_name_is_another_model(name: str) -> None:
         load_model(name)
 
 
+def test_another_version_is_no_other_format() -> None:
+    with pytest.raises(UnknownNameError, match=r"did you mean .*'minimax-m3'") as error:
+        load_model("MiniMaxAI/MiniMax-M3.5")
+    assert "in another format" not in str(error.value)
+
+
 def test_a_written_command_names_the_checkpoint() -> None:
     assert [hub_name(name) for name in ("qwen3-32b", "qwen3-32b-awq", "me/x", "llama-8b", "qwen3-32b-gptq-int8")] == [
         "Qwen/Qwen3-32B", "Qwen/Qwen3-32B-AWQ", "me/x", "meta-llama/Llama-3.1-8B", "qwen3-32b-gptq-int8"]
@@ -268,7 +274,10 @@ def test_an_alias_of_no_checkpoint_says_which_one_is_launched() -> None:
     ("hexgrad/Kokoro-82M", "a speech synthesis model"), ("Qwen/Qwen3-TTS", "a speech synthesis model"),
     ("black-forest-labs/FLUX.1-dev", "an image generation model"), ("Qwen/Qwen-Image", "an image generation model"),
     ("stabilityai/stable-diffusion-xl-base-1.0", "an image generation model"),
-    ("Wan-AI/Wan2.2-T2V-A14B", "a video generation model"), ("openai/clip-vit-large-patch14", "an image encoder"),
+    ("Wan-AI/Wan2.2-T2V-A14B", "a video generation model"),
+    ("openai/clip-vit-large-patch14", "an encoder of images or sound"),
+    ("laion/clap-htsat-unfused", "an encoder of images or sound"), ("timesfm-2.0", "a time series model"),
+    ("facebook/musicgen-large", "an audio generation model"), ("facebook/sam2", "an image recognition model"),
     ("google/t5-v1_1-xxl", "an encoder-decoder model")])
 def test_a_name_of_another_kind_is_refused_by_its_kind(name: str, kind: str) -> None:
     for read in (load_model, lambda asked: show_profile(asked, Scenario())):

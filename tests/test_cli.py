@@ -13,6 +13,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+import rich.markup
 import typer
 from command_line import H100, HEADER, LINEAR, fails, planner, planner_alone
 from typer.testing import CliRunner
@@ -302,6 +303,14 @@ def test_every_command_shows_all_its_options() -> None:
         assert run.returncode == 0, run.stderr
         assert all(max(parameter.opts, key=len)[:20] in run.stdout for parameter in command.params
                    if parameter.param_type_name == "option"), name
+
+
+def test_no_word_of_a_help_is_lost_as_markup() -> None:
+    """Rich hides a word in brackets without a backslash, as in [s] and [all]."""
+    helps = {f"{name} {part.name}": part.help for name, command in _commands(typer.main.get_command(app))
+             for part in command.params if getattr(part, "help", None)}
+    assert {name: text for name, text in helps.items() if rich.markup.render(text).plain != text.replace(r"\[", "[")
+            } == {}
 
 
 def _commands(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

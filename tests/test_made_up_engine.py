@@ -1,4 +1,6 @@
-"""A made-up engine is one file, one table of constants and one line of registration; then every question has an answer.
+"""An engine is one file, one table of constants and one line of registration; then every question has an answer.
+
+The questions go to a made-up engine, and to ATOM, which came last and keeps the same contract.
 
 The engine is added to a copy of the package, which a process of its own imports, so that this process never knows it.
 """
@@ -10,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
@@ -46,6 +49,31 @@ MADE_UP = Engine(
                     role_flags={role: ("--role", role) for role in ("prefill", "decode")}))
 '''
 DEPLOYMENT = ("--engine", "madeup", "--model", "llama-3.1-8b", "--gpu", "h100-sxm")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """What the answers for an engine have."""
+
+    name: str
+    title: str
+    seats: int
+    launch: str
+    image: str
+    seats_flag: str
+    backend: str
+
+    @property
+    def deployment(self) -> tuple[str, ...]:
+        return ("--engine", self.name, *DEPLOYMENT[2:])
+
+
+KNOWN = (
+    Known(name="madeup", title="Made Up", seats=96, launch="madeup run --model", image="madeup/server:latest",
+          seats_flag="--seats", backend="openai"),
+    Known(name="atom", title="ATOM", seats=512, launch="python -m atom.entrypoints.openai_server --model",
+          image="rocm/atom:latest", seats_flag="--max-num-seqs", backend="vllm"))
+of_both = pytest.mark.parametrize("engine", KNOWN, ids=lambda engine: engine.name)
 LOAD = ("chat", "--limit", "100")
 Run = Callable[..., str]
 
@@ -87,30 +115,33 @@ def test_this_process_does_not_know_it() -> None:
     assert "madeup" not in ENGINES
 
 
-def test_it_replays_with_its_defaults(run: Run) -> None:
-    found = json.loads(run("replay", *LOAD, *DEPLOYMENT, "--json", "-"))
-    assert found["deployment"]["engine"] == "madeup"
-    assert found["deployment"]["memory"]["max_num_seqs"] == 96
+@of_both
+def test_it_replays_with_its_defaults(run: Run, engine: Known) -> None:
+    found = json.loads(run("replay", *LOAD, *engine.deployment, "--json", "-"))
+    assert found["deployment"]["engine"] == engine.name
+    assert found["deployment"]["memory"]["max_num_seqs"] == engine.seats
     assert found["deployment"]["value_sources"]["max_num_seqs"] == "engine"
     assert found["completed"] == 100
 
 
-def test_prefill_apart_has_the_mean_slowdown_with_its_note(run: Run) -> None:
-    found = json.loads(run("replay", *LOAD, *DEPLOYMENT, "--data-parallel-size", 2, "--prefill-replicas", 1, "--json",
-                           "-"))
-    note = next(note for note in found["notes"] if "no published run shows Made Up's" in note)
+@of_both
+def test_prefill_apart_has_the_mean_slowdown_with_its_note(run: Run, engine: Known) -> None:
+    found = json.loads(run("replay", *LOAD, *engine.deployment, "--data-parallel-size", 2, "--prefill-replicas", 1,
+                           "--json", "-"))
+    note = next(note for note in found["notes"] if f"no published run shows {engine.title}'s" in note)
     assert note.startswith("a step takes 1.14 times its kernels")
 
 
-def test_a_sized_fleet_is_written_and_read_back(run: Run, tmp_path: Path) -> None:
-    said = run("size", *LOAD, *DEPLOYMENT, "--slo", "ttft:2000", "--tensor-parallel-size", 1, "--max-num-seqs", 64,
-               "--no-compare-assumptions", "--write", "k8s=llm.yaml")
-    assert "madeup run --model" in said
+@of_both
+def test_a_sized_fleet_is_written_and_read_back(run: Run, engine: Known, tmp_path: Path) -> None:
+    said = run("size", *LOAD, *engine.deployment, "--slo", "ttft:2000", "--tensor-parallel-size", 1, "--max-num-seqs",
+               64, "--no-compare-assumptions", "--write", "k8s=llm.yaml")
+    assert engine.launch in said
     container = yaml.safe_load((tmp_path / "llm.yaml").read_text())["spec"]["template"]["spec"]["containers"][0]
-    assert container["image"] == "madeup/server:latest"
-    assert container["command"][-2:] == ["--seats", "64"]
+    assert container["image"] == engine.image
+    assert container["command"][-2:] == [engine.seats_flag, "64"]
     found = json.loads(run("replay", *LOAD, "--from-command", "llm.yaml", "--gpu", "h100-sxm", "--json", "-"))
-    assert (found["deployment"]["engine"], found["policy"]["max_num_seqs"]) == ("madeup", 64)
+    assert (found["deployment"]["engine"], found["policy"]["max_num_seqs"]) == (engine.name, 64)
 
 
 def test_a_fleet_with_prefill_apart_is_sized_and_written(run: Run) -> None:
@@ -123,19 +154,21 @@ def test_a_fleet_with_prefill_apart_is_sized_and_written(run: Run) -> None:
     assert yaml.safe_load(said)["services"]["llm-decode"]["entrypoint"][-2:] == ["--role", "decode"]
 
 
-def test_benchmarks_are_named_for_it(run: Run) -> None:
-    said = run("probe", *LOAD, *DEPLOYMENT, "--slo", "ttft:2000")
-    assert "madeup run --model" in said
-    assert "vllm bench serve --backend openai" in said
+@of_both
+def test_benchmarks_are_named_for_it(run: Run, engine: Known) -> None:
+    said = run("probe", *LOAD, *engine.deployment, "--slo", "ttft:2000")
+    assert engine.launch in said
+    assert f"vllm bench serve --backend {engine.backend}" in said
 
 
-def test_measured_runs_are_compared_with_it(run: Run, tmp_path: Path) -> None:
+@of_both
+def test_measured_runs_are_compared_with_it(run: Run, engine: Known, tmp_path: Path) -> None:
     (tmp_path / "runs.csv").write_text(
         "engine,model,gpu,isl,osl,concurrency,tp,measured_ttft_ms,measured_tpot_ms\n"
-        "madeup,llama-3.1-8b,h100-sxm,1000,100,4,1,60,8\n", encoding="utf-8")
+        f"{engine.name},llama-3.1-8b,h100-sxm,1000,100,4,1,60,8\n", encoding="utf-8")
     run("validate", "runs.csv", "--predictions", "predicted.csv")
     row = pl.read_csv(tmp_path / "predicted.csv").row(0, named=True)
-    assert (row["engine"], row["predicted_ttft_ms"] > 0) == ("madeup", True)
+    assert (row["engine"], row["predicted_ttft_ms"] > 0) == (engine.name, True)
 
 
 def test_a_scrape_of_its_metrics_is_compared_with_it(run: Run, tmp_path: Path) -> None:
@@ -168,9 +201,10 @@ def test_its_python_class_and_its_file_are_read(run: Run, tmp_path: Path) -> Non
         assert (found["deployment"]["engine"], found["policy"]["max_num_seqs"]) == ("madeup", 16), path
 
 
-def test_it_is_compared_with_other_engines(run: Run) -> None:
-    said = run("compare", *LOAD, *DEPLOYMENT[2:], "--engine", "vllm,madeup")
-    assert re.search(r"engine=vllm +engine=madeup", said)
+@of_both
+def test_it_is_compared_with_other_engines(run: Run, engine: Known) -> None:
+    said = run("compare", *LOAD, *DEPLOYMENT[2:], "--engine", f"vllm,{engine.name}")
+    assert re.search(rf"engine=vllm +engine={engine.name}", said)
 
 
 def test_the_dashboard_draws_its_card(run: Run, tmp_path: Path) -> None:

@@ -108,6 +108,12 @@ def test_a_trace_of_a_pooling_model_needs_no_output_tokens(text: str, tmp_path: 
         read_load(source, Scenario(model="qwen3-8b"), None, "error")
 
 
+def test_a_log_without_outputs_asks_for_the_model_first(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("arrival_s,input_tokens\n0,100\n1,20\n")
+    with pytest.raises(UsageError, match="is an embedding model that the catalog does not have"):
+        read_load(str(tmp_path / "log.csv"), Scenario(model="nomic-embed-text-v1.5"), None, "error")
+
+
 def served(rows: Rows, model: str = QWEN, **options: Any) -> Outcome:
     """Replay prompts with a linear step time, or on a GPU if one is given."""
     plain = {} if "gpu" in options else {"step_time": "linear:0.01,0.0001", "num_gpu_blocks": 10**6}

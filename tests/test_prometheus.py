@@ -335,6 +335,9 @@ def test_files_of_rates_with_lengths_of_a_scrape(few: pl.DataFrame, tmp_path: Pa
         assert mean(drawn["input_tokens"]) == pytest.approx(mean(few["input_tokens"]), rel=0.01)
         fails(planner("trace", "from-prometheus", source, "--output", "drawn.csv"), 3, "has no lengths of prompts",
               "--lengths")
+    Path("prompts.prom").write_text("\n".join(line for line in scrape if "generation" not in line) + "\n")
+    fails(planner("trace", "from-prometheus", "rates.json", "--lengths", "prompts.prom", "--output", "drawn.csv"), 3,
+          "prompts.prom: has no lengths of outputs")
     fails(planner("trace", "from-prometheus", "metrics.prom"), 2, "has no times", "--request-rate")
     run = planner("trace", "from-prometheus", "metrics.prom", "--request-rate", 2, "--json", "-")
     assert json.loads(run.stdout)["duration_s"] == pytest.approx(300, rel=0.01)

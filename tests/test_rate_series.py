@@ -47,10 +47,18 @@ def test_a_counter_is_read_as_its_increase(tmp_path: Path) -> None:
     assert series.rate_rps.tolist() == [2.0, 0.5]
 
 
+def test_sglangs_log_is_no_json_and_has_requests_a_minute(tmp_path: Path) -> None:
+    line = ("[2026-11-01 10:0{}:12 TP0] Prefill batch. #new-seq: {}, #new-token: 812, #cached-token: 0, "
+            "token usage: 0.00, #running-req: 0, #queue-req: 0, \n")
+    decode = "[2026-11-01 10:01:13 TP0] Decode batch. #running-req: 1, #token: 850, #queue-req: 0, \n"
+    series = read(tmp_path, line.format(0, 2) + line.format(1, 3) + decode, name="sglang.log")
+    assert series.rate_rps.tolist() == pytest.approx([2 / 60, 3 / 60])
+
+
 def test_what_was_read_is_told(tmp_path: Path) -> None:
     notes = read(tmp_path, "Time,a,b\n0,2,1\n60,3,4\n").notes
     assert "rates are the sum of a, b" in notes[0]
-    assert "are read as requests a second" in notes[1]
+    assert "counts as requests a second" in notes[1]
     assert read(tmp_path, "start_s,rate_rps\n0,2\n60,3\n").notes == ()
 
 

@@ -158,6 +158,14 @@ def test_intervals_of_gpus_that_nobody_measured_are_wider_and_say_on_what_they_r
     assert borrowed[1] < 1.15
 
 
+def test_an_accelerator_whose_runs_contradict_the_prediction_has_their_errors_and_a_note() -> None:
+    """Gaudi 3: the range holds times that were 4 times the prediction, and a note says so without a range too."""
+    low, high, said = interval_of(closed(gpu="gaudi-3"))
+    assert low < 1 < 3.8 < high
+    assert any("8 published runs on gaudi-3 took 3.1 to 4.4 times the predicted TPOT" in note for note in said)
+    assert any(note.startswith("intervals use the errors of 136 runs on 10 GPUs (gaudi-3, ") for note in said)
+
+
 def test_operators_that_nobody_measured_widen_them_too() -> None:
     _, high, said = interval_of(closed(gpu="a100-sxm", model="gpt-oss-20b"))
     assert high > 1.6

@@ -8,6 +8,8 @@ import jsonschema
 import pytest
 import yaml
 from helpers import validate_compose
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from planner import Scenario
@@ -58,6 +60,11 @@ SCENARIOS: list[dict[str, Any]] = [
     {"engine": "sglang", "tensor_parallel_size": 4, "kv_offloading_ratio": 2.0},
     {"engine": "trtllm", "tensor_parallel_size": 2, "enable_chunked_prefill": True, "kv_cache_dtype": "fp8"},
 ]
+VALUES: dict[str, list[Any]] = {  # of random fleets
+    "tensor_parallel_size": [1, 2, 4, 8], "pipeline_parallel_size": [1, 2], "max_num_seqs": [1, 17, 256],
+    "max_num_batched_tokens": [2048, 16384], "kv_cache_dtype": ["fp8", "auto"], "enable_prefix_caching": [True, False],
+    "block_size": [16, 32], "gpu_memory_utilization": [0.8, 0.92], "max_model_len": [4096, 32768],
+    "enable_chunked_prefill": [True, False]}
 
 
 def engine_of(options: dict[str, Any], **changes: Any) -> Engine:
@@ -82,6 +89,28 @@ def test_what_is_written_reads_back(kind: str, options: dict[str, Any], tmp_path
     assert found.options == default | dict(read_launch(engine.command).options) | {"data_parallel_size": 3}
     assert found.notes == ()
     assert found.unknown == ()
+
+
+@given(options=st.fixed_dictionaries({"engine": st.sampled_from(["vllm", "vllm", "sglang", "trtllm"])}, optional={
+    name: st.sampled_from(values) for name, values in VALUES.items()}), replicas=st.integers(1, 9))
+def test_random_fleets_read_back(tmp_path_factory: pytest.TempPathFactory, options: dict[str, Any],
+                                 replicas: int) -> None:
+    """Each kind that can write the engine gives the options of its command and the number of replicas."""
+    command, lacking = launch_command(Scenario(model="m/m", **options))
+    assume(not lacking)
+    expected = dict(read_launch(command).options) | ({"data_parallel_size": replicas} if replicas > 1 else {})
+    path = tmp_path_factory.mktemp("written") / "written.yaml"
+    for kind in WRITERS:
+        try:
+            path.write_text(manifest(kind, [Engine(command=command, replicas=replicas)]))
+        except UsageError:
+            assert kind not in ("k8s", "compose")
+            assert options["engine"] != "vllm"
+            continue
+        found = read_launch(str(path))
+        default = {"enable_prefix_caching": True} if kind == "helm" else {}
+        assert default | dict(found.options) == default | expected, kind
+        assert (found.notes, found.unknown) == ((), ())
 
 
 @pytest.mark.parametrize("kind", WRITERS)

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import anyio
 import uvicorn
-from mcp import types
+from mcp import MCPError, types
 from mcp.server import Server
 from mcp.server.context import ServerRequestContext
 from mcp.server.stdio import stdio_server
@@ -82,7 +82,7 @@ def server_of(bounds: Bounds) -> Server[Any]:
     async def read_resource(_: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         name = str(params.uri).removeprefix(SCHEME)
         if name not in DOCUMENTS:
-            raise UnknownNameError("document", name, DOCUMENTS)
+            raise MCPError(types.INVALID_PARAMS, str(UnknownNameError("document", name, DOCUMENTS)))
         return types.ReadResourceResult(contents=[
             types.TextResourceContents(uri=str(params.uri), mime_type="text/markdown", text=DOCUMENTS[name][0]())])
 

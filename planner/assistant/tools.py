@@ -197,8 +197,8 @@ def _values(arguments: Mapping[str, Any]) -> dict[str, Any]:
     values = {**{name: value for name, value in arguments.items() if name != OTHERS}, **others}
     for name, value in values.items():
         for item in value if isinstance(value, list) else [value]:
-            if not isinstance(item, str | int | float | None):
-                raise UsageError(f"{name} = {item!r}: must be text, a number, true or false, or a list of them")
+            if not isinstance(item, str | int | float | None) or "\0" in str(item):
+                raise UsageError(f"{name} = {item!r}: must be text without NUL, a number, a boolean, or a list of them")
     return values
 
 

@@ -110,8 +110,8 @@ def format_in_name(name: str) -> str | None:
 
 
 def known_part(key: str, known: Container[str]) -> str | None:
-    """Return the known model that a name begins with, of two words or more; None if there is none."""
-    words = key.rpartition("/")[2].split("-")
+    """Return the known model that a name begins with, of two words or more, with its whole version; None if none is."""
+    words = re.split(r"-(?!\d(?:-|$))", key.rpartition("/")[2])
     return next((base for cut in range(len(words), 1, -1) if (base := "-".join(words[:cut])) in known), None)
 
 

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 EMBEDDING, RERANKER, ENCODER = "an embedding model", "a reranker or classifier", "a text encoder"
 POOLED = (EMBEDDING, RERANKER, ENCODER)  # kinds that are modelled, by a config.json
 HEARING, SPEAKING = "a speech recognition model", "a speech synthesis model"
-IMAGE, VIDEO, VISION = "an image generation model", "a video generation model", "an image encoder"
+IMAGE, VIDEO, VISION = "an image generation model", "a video generation model", "an encoder of images or sound"
 BOTH, TAGGER = "an encoder-decoder model", "a model that labels each token"
 DIFFUSION, DRAFT = "a diffusion language model", "a draft model, which another model checks"
+MUSIC, SERIES, SIGHT = "an audio generation model", "a time series model", "an image recognition model"
 VECTORS, ACTION = "a retrieval model with a vector for each token", "a model of a robot's or a car's actions"
 WORDS: Mapping[str, str] = {  # kind -> pattern of a word in a name
     RERANKER: r"re-?rank(er|ing)?|cross-?encoder|reward|prm|classifier|ms-marco",
@@ -23,7 +24,9 @@ WORDS: Mapping[str, str] = {  # kind -> pattern of a word in a name
            r"playground",
     DIFFUSION: r"llada\d*|sdar|diffusiongemma|dream",
     ACTION: r"openvla|alpamayo\d*",
-    VISION: r"(open)?clip|siglip\d?|dino(v\d)?|vit",
+    MUSIC: r"musicgen|audiogen|audioldm\d?|stable-audio|ace-step|songbloom|riffusion",
+    SERIES: r"timesfm|chronos(-bolt)?|moirai|toto|tirex", SIGHT: r"sam\d?|yolo\w*|detr|segformer|mask2former",
+    VISION: r"(open)?clip|clap|siglip\d?|dino(v\d)?|vit",
     ENCODER: r"(\w*bert|\w*roberta|electra)\w*",
     BOTH: r"m?t5|ul2|bart|mbart|nllb|m2m100|marian|pegasus",
 }

@@ -45,7 +45,7 @@ def mcp(
                                              r"\[stdin and stdout]")] = None,
     most_requests: Annotated[int, typer.Option(help="Largest number of requests of a trace.")] = 2_000_000,
     most_memory: Annotated[float, typer.Option(help="Largest memory of a call [GiB].")] = 4.0,
-    most_seconds: Annotated[float, typer.Option(help="Longest time of a call [s].")] = 600.0,
+    most_seconds: Annotated[float, typer.Option(help=r"Longest time of a call \[s].")] = 600.0,
     most_calls: Annotated[int, typer.Option(min=1, help="Number of calls that run at once. Others wait.")] = 2,
 ) -> None:
     """How does an assistant ask the planner? Serves the commands as tools of the Model Context Protocol.

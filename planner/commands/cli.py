@@ -290,7 +290,7 @@ def measure(
     scenario: Scenario,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write: the script measure.sh, and the "
                                          "deployment that calibrate and validate read.")] = Path("measured"),
-    minutes: Annotated[float, typer.Option(help="Predicted time of all runs at most [min].")] = 20.0,
+    minutes: Annotated[float, typer.Option(help=r"Predicted time of all runs at most \[min].")] = 20.0,
     runs: Annotated[int, typer.Option(help="Number of runs at most.")] = 6,
     overwrite: OverwriteOption = False,
     *,
@@ -366,7 +366,7 @@ def ui(
                                                  "missing. Without it, nothing is saved.")] = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="Studies can be opened and exported only.")] = False,
     sign_in: Annotated[Path | None, typer.Option(help="Sign-in by OpenID Connect: a TOML file with Streamlit's table "
-                                                 "[auth] (redirect_uri, cookie_secret, client_id, client_secret, "
+                                                 r"\[auth] (redirect_uri, cookie_secret, client_id, client_secret, "
                                                  "server_metadata_url).")] = None,
     user_header: Annotated[str | None, typer.Option(help="Header with the user's name that a proxy with sign-in sets, "
                                                     "such as X-Forwarded-Email. It is trusted: only the proxy may "

@@ -41,8 +41,8 @@ def db_show(
 
 @db.command("prices")
 def db_prices(
-    gpu: Annotated[str | None, typer.Option(help="GPUs, separated by commas. [all]")] = None,
-    cloud: Annotated[str | None, typer.Option(help="Cloud, or CLOUD:REGION, as in aws or aws:us-east-1. [all]")] = None,
+    gpu: Annotated[str | None, typer.Option(help=r"GPUs, separated by commas. \[all]")] = None,
+    cloud: Annotated[str | None, typer.Option(help=r"Cloud, or CLOUD:REGION, as in aws:us-east-1. \[all]")] = None,
     json: JsonOption = None,
 ) -> None:
     """Which list prices of clouds' GPUs does the planner know, from which source and date?
@@ -58,8 +58,8 @@ def db_prices(
 
 @db.command("apis")
 def db_apis(
-    model: Annotated[str | None, typer.Option(help="Model. [all]")] = None,
-    api: Annotated[str, typer.Option(help="Provider. [all]")] = "all",
+    model: Annotated[str | None, typer.Option(help=r"Model. \[all]")] = None,
+    api: Annotated[str, typer.Option(help=r"Provider. \[all]")] = "all",
     json: JsonOption = None,
 ) -> None:
     """Which prices of hosted APIs does the planner know, from which source and date?

@@ -17,7 +17,7 @@ def serve(
                                       "in.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port that is bound.")] = 8000,
     served_model_name: Annotated[list[str] | None, typer.Option(help="Name of the model in requests and metrics. "
-                                                                "Repeatable. [the name in --model]")] = None,
+                                                                r"Repeatable. \[the name in --model]")] = None,
     speed: Annotated[float, typer.Option(help="Seconds of the deployment in a second of the clock.")] = 1.0,
     slow: Annotated[float, typer.Option(help="Factor on all times of the server, for tests of alerts.")] = 1.0,
     startup_delay: Annotated[float, typer.Option(min=0.0, help=r"Time until the server is ready, and a replica that "

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from planner.errors import TraceError, UsageError
-from planner.measured.counted_traffic import Lengths, Traffic, counted_traffic
+from planner.measured.counted_traffic import SIDES, Lengths, Traffic, counted_traffic
 from planner.measured.metric_source import source_of_file, source_of_server
 from planner.measured.scrape import is_scrape
 from planner.traces.shaping.rate_series import read_rate_series
@@ -60,9 +60,10 @@ def _traffic_of_rates(source: str) -> Traffic:
 def _with_lengths(traffic: Traffic, path: Path) -> Traffic:
     """Return traffic with the lengths and the prefix hits of a scrape, the same in all windows."""
     scraped = counted_traffic(replace(source_of_file(path), has_times=True), None, None)
-    if not scraped.lengths:
-        raise TraceError(f"{path}: has no lengths; must be a scrape with histograms or totals of prompt and output "
-                         f"tokens")
+    missing = [word for side, word in SIDES.items() if side not in scraped.lengths]
+    if missing:
+        raise TraceError(f"{path}: has no lengths of {' and '.join(missing)}; must be a scrape with histograms or "
+                         f"totals of prompt and output tokens")
     num = len(traffic.requests)
 
     def everywhere(lengths: Lengths) -> Lengths:

@@ -3,9 +3,11 @@
 from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
 from functools import partial
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
+from planner.catalog.prices import ApiPrice, GpuPrice
 from planner.files.keys import Declared, Spread, declared
 from planner.launch.launch_answer import LaunchAnswer
 from planner.measured.calibration.calibrate_answer import CalibrateAnswer
@@ -21,6 +23,7 @@ from planner.planning.size_answer import SizeAnswer
 from planner.planning.sweep_answer import SweepAnswer
 from planner.planning.watch_answer import WatchAnswer
 from planner.results import glossary
+from planner.traces.export.convert import Account
 
 Schema = dict[str, Any]
 
@@ -30,7 +33,7 @@ ANSWERS = {"capacity": CapacityAnswer, "probe": ProbeAnswer, "measure": MeasureA
            "calibrate": CalibrateAnswer, "launch": LaunchAnswer, "rollouts": RolloutsAnswer,
            "watch": WatchAnswer}
 LINES = "watch"  # the command that writes several answers, a line each
-TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
+TYPES = {str: "string", Path: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
 NESTED = ("slo",)  # keys of the summary that have a unit and several numbers
 NUMBERS = ("s", "ms", "requests/s", "tokens/s", "tokens", "USD", "kWh")  # units of keys of the summary with one number
 
@@ -146,6 +149,14 @@ def _plain(description: str) -> Callable[[], Schema]:
     return lambda: {"type": "object", "description": description}
 
 
+def _prices(kind: type) -> Schema:
+    """Return the schema of a list of prices."""
+    parts: dict[str, Schema] = {}
+    return {"type": "object", "description": "List prices with source and date.", "additionalProperties": False,
+            "properties": {"prices": _of_hint(tuple[kind, ...], parts)},  # type: ignore[valid-type]
+            "required": ["prices"], "$defs": parts}
+
+
 def _names_listed() -> Schema:
     names = {"type": "array", "items": {"type": "string"}}
     return {"type": "object", "description": "Names of the catalog's profiles.", "additionalProperties": False,
@@ -157,6 +168,7 @@ SCHEMAS: Mapping[str, Callable[[], Schema]] = {
     **{name: partial(_of_answer, kind) for name, kind in ANSWERS.items()},
     "trace describe": _plain("The description of a trace: rates, lengths, shape, prefix sharing, sessions, anomalies."),
     "trace synth": _plain("The workload model, the drawn trace and their closeness."),
-    "trace convert": _plain("The account of a conversion."),
+    "trace convert": partial(_of_answer, Account),
     "trace from-prometheus": _plain("The traffic by a server's metrics, and the capacities that fit it equally."),
-    "db list": _names_listed, "db show": _plain("The profile of a GPU or a model, each value with its source.")}
+    "db list": _names_listed, "db show": _plain("The profile of a GPU or a model, each value with its source."),
+    "db prices": partial(_prices, GpuPrice), "db apis": partial(_prices, ApiPrice)}

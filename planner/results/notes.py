@@ -17,6 +17,7 @@ from planner.launch.checkpoint_format import published_checkpoints
 from planner.model.precision import KV_BYTES_PER_ELEMENT, PACKED_KV, WEIGHT_FORMATS, weight_format
 from planner.results.memory_notes import memory_notes, release_of_windows, window_memory
 from planner.results.session_notes import session_notes
+from planner.results.uncertainty import runs_note
 from planner.settings.default_router import SERVICE_ROUTER
 from planner.settings.deployment_options import FITTED_LENGTH
 from planner.settings.scenario import Scenario, given_options
@@ -76,6 +77,8 @@ def _engines(deployment: Deployment, trace: Trace) -> list[str]:
         lines.append("sjf: the trace has no predicted_output_tokens, so requests are ordered by prompt length alone")
     if policy.name == "priority" and "priority" not in columns:
         lines.append("priority: the trace has no priority, so all are equal: order of arrival")
+    if policy.placeholders and (settings.pipeline_parallel_size > 1 or deployment.scenario.data_parallel_attention):
+        lines.append(f"{policy.name}: pipelines and the prefill delayer are not modelled; prompts may start earlier")
     if policy.reserve == "model-len":
         slots = settings.num_gpu_blocks // -(-settings.max_model_len // settings.block_size)
         lines.append(f"{policy.name} reserves KV blocks for {settings.max_model_len:,} tokens a request, so at most "
@@ -223,6 +226,7 @@ def _kernels(deployment: Deployment) -> list[str]:
     if unmeasured := priors(stack):
         lines.append(f"step times use priors (medians over other GPUs) for {', '.join(unmeasured)}: their kernels "
                      f"were not measured on {stack.gpu.name}")
+    lines += runs_note(stack.gpu.name)
     if stack.is_staged and stack.layout.num_gpus > 1:
         lines.append(f"collectives go through the host: {stack.gpu.name} has no peer access on PCIe unless its host is "
                      f"set up for it; --pcie-p2p is for such hosts")

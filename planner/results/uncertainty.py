@@ -210,9 +210,11 @@ def residuals_for(deployment: Deployment) -> Residuals:
     if scenario.calibration is not None and (not names or _has_runs_on(scenario.calibration, scenario.gpu)):
         return read_residuals(Path(scenario.calibration), "held_out")
     if names:
-        return _of_unmeasured(scenario.gpu, names)
+        own = _own_errors(deployment.stack.gpu.name)
+        return _of_runs(own if own.exists() else _own_errors("unmeasured_kernels"), "were left out of the fit",
+                        f"the kernels of {', '.join(names)} were not measured on {scenario.gpu}")
     if deployment.draft is not None:
-        return _of_drafts()
+        return _of_runs(_own_errors("drafts"), "verify drafts", "the constants are fitted to runs without drafts")
     return read_residuals(data_dir("hardware_db") / "engines" / f"{scenario.engine}.toml", "residuals")
 
 
@@ -243,21 +245,21 @@ def _has_runs_on(calibration: str, gpu: str | None) -> bool:
     return measured_on is None or gpu is None or load_gpu(gpu).name in measured_on
 
 
-def _of_unmeasured(gpu: str | None, names: Sequence[str]) -> Residuals:
-    path = data_dir("hardware_db") / "residuals" / "unmeasured_kernels.toml"
-    source = read_table(path, "source")
-    gpus = source["gpus"]
-    return replace(read_residuals(path, "residuals"), basis=(
-        f"intervals use the errors of {source['num_runs']} runs on {len(gpus)} GPUs that were left out of the fit "
-        f"({', '.join(gpus)}): the kernels of {', '.join(names)} were not measured on {gpu}"))
-
-
-def _of_drafts() -> Residuals:
-    path = data_dir("hardware_db") / "residuals" / "drafts.toml"
+def _of_runs(path: Path, which: str, reason: str) -> Residuals:
+    """Return the errors of runs whose number and GPUs a file states."""
     source = read_table(path, "source")
     return replace(read_residuals(path, "residuals"), basis=(
         f"intervals use the errors of {source['num_runs']} runs on {len(source['gpus'])} GPUs "
-        f"({', '.join(source['gpus'])}) that verify drafts: the constants are fitted to runs without drafts"))
+        f"({', '.join(source['gpus'])}) that {which}: {reason}"))
+
+
+def _own_errors(gpu: str) -> Path:
+    return data_dir("hardware_db") / "residuals" / f"{gpu}.toml"
+
+
+def runs_note(gpu: str) -> list[str]:
+    """Return what the measured runs on a GPU say of the prediction, if they contradict it."""
+    return [str(read_table(_own_errors(gpu), "source")["note"])] if _own_errors(gpu).exists() else []
 
 
 def summary_intervals(summary: Mapping[str, Any], deployment: Deployment,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import polars as pl
 
 from planner.catalog.catalog_files import load_model
-from planner.errors import PlannerError, UsageError
+from planner.errors import UsageError
 from planner.settings.objectives import Objectives
 from planner.settings.scenario import Scenario
 from planner.traces.lines import Rows
@@ -15,13 +15,8 @@ OUTPUTS = ("max_output_tokens", "predicted_output_tokens")
 
 
 def generates(scenario: Scenario) -> bool:
-    """Tell whether the requests of a scenario generate tokens: its model, if it is known, is no pooling model."""
-    if scenario.pooling is not None or scenario.model is None:
-        return scenario.pooling is None
-    try:
-        return load_model(scenario.model).pooling is None
-    except PlannerError:  # the loading of the model raises it
-        return True
+    """Tell whether the requests of a scenario generate tokens: its model, if it has one, is no pooling model."""
+    return scenario.pooling is None and (scenario.model is None or load_model(scenario.model).pooling is None)
 
 
 def check_objectives(objectives: Objectives | None, scenario: Scenario) -> None:

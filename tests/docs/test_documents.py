@@ -2,19 +2,23 @@
 
 The folder is empty at the start. A block whose first line is `# name.ext` is a file. In blocks without a language,
 lines that begin with `planner` run. The lines below `$ planner …` are its output: all of it, or pieces with a line of
-three dots between them.
+three dots between them. The JSON of each command keeps the schema of `planner schema`.
 """
 
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from command_line import run_line
+from command_line import SHELLS, run_line
 from helpers import shorten_loads
 
 from planner.measured.published import read_published
+from planner.report.answer_schemas import LINES, SCHEMAS, answer_schema
+
+jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed; pip install '.[dev]'")
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
@@ -26,10 +30,30 @@ UNSEEN = 5_000  # requests of a load in a search whose answer nobody reads
 BLOCK = re.compile(r"```(\w*)\n(.*?)```", flags=re.DOTALL)
 
 
-def run(command: str, folder: Path, *, here: bool) -> subprocess.CompletedProcess[str]:
-    done = run_line(command, folder, here=here)
-    assert done.returncode == 0, f"{command}\n{done.stderr}"
+def run(line: str, folder: Path, *, here: bool) -> subprocess.CompletedProcess[str]:
+    """Run a line; commands of the line that write no JSON write it too, and all JSON is held against its schema."""
+    commands = [with_json(command, f".answer-{i}.json") for i, command in enumerate(line.split(" && "))]
+    done = run_line(" && ".join(commands), folder, here=here)
+    assert done.returncode == 0, f"{line}\n{done.stderr}"
+    for command in commands:
+        name = name_of(command)
+        for option, file in re.findall(r" (--json(?:-lines)?) (\S+)", command) if name is not None else ():
+            text = (folder / file).read_text(encoding="utf-8")
+            for answer in text.splitlines() if option == "--json-lines" else [text]:
+                jsonschema.Draft202012Validator(answer_schema(str(name))).validate(json.loads(answer))
     return done
+
+
+def with_json(command: str, file: str) -> str:
+    """Return a command that writes its JSON too; without a change if it does so, has none, or needs a shell."""
+    is_plain = not SHELLS.search(command) and " --json" not in command
+    return f"{command} --json {file}" if is_plain and name_of(command) not in (None, LINES) else command
+
+
+def name_of(command: str) -> str | None:
+    """Return the name by which a command has a schema; None for the others."""
+    words = command.split()[1:3]
+    return next((name for name in (" ".join(words), words[0]) if name in SCHEMAS), None)
 
 
 def named_file(block: str) -> str | None:

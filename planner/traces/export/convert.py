@@ -4,11 +4,13 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 import polars as pl
 
 from planner.errors import UsageError
 from planner.files.counts import count_text
+from planner.files.keys import Key
 from planner.files.writing import STDOUT, write_atomically
 from planner.traces import Trace
 from planner.traces.export.anonymous import anonymize, check_anonymous
@@ -22,24 +24,14 @@ IDS = "prefix ids"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """The outcome of writing a trace; ``str()`` says it in one line.
+    """The account of a conversion."""
 
-    Parameters
-    ----------
-    paths : files that were written.
-    format : name of the target format.
-    num_requests : rows written.
-    lost : columns that the format cannot hold, with how many requests had a value.
-    names_checked : different names looked for in an anonymous file; None for other files.
-    notes : facts that a user needs to read the file as it is meant.
-    """
-
-    paths: tuple[Path, ...]
-    format: str
-    num_requests: int
-    lost: Mapping[str, int]
-    names_checked: int | None
-    notes: tuple[str, ...]
+    paths: Annotated[tuple[Path, ...], Key("", "Files that were written")]
+    format: Annotated[str, Key("", "Name of the target format")]
+    num_requests: Annotated[int, Key("1", "Rows written")]
+    lost: Annotated[Mapping[str, int], Key("1", "Requests with a value, by columns that the format cannot hold")]
+    names_checked: Annotated[int | None, Key("1", "Different names looked for in an anonymous file. Null for others")]
+    notes: Annotated[tuple[str, ...], Key("", "Facts that a user needs to read the file as it is meant")]
 
     @property
     def warnings(self) -> list[str]:

@@ -21,6 +21,7 @@ STARTS = ("start_s", "window_start_s", "time_s", "timestamp")
 RATES = ("rate_rps", "rate", "request_rate", "total_rate_req_s")
 _PER = ((3600.0, re.compile(r"(/|per[ _]?)h(our|r)?\b|\brph\b|_rph$", re.IGNORECASE)),
         (60.0, re.compile(r"(/|per[ _]?)m(in(ute)?)?\b|\brpm\b|_rpm$|_per_min", re.IGNORECASE)))
+_JSON = re.compile(rb"\s*(\{|\[\s*[\[{])")  # and not the date in brackets that begins a line of SGLang's log
 _CELL = re.compile(r"^\s*([-+\d.,eE]+)\s*([A-Za-z/].*)?$")
 
 
@@ -52,14 +53,14 @@ def exported_rates(path: Path) -> Rates:
     path, choice, per_s = _chosen(path)
     try:
         with path.open("rb") as file:
-            is_json = path.suffix not in (".parquet", ".gz", ".zst") and file.read(64).lstrip().startswith((b"{", b"["))
+            is_json = path.suffix not in (".parquet", ".gz", ".zst") and _JSON.match(file.read(64)) is not None
     except OSError as error:
         raise TraceError(f"{path}: cannot be read as a rate series: {error}") from error
     read = _of_query if is_json else _of_log if path.suffix not in (".csv", ".parquet", ".gz", ".zst") else _of_table
     rates = read(path, choice)
     if per_s is not None:
         rates = rates._replace(table=rates.table.with_columns(pl.col("rate") / per_s),
-                               notes=tuple(note for note in rates.notes if "are read as requests a second" not in note))
+                               notes=tuple(note for note in rates.notes if "counts as requests a second" not in note))
     return rates
 
 
@@ -129,7 +130,7 @@ def _in_seconds(path: Path, rates: pl.DataFrame, names: tuple[str, str], units: 
     per_s = next((per_s for per_s, pattern in _PER if pattern.search(text)), 1.0)
     if not is_known:
         word = {1.0: "second", 60.0: "minute", 3600.0: "hour"}[per_s]
-        notes.append(f"{path}: {names[1]} are read as requests a {word}; {path}#{names[1]}/min or /h says another unit")
+        notes.append(f"{path}: {names[1]} counts as requests a {word}; for another give {path}#{names[1]}/min or /h")
     return Rates(rates.with_columns(pl.col("rate") / per_s), names, tuple(notes))
 
 
