@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
@@ -24,7 +24,7 @@ from planner.run import replay
 from planner.settings.scenario import Scenario
 from planner.traces import read_trace
 
-DEPLOYMENT = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "max_num_seqs": 1024, "router": "round-robin"}
+DEPLOYMENT: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "max_num_seqs": 1024, "router": "round-robin"}
 PROMPT = 200  # tokens
 
 

@@ -7,7 +7,7 @@ that are still in use move to the other half, and the numbers that no block and 
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,7 +71,7 @@ class Contents:
         self.states = [state._replace(slots=self.slots, entries=entries)
                        for state, entries in zip(states, self.entries, strict=True)]
 
-    def lay_out(self, i: int, keys: Keys, input_tokens: int, num_blocks: int, in_use: Numbers) -> bool:
+    def lay_out(self, i: int, keys: Keys, input_tokens: int, num_blocks: int, in_use: Callable[[], Numbers]) -> bool:
         """Give request `i` a block table; False if the memory is full.
 
         Parameters
@@ -79,11 +79,11 @@ class Contents:
         keys : of its prompt's pieces.
         input_tokens : of its prompt [tokens].
         num_blocks : rows of the table.
-        in_use : other requests whose tables are in use.
+        in_use : returns the other requests whose tables are in use.
         """
         num_pieces = len(keys) + num_blocks // self._per_piece + 1
         if self._used + num_blocks > self._half or self._num_missing(num_pieces) > 0:
-            self._collect(in_use)
+            self._collect(in_use())
             if self._used + num_blocks > self._half or self._num_missing(num_pieces) > 0:
                 return False
         full = min(max(input_tokens - self._more, 0) // self._block_size, num_blocks)

@@ -1,6 +1,8 @@
 """The twin's /metrics: the names and histograms of the engine, from the fleet's own counters."""
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 from planner.engines.package import Metrics
@@ -18,6 +20,27 @@ LENGTH = tuple(digit * 10**power for power in range(6) for digit in (1, 2, 5))
 BOUNDS = {"ttft": FIRST_S, "tpot": TOKEN_S, "itl": TOKEN_S, "e2el": WHOLE_S, "input": LENGTH, "output": LENGTH}
 
 
+class Buckets:
+    """Values counted by bucket; prometheus-client's own histogram counts one value at a time.
+
+    Parameters
+    ----------
+    bounds : upper edges, ascending; the last bucket has none.
+    """
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds, self._counts, self.sum = bounds, [0] * (len(bounds) + 1), 0.0
+
+    def see(self, value: float, count: int = 1) -> None:
+        """Count a value `count` times."""
+        self._counts[bisect_left(self._bounds, value)] += count
+        self.sum += count * value
+
+    def cumulated(self) -> list[tuple[str, int]]:
+        """Return each upper edge with how many values are at most it."""
+        return list(zip([*map(str, map(float, self._bounds)), "+Inf"], accumulate(self._counts), strict=True))
+
+
 class Exposition:
     """Counters, gauges and histograms of a live fleet, as prometheus-client's registry reads and writes them.
 
@@ -29,14 +52,11 @@ class Exposition:
     """
 
     def __init__(self, fleet: LiveFleet, metrics: Metrics, model: str, scale: float) -> None:
-        from prometheus_client import CollectorRegistry, Histogram, generate_latest
+        from prometheus_client import CollectorRegistry, generate_latest
 
         self._fleet, self._metrics, self._labels, self._scale = fleet, metrics, {metrics.model: model}, scale
         self.registry, self._generate = CollectorRegistry(), generate_latest
-        self._histograms = {
-            content: Histogram(self._name(names[0]), f"{content} of requests", [metrics.model], buckets=BOUNDS[content],
-                               registry=self.registry).labels(model)
-            for content, names in metrics.histograms.items()}
+        self._histograms = {content: Buckets(BOUNDS[content]) for content in metrics.histograms}
         self._num_prompt = self._num_output = self._num_done = 0
         self.registry.register(self)
 
@@ -54,9 +74,8 @@ class Exposition:
             self._num_prompt += stream.arrival.input_tokens
             self._see("ttft", at_s - stream.arrival.at_s)
         else:
-            gap_s = at_s - stream.last_s
-            for k in range(count - stream.num_tokens):
-                self._see("itl", 0.0 if k else gap_s)
+            num_new = count - stream.num_tokens
+            self._see("itl", (at_s - stream.last_s) / num_new, num_new)  # the engine sees the tokens one by one
         self._num_output += count - stream.num_tokens
 
     def end(self, stream: Stream) -> None:
@@ -70,13 +89,13 @@ class Exposition:
         self._see("input", stream.arrival.input_tokens / self._scale)
         self._see("output", stream.num_tokens / self._scale)
 
-    def _see(self, content: str, value: float) -> None:
+    def _see(self, content: str, value: float, count: int = 1) -> None:
         if content in self._histograms:
-            self._histograms[content].observe(value * self._scale)
+            self._histograms[content].see(value * self._scale, count)
 
     def collect(self) -> Iterator[Any]:
         """Yield the counters and gauges as they are now; prometheus-client calls it."""
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
         metrics, engines = self._metrics, [state.engine for state in self._fleet.states]
         sums = {name: sum(float(getattr(engine, name)) for engine in engines)
@@ -94,3 +113,8 @@ class Exposition:
                     series = family(self._name(name), name.replace("_", " "), labels=list(self._labels))
                     series.add_metric(list(self._labels.values()), value)
                     yield series
+        for content, histogram in self._histograms.items():
+            series = HistogramMetricFamily(self._name(self._metrics.histograms[content][0]), f"{content} of requests",
+                                           labels=list(self._labels))
+            series.add_metric(list(self._labels.values()), buckets=histogram.cumulated(), sum_value=histogram.sum)
+            yield series

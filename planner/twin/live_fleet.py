@@ -175,7 +175,7 @@ class LiveFleet:
             return None
         if self.contents is not None:
             num_blocks = most_rows(self._settings, most_tokens(self._settings, inputs, outputs, limits))
-            if not self.contents.lay_out(i, arrival.keys, arrival.input_tokens, int(num_blocks[0]), self._held()):
+            if not self.contents.lay_out(i, arrival.keys, arrival.input_tokens, int(num_blocks[0]), self._held):
                 self._free.appendleft(i)
                 return None
         self.requests[i] = self._blank
