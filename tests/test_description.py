@@ -12,6 +12,7 @@ from helpers import trace_of
 from numpy.typing import NDArray
 
 from planner.errors import UsageError
+from planner.files.keys import asdict
 from planner.report.figures.trace_figures import workload_figures
 from planner.report.trace_report import write_description
 from planner.report.trace_tables import description_table
@@ -33,11 +34,15 @@ PUBLISHED = {
 }
 
 
+def described(trace: Trace, **options: Any) -> dict[str, Any]:
+    return asdict(describe(trace, **options))
+
+
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_traces_are_as_bursty_as_is_known(name: str) -> None:
     if not (SHARED / name).exists():
         pytest.skip(f"{name} is not at hand; PLANNER_SHARED names the folder above traces/")
-    found = describe(read_trace(str(SHARED / name)))
+    found = described(read_trace(str(SHARED / name)))
     rate, variation, second, minute = PUBLISHED[name]
     assert found["rates"]["requests_per_s"] == pytest.approx(rate, abs=6e-5)
     assert found["burstiness"]["gap_cv"] == pytest.approx(variation, abs=6e-4)
@@ -48,7 +53,7 @@ def test_published_traces_are_as_bursty_as_is_known(name: str) -> None:
 def test_numbers_by_hand() -> None:
     trace = trace_of([(0.0, 10, 1), (1.0, 20, 2), (4.0, 30, 3), (5.0, 40, 40)], session_id=["a", "b", "a", "a"],
                      tenant=["x", "x", None, "x"], hash_ids=[[0], [1, 2], [0, 3], [0, 3, 4]], hash_block_tokens=16)
-    found = describe(trace, cache_tokens=32)
+    found = described(trace, cache_tokens=32)
     assert found["rates"] == pytest.approx({"requests_per_s": 0.6, "input_tokens_per_s": 12.0,
                                             "output_tokens_per_s": 1.2})
     assert found["lengths"]["input_tokens"]["p50"] == 25.0
@@ -61,23 +66,23 @@ def test_numbers_by_hand() -> None:
     assert found["sessions"]["prompt_growth_tokens"]["mean"] == 15.0
     assert [(row["tenant"], row["num_requests"]) for row in found["tenants"]] == [("x", 3), ("", 1)]
     with pytest.raises(UsageError, match="cache size = 0 tokens; must be above 0"):
-        describe(trace, cache_tokens=0)
+        described(trace, cache_tokens=0)
 
 
 def test_one_request_and_a_burst_have_what_exists_of_them() -> None:
-    for rows in ([(1.0, 5, 5)], [(1.0, 5, 5)] * 3):
+    for rows, said in (([(1.0, 5, 5)], "1 request over 0 s"), ([(1.0, 5, 5)] * 3, "3 requests over 0 s")):
         found = describe(trace_of(rows))
-        assert found["rates"]["requests_per_s"] is None
-        assert found["burstiness"]["gap_cv"] is None
-        assert found["sharing"] is found["sessions"] is found["tenants"] is None
-        json.dumps(found, allow_nan=False)
-        assert ("3 requests over 0 s" if len(rows) > 1 else "1 request over 0 s") in str(description_table(found))
+        assert found.rates["requests_per_s"] is None
+        assert found.burstiness["gap_cv"] is None
+        assert (found.sharing, found.sessions, found.tenants) == (None, None, None)
+        json.dumps(asdict(found), allow_nan=False)
+        assert said in str(description_table(found))
 
 
 def test_a_day_is_shown_by_the_hour() -> None:
     times = np.sort(np.concatenate([np.random.default_rng(0).uniform(h * 3600, h * 3600 + 3600, 10 + 40 * (h % 24 > 11))
                                     for h in range(49)]))
-    shape = describe(trace_of([(float(at), 1, 1) for at in times]))["shape"]
+    shape = describe(trace_of([(float(at), 1, 1) for at in times])).shape
     assert shape["period"] == "day"
     assert len(shape["requests_per_s"]) == 24
     assert shape["peak_over_mean"] == pytest.approx(50 / 30, rel=0.15)
@@ -165,16 +170,16 @@ def delayed(**columns: Any) -> Trace:
 
 def test_delays_between_turns_are_in_the_description_and_sessions_interleave() -> None:
     """Session a is sent at 0, 10 and 30 s, b at 5, 15 and 35 s: each turn comes after one of the other session."""
-    found = describe(delayed())
+    found = described(delayed())
     assert found["span_s"] == 35.0
     assert (found["sessions"]["turn_gap_s"]["min"], found["sessions"]["turn_gap_s"]["max"]) == (10.0, 20.0)
     assert found["sharing"]["working_set_tokens"]["99%"] == 4 * 64  # sessions one after another would need 2 blocks
     assert "4 requests wait for others: each is sent after the requests before it" in found["assumption"]
-    assert "with no time for their answers, and its delay" in str(description_table(found))
+    assert "with no time for their answers, and its delay" in str(description_table(describe(delayed())))
 
 
 def test_measured_times_of_answers_are_before_the_delays() -> None:
-    found = describe(delayed(e2e_s=[2.0] * 6))
+    found = described(delayed(e2e_s=[2.0] * 6))
     assert (found["span_s"], found["sessions"]["turn_gap_s"]["min"]) == (39.0, 12.0)
     assert "with their measured time" in found["assumption"]
 
@@ -184,4 +189,4 @@ def test_a_request_waits_for_the_last_of_its_parents_and_recorded_arrivals_stay(
     trace = trace_of(rows, request_id=["a", "b", "c", "d"], parent_id=[None, None, "a;b", "c"],
                      think_time_s=[None, None, 4.0, 1.0], e2e_s=[1.0, 2.0, 1.0, 1.0])
     assert at_earliest_sends(trace)[0].requests["arrival_s"].to_list() == [0.0, 3.0, 9.0, 50.0]
-    assert describe(read_trace("agents"))["assumption"] is None
+    assert described(read_trace("agents"))["assumption"] is None

@@ -60,7 +60,9 @@ def test_samples_resemble_the_published_lengths(name: str) -> None:
 
 def test_retrieved_passages_are_shared() -> None:
     trace = load_sample("rag")
-    assert describe(trace)["sharing"]["infinite_hit_rate"] == pytest.approx(0.58, abs=0.02)
+    sharing = describe(trace).sharing
+    assert sharing is not None
+    assert sharing["infinite_hit_rate"] == pytest.approx(0.58, abs=0.02)
     assert trace.requests["session_id"].n_unique() == trace.num_requests
 
 

@@ -3,13 +3,14 @@
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from planner.commands.actions import publish
 from planner.commands.outputs import check_outputs
 from planner.errors import UsageError
+from planner.files.keys import asdict
 from planner.files.writing import STDOUT, write_text
 from planner.progress import counted, stage
 from planner.report.text import Grid, Text
@@ -36,7 +37,7 @@ def describe(source: str, cache_tokens: float | None, html: Path | None, lengths
     if html is not None:
         with stage(f"drawing {html}"):
             write_description(trace, description, html)
-    publish(description, description_table(description), json)
+    publish(asdict(description), description_table(description), json)
 
 
 def convert(source: str, path: Path, to: str | None, anonymize: bool, salt: str | None, lossy: bool,

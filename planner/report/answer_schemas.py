@@ -24,6 +24,7 @@ from planner.planning.sweep_answer import SweepAnswer
 from planner.planning.watch_answer import WatchAnswer
 from planner.results import glossary
 from planner.traces.export.convert import Account
+from planner.traces.shaping.description import Description
 
 Schema = dict[str, Any]
 
@@ -31,7 +32,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 ANSWERS = {"capacity": CapacityAnswer, "probe": ProbeAnswer, "measure": MeasureAnswer, "size": SizeAnswer,
            "share": ShareAnswer, "sweep": SweepAnswer, "check": CheckAnswer, "validate": ValidateAnswer,
            "calibrate": CalibrateAnswer, "launch": LaunchAnswer, "rollouts": RolloutsAnswer,
-           "watch": WatchAnswer}
+           "watch": WatchAnswer, "trace describe": Description}
 LINES = "watch"  # the command that writes several answers, a line each
 TYPES = {str: "string", Path: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
 NESTED = ("slo",)  # keys of the summary that have a unit and several numbers
@@ -166,7 +167,6 @@ def _names_listed() -> Schema:
 SCHEMAS: Mapping[str, Callable[[], Schema]] = {
     "replay": _summary, "compare": _comparison,
     **{name: partial(_of_answer, kind) for name, kind in ANSWERS.items()},
-    "trace describe": _plain("The description of a trace: rates, lengths, shape, prefix sharing, sessions, anomalies."),
     "trace synth": _plain("The workload model, the drawn trace and their closeness."),
     "trace convert": partial(_of_answer, Account),
     "trace from-prometheus": _plain("The traffic by a server's metrics, and the capacities that fit it equally."),

@@ -1,10 +1,8 @@
 """A trace's description as one HTML page: its figures, and all that the command line says of it."""
 
 import json
-from collections.abc import Mapping
 from html import escape
 from pathlib import Path
-from typing import Any
 
 from planner.errors import UsageError
 from planner.files.writing import write_text
@@ -12,9 +10,10 @@ from planner.report.figures.trace_figures import workload_figures
 from planner.report.page import document, place
 from planner.report.trace_tables import description_table
 from planner.traces import Trace
+from planner.traces.shaping.description import Description
 
 
-def write_description(trace: Trace, description: Mapping[str, Any], path: Path) -> None:
+def write_description(trace: Trace, description: Description, path: Path) -> None:
     """Write the page of a trace.
 
     Raises
@@ -32,11 +31,11 @@ def check_page_path(path: Path) -> None:
         raise UsageError(f"cannot write {path}: the ending must be .html")
 
 
-def description_page(trace: Trace, description: Mapping[str, Any]) -> str:
+def description_page(trace: Trace, description: Description) -> str:
     """Return the page of a trace; text from it is escaped."""
     figures = {name: json.loads(figure.to_json()) for name, figure in workload_figures(trace, description).items()}
     odd = "".join(f"<li><b>{escape(each['kind'])}</b>: {escape(each['text'])}</li>"
-                  for each in description["anomalies"])
+                  for each in description.anomalies)
     body = [f"<h2>Anomalies</h2><ul>{odd}</ul>" if odd else "",
             f'<div class="figures">{"".join(place(*item) for item in figures.items())}</div>',
             f'<h2>In numbers</h2><div class="scroll"><pre>{escape(str(description_table(description)))}</pre></div>']

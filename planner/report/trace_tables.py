@@ -5,35 +5,36 @@ from typing import Any
 
 from planner.files.counts import change_text, count_text, figure_text, share_text
 from planner.report.text import Grid, Text
+from planner.traces.shaping.description import Description
 
 SHOWN_PERCENTILES = ("mean", "p5", "p25", "p50", "p75", "p95", "p99", "max")
 BAR = 40  # characters of the fullest part of the shape
 
 
-def description_table(found: Mapping[str, Any]) -> Text:
+def description_table(found: Description) -> Text:
     """Return a trace's description without the parts that do not exist for it."""
     lines: list[str | Grid] = [
-        f"{found['source']} ({found['format']}): {count_text(found['num_requests'], 'request')} over "
-        f"{_seconds(found['span_s'])}", *([f"assumed: {found['assumption']}"] if found["assumption"] else [])]
-    rates = {name: value for name, value in found["rates"].items() if value is not None}
+        f"{found.source} ({found.format}): {count_text(found.num_requests, 'request')} over "
+        f"{_seconds(found.span_s)}", *([f"assumed: {found.assumption}"] if found.assumption else [])]
+    rates = {name: value for name, value in found.rates.items() if value is not None}
     if rates:
         lines.append("Rates: " + ", ".join(f"{figure_text(value)} {name.replace('_per_s', '/s').replace('_', ' ')}"
                                            for name, value in rates.items()))
-    lines += _burstiness_lines(found["burstiness"])
-    lengths = found["lengths"]
+    lines += _burstiness_lines(found.burstiness)
+    lengths = found.lengths
     lines += _grid("Lengths [tokens]", SHOWN_PERCENTILES,
                    {name.removesuffix("_tokens"): [lengths[name][key] for key in SHOWN_PERCENTILES]
                     for name in ("input_tokens", "output_tokens")})
     if lengths["rank_correlation"] is not None:
         lines.append(f"  rank correlation  {lengths['rank_correlation']:.3f}")
-    lines += _shape_lines(found["shape"])
-    if found["sharing"] is not None:
-        lines += _sharing_lines(found["sharing"])
-    if found["sessions"] is not None:
-        lines += _session_lines(found["sessions"])
-    if found["tenants"] is not None:
-        lines += _tenant_lines(found["tenants"])
-    return Text([*lines, *_anomaly_lines(found["anomalies"])])
+    lines += _shape_lines(found.shape)
+    if found.sharing is not None:
+        lines += _sharing_lines(found.sharing)
+    if found.sessions is not None:
+        lines += _session_lines(found.sessions)
+    if found.tenants is not None:
+        lines += _tenant_lines(found.tenants)
+    return Text([*lines, *_anomaly_lines(found.anomalies)])
 
 
 def _seconds(span_s: float) -> str:

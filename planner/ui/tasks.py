@@ -18,6 +18,7 @@ from planner.report.figures.trace_figures import workload_figures
 from planner.settings.scenario import Scenario
 from planner.traces import Trace, read_trace
 from planner.traces.reading import BadRows
+from planner.traces.shaping.description import Description
 from planner.traces.shaping.description import describe as describe_traffic
 from planner.ui.uploads import as_file
 
@@ -48,7 +49,7 @@ class Traffic:
     """A trace as it is replayed, for a page to show."""
 
     num_requests: int
-    description: dict[str, Any]
+    description: Description
     figures: dict[str, Any]
     head: pl.DataFrame
 

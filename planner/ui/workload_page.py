@@ -1,7 +1,5 @@
 """The page of the workload: its oddities, its rate and peak, its lengths and reuse, and one figure at a time."""
 
-from collections.abc import Mapping
-from typing import Any
 
 import streamlit as st
 
@@ -10,6 +8,7 @@ from planner.planning.study import Study
 from planner.report.trace_tables import description_table
 from planner.results.short_times import time_text
 from planner.traces import Trace
+from planner.traces.shaping.description import Description
 from planner.ui.downloads import harmless
 from planner.ui.kept_replays import kept, show, study_key
 from planner.ui.table_words import worded
@@ -28,18 +27,18 @@ def page(trace: Trace, study: Study) -> None:
     account = trace.account
     st.caption(plain(f"{account.source} ({account.format}): {account.rows_kept:,} of {account.rows_read:,} rows read, "
                      f"{count_text(found.num_requests, 'request')} replayed over "
-                     f"{time_text(1e3 * found.description['span_s'])}"))
+                     f"{time_text(1e3 * found.description.span_s)}"))
     for note in account.notes:
         st.caption(plain(note))
     for reason, count in account.dropped.items():
         st.warning(f"{count_text(count, 'row')} dropped: {plain(reason)}")
-    for odd in found.description["anomalies"]:
+    for odd in found.description.anomalies:
         st.warning(plain(odd["text"]))
     with st.container(horizontal=True):
         for label, value in headlines(found.description).items():
             st.metric(label, value, width="content")
     names = [name for name in FIGURES if name in found.figures
-             and (name != "shape" or found.description["shape"]["period"] == "day")]  # else it is as the arrivals
+             and (name != "shape" or found.description.shape["period"] == "day")]  # else it is as the arrivals
     chosen: str = st.radio("figure", names, key="workload_figure", format_func=FIGURES.__getitem__, horizontal=True,
                            label_visibility="collapsed")
     show(found.figures[chosen], key=chosen)
@@ -49,10 +48,10 @@ def page(trace: Trace, study: Study) -> None:
     st.dataframe(harmless(found.head), hide_index=True, alt="first requests", column_config=worded(found.head.columns))
 
 
-def headlines(description: Mapping[str, Any]) -> dict[str, str]:
+def headlines(description: Description) -> dict[str, str]:
     """Return the numbers of a traffic that one looks at first, as text by label."""
-    rate, lengths = description["rates"]["requests_per_s"], description["lengths"]
-    peak, sharing = description["burstiness"]["peak_over_mean"].get(MINUTE), description["sharing"]
+    rate, lengths = description.rates["requests_per_s"], description.lengths
+    peak, sharing = description.burstiness["peak_over_mean"].get(MINUTE), description.sharing
     return {
         **({} if rate is None else {"Mean rate": f"{rate:,.3g}/s"}),
         **({} if rate is None or peak is None else {"Peak minute": f"{rate * peak:,.3g}/s"}),

@@ -8,10 +8,11 @@ from planner.report.figures.clock_axis import first_at_s, show_clock
 from planner.report.figures.rate_figures import arrivals, lengths
 from planner.report.figures.style import BLUE, GREY, ORANGE, figure_of_rows, finish, log_axis
 from planner.traces import Trace
+from planner.traces.shaping.description import Description
 from planner.traces.shaping.earliest_sends import at_earliest_sends
 
 
-def workload_figures(trace: Trace, description: Mapping[str, Any]) -> dict[str, Any]:
+def workload_figures(trace: Trace, description: Description) -> dict[str, Any]:
     """Return every figure of a trace by name; the hit rate only if sharing is known.
 
     Parameters
@@ -19,10 +20,10 @@ def workload_figures(trace: Trace, description: Mapping[str, Any]) -> dict[str, 
     description : of the trace, from `description.describe`.
     """
     found = {"arrivals": arrivals(at_earliest_sends(trace)[0]), "lengths": lengths(trace),
-             "burstiness": burstiness(description["burstiness"]),
-             "shape": shape(description["shape"], zero_at_s=first_at_s(trace))}
-    if description["sharing"] is not None:
-        found["hit_rate"] = hit_rate(description["sharing"])
+             "burstiness": burstiness(description.burstiness),
+             "shape": shape(description.shape, zero_at_s=first_at_s(trace))}
+    if description.sharing is not None:
+        found["hit_rate"] = hit_rate(description.sharing)
     return found
 
 

@@ -1,6 +1,8 @@
 """The description of a trace: rates, burstiness, lengths, shape over time, prefixes, sessions, tenants, oddities."""
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import numpy as np
 import polars as pl
@@ -9,6 +11,7 @@ from scipy.stats import spearmanr
 
 from planner.errors import UsageError
 from planner.files.counts import does_text
+from planner.files.keys import Key
 from planner.traces import Trace
 from planner.traces.shaping.anomalies import find_anomalies
 from planner.traces.shaping.burstiness import dispersions, gap_cv, peaks
@@ -26,19 +29,38 @@ WORKING_SETS = (0.5, 0.9, 0.99)  # of the hits of a cache without limits
 MOST_RANKED = 1_000_000  # requests that the correlation of lengths is taken over
 
 
-def describe(trace: Trace, *, cache_tokens: float | None = None) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """The description of a trace. A value that does not exist for the trace is null."""
+
+    source: Annotated[str, Key("", "File, sample or database")]
+    format: Annotated[str, Key("", "Name of the format")]
+    num_requests: Annotated[int, Key("1", "Requests")]
+    span_s: Annotated[float, Key("s", "From the first to the last arrival")]
+    rates: Annotated[Mapping[str, float | None], Key("1/s", "Mean rates over the span: requests_per_s, "
+                                                     "input_tokens_per_s, output_tokens_per_s")]
+    burstiness: Annotated[Mapping[str, Any], Key("1", "gap_cv (variation of the gaps), and by the window's length: "
+                                                 "dispersion (variance over mean of the counts) and peak_over_mean")]
+    lengths: Annotated[Mapping[str, Any], Key("tokens", "Mean, std, min, max and percentiles of input_tokens and "
+                                              "output_tokens, and their rank_correlation [1]")]
+    shape: Annotated[Mapping[str, Any], Key("", "Rate over time: period (day or record), start_s and requests_per_s of "
+                                            "each part, peak_over_mean")]
+    sharing: Annotated[Mapping[str, Any] | None, Key("", "Tokens that prompts share with earlier ones, and hit rates "
+                                                     "by the size of the cache. Null without prefixes")]
+    sessions: Annotated[Mapping[str, Any] | None, Key("", "Number, turns and think times. Null without sessions")]
+    tenants: Annotated[tuple[Mapping[str, Any], ...] | None, Key("", "Rate and lengths of each tenant. Null "
+                                                             "without tenants")]
+    anomalies: Annotated[tuple[Mapping[str, Any], ...], Key("", "Oddities, each with its kind and a sentence")]
+    assumption: Annotated[str | None, Key("", "How the times of requests that wait for others were found. Null if all "
+                                          "times are in the file")]
+
+
+def describe(trace: Trace, *, cache_tokens: float | None = None) -> Description:
     """Describe a trace.
 
     Parameters
     ----------
     cache_tokens : size of a cache whose hit rate is added; None for the curve alone [tokens].
-
-    Returns
-    -------
-    dict
-        `source`, `format`, `num_requests`, `span_s`, `rates`, `burstiness`, `lengths`, `shape`, `sharing` (None where
-        unknown), `sessions` and `tenants` (None without), `anomalies`, `assumption`. Rates are over the span; a value
-        that does not exist for the trace is None.
 
     Raises
     ------
@@ -50,21 +72,18 @@ def describe(trace: Trace, *, cache_tokens: float | None = None) -> dict[str, An
     table = trace.requests
     arrival_s = table["arrival_s"].to_numpy()
     shared = None if trace.prefix is None else sharing(trace.prefix, table["input_tokens"].to_numpy())
-    return {
-        "source": trace.source, "format": trace.format, "num_requests": trace.num_requests,
-        "span_s": (trace.account.span_s if trace.num_requests == trace.account.rows_kept and not num_moved else
-                   float(np.ptp(arrival_s))),
-        "rates": _rates(table, arrival_s),
-        "burstiness": {"gap_cv": gap_cv(arrival_s), "dispersion": _by_window(dispersions(arrival_s)),
-                       "peak_over_mean": _by_window(peaks(arrival_s))},
-        "lengths": _lengths(table),
-        "shape": describe_shape(arrival_s),
-        "sharing": None if shared is None else describe_sharing(shared, cache_tokens),
-        "sessions": _sessions(table) if "session_id" in table.columns else None,
-        "tenants": _tenants(table) if "tenant" in table.columns else None,
-        "anomalies": find_anomalies(trace),
-        "assumption": _assumption(table, num_moved),
-    }
+    return Description(
+        source=trace.source, format=trace.format, num_requests=trace.num_requests,
+        span_s=(trace.account.span_s if trace.num_requests == trace.account.rows_kept and not num_moved else
+                float(np.ptp(arrival_s))),
+        rates=_rates(table, arrival_s),
+        burstiness={"gap_cv": gap_cv(arrival_s), "dispersion": _by_window(dispersions(arrival_s)),
+                    "peak_over_mean": _by_window(peaks(arrival_s))},
+        lengths=_lengths(table), shape=describe_shape(arrival_s),
+        sharing=None if shared is None else describe_sharing(shared, cache_tokens),
+        sessions=_sessions(table) if "session_id" in table.columns else None,
+        tenants=tuple(_tenants(table)) if "tenant" in table.columns else None,
+        anomalies=tuple(find_anomalies(trace)), assumption=_assumption(table, num_moved))
 
 
 def _assumption(table: pl.DataFrame, num_moved: int) -> str | None:
