@@ -11,6 +11,7 @@ from planner.catalog.prices import ApiPrice, GpuPrice
 from planner.files.keys import Declared, Spread, declared
 from planner.launch.launch_answer import LaunchAnswer
 from planner.measured.calibration.calibrate_answer import CalibrateAnswer
+from planner.measured.traffic_answer import TrafficAnswer
 from planner.measured.validate_answer import ValidateAnswer
 from planner.planning.bracket import UNKNOWNS
 from planner.planning.capacity_answer import CapacityAnswer
@@ -22,9 +23,11 @@ from planner.planning.share_answer import ShareAnswer
 from planner.planning.size_answer import SizeAnswer
 from planner.planning.sweep_answer import SweepAnswer
 from planner.planning.watch_answer import WatchAnswer
+from planner.report.profile_tables import ArchitectureAnswer, GpuAnswer
 from planner.results import glossary
 from planner.traces.export.convert import Account
 from planner.traces.shaping.description import Description
+from planner.traces.synthesis.model_answer import ModelAnswer
 
 Schema = dict[str, Any]
 
@@ -32,7 +35,8 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 ANSWERS = {"capacity": CapacityAnswer, "probe": ProbeAnswer, "measure": MeasureAnswer, "size": SizeAnswer,
            "share": ShareAnswer, "sweep": SweepAnswer, "check": CheckAnswer, "validate": ValidateAnswer,
            "calibrate": CalibrateAnswer, "launch": LaunchAnswer, "rollouts": RolloutsAnswer,
-           "watch": WatchAnswer, "trace describe": Description}
+           "watch": WatchAnswer, "trace describe": Description,
+           "trace synth": ModelAnswer, "trace from-prometheus": TrafficAnswer}
 LINES = "watch"  # the command that writes several answers, a line each
 TYPES = {str: "string", Path: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
 NESTED = ("slo",)  # keys of the summary that have a unit and several numbers
@@ -145,9 +149,10 @@ def _comparison() -> Schema:
                                        "required": ["name", *summary["required"]]}}
 
 
-def _plain(description: str) -> Callable[[], Schema]:
-    """Return the schema of an object whose keys are not declared."""
-    return lambda: {"type": "object", "description": description}
+def _profile() -> Schema:
+    """Return the schema of a GPU's or a model's profile."""
+    return {"type": "object", "description": "The profile of a GPU or a model.",
+            "anyOf": [_of_answer(kind) for kind in (GpuAnswer, ArchitectureAnswer)]}
 
 
 def _prices(kind: type) -> Schema:
@@ -167,8 +172,6 @@ def _names_listed() -> Schema:
 SCHEMAS: Mapping[str, Callable[[], Schema]] = {
     "replay": _summary, "compare": _comparison,
     **{name: partial(_of_answer, kind) for name, kind in ANSWERS.items()},
-    "trace synth": _plain("The workload model, the drawn trace and their closeness."),
     "trace convert": partial(_of_answer, Account),
-    "trace from-prometheus": _plain("The traffic by a server's metrics, and the capacities that fit it equally."),
-    "db list": _names_listed, "db show": _plain("The profile of a GPU or a model, each value with its source."),
+    "db list": _names_listed, "db show": _profile,
     "db prices": partial(_prices, GpuPrice), "db apis": partial(_prices, ApiPrice)}

@@ -1,7 +1,9 @@
 """A GPU's or a model's profile as `planner db show` prints it, with memory and step times by term."""
 
-from dataclasses import asdict, fields, is_dataclass, replace
-from typing import Any
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Annotated, Any
 
 from planner.catalog.architecture import Architecture
 from planner.catalog.catalog_files import describe_model, gpu_names, load_gpu, load_model, model_names
@@ -10,6 +12,7 @@ from planner.catalog.kv_cache import kv_bytes_per_token
 from planner.catalog.parameters import num_active_parameters, num_parameters
 from planner.deployment.deploy import Deployment, deploy
 from planner.errors import UnknownNameError
+from planner.files.keys import Key, asdict
 from planner.loop.rows import STEP_ROW
 from planner.loop.state import engine_state as st
 from planner.model.precision import kv_bytes_per_element
@@ -29,6 +32,32 @@ STEP_CLASSES = (
     ("prompt of 8,192", 8192, 0, 0),
     ("32 decodes, 2,016 of prompt", 2016, 32, 1024),
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuAnswer:
+    """The profile of a GPU."""
+
+    name: Annotated[str, Key("", "Name in the catalog")]
+    kernels_of: Annotated[str, Key("", "GPU whose measured kernels are used; the name itself if it has its own")]
+    collectives_of: Annotated[str, Key("", "GPU whose measured collectives are used")]
+    values: Annotated[Mapping[str, Any], Key("", "Each number with its value, unit, source, date, note, and whether it "
+                                             "is without sparsity")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchitectureAnswer:
+    """The profile of a model."""
+
+    name: Annotated[str, Key("", "Name in the catalog")]
+    profile: Annotated[Mapping[str, Any], Key("", "Aliases, variants, source, date and note")]
+    num_parameters: Annotated[int, Key("1", "Parameters")]
+    num_active_parameters: Annotated[int, Key("1", "Parameters that a token uses")]
+    kv_bytes_per_token_bf16: Annotated[float, Key("B", "KV of a token in 16 bit")]
+    architecture: Annotated[Mapping[str, Any], Key("", "Settings and layers as read")]
+    memory: Annotated[Mapping[str, Any] | None, Key("B", "Memory of a GPU, part by part", only="with --gpu")] = None
+    step_terms_s: Annotated[Mapping[str, Mapping[str, float]] | None, Key("s", "Step times by term, for steps of "
+                                                                          "several sizes", only="with --gpu")] = None
 
 
 def show_profile(name: str, scenario: Scenario) -> tuple[dict[str, Any], Text]:
@@ -57,40 +86,35 @@ def _show_gpu(gpu: Gpu) -> tuple[dict[str, Any], Text]:
     borrowed = f"; kernels of {gpu.kernels_of}" if gpu.kernels_of != gpu.name else ""
     rows = [(field, f"{q.value:.5g}", q.unit + " dense" * q.dense, f"{q.source}, {q.date}")
             for field, q in gpu.provenance.items()]
-    return {"name": gpu.name, "kernels_of": gpu.kernels_of, "collectives_of": gpu.collectives_of,
-            "values": values}, Text([
+    answer = GpuAnswer(name=gpu.name, kernels_of=gpu.kernels_of, collectives_of=gpu.collectives_of, values=values)
+    return asdict(answer), Text([
         f"{gpu.name} ({gpu.vendor}); also {', '.join(gpu.aliases)}; scale-up link {gpu.scale_up_link}{borrowed}",
         Grid(heads=("", "", "", ""), rows=rows, left=(0, 2, 3), indent=2)])
 
 
 def _show_model(name: str, scenario: Scenario) -> tuple[dict[str, Any], Text]:
     arch = load_model(name)
-    value: dict[str, Any] = {
-        "name": arch.name,
-        "profile": describe_model(name),
-        "num_parameters": num_parameters(arch),
-        "num_active_parameters": num_active_parameters(arch),
-        "kv_bytes_per_token_bf16": kv_bytes_per_token(arch, 2.0),
-        "architecture": {field: _as_values(getattr(arch, field)) for field in arch.__slots__},
-    }
+    answer = ArchitectureAnswer(
+        name=arch.name, profile=describe_model(name), num_parameters=num_parameters(arch),
+        num_active_parameters=num_active_parameters(arch), kv_bytes_per_token_bf16=kv_bytes_per_token(arch, 2.0),
+        architecture={field: _as_values(getattr(arch, field)) for field in arch.__slots__})
     own = arch.kv_cache_dtype
     in_own = "" if own is None else (
         f", {kv_bytes_per_token(arch, kv_bytes_per_element(own, None, scenario.engine)):,.0f} in {own}")
-    lines: list[str | Grid] = [f"{arch.name}: {value['num_parameters'] / 1e9:.2f}e9 parameters, "
-             f"{value['num_active_parameters'] / 1e9:.2f}e9 active, {value['kv_bytes_per_token_bf16']:,.0f} B of KV a "
+    lines: list[str | Grid] = [f"{arch.name}: {answer.num_parameters / 1e9:.2f}e9 parameters, "
+             f"{answer.num_active_parameters / 1e9:.2f}e9 active, {answer.kv_bytes_per_token_bf16:,.0f} B of KV a "
              f"token in bf16{in_own}; weights in {_stored(arch)}"]
-    lines += [f"  {field:<32}{setting}" for field, setting in value["architecture"].items()
+    lines += [f"  {field:<32}{setting}" for field, setting in answer.architecture.items()
               if setting and not isinstance(setting, (list, dict))]
     lines += [f"  {group.pop('count')} × {_words(group)}" for part in ("layers", "mlps")
-              for group in map(dict, value["architecture"][part])]
+              for group in map(dict, answer.architecture[part])]
     if scenario.gpu:
         deployment = deploy(replace(scenario, model=name))
         terms, memory = step_class_terms(deployment), deployment.memory
-        value["memory"] = None if memory is None else asdict(memory)
-        value["step_terms_s"] = terms
+        answer = replace(answer, step_terms_s=terms, memory=None if memory is None else dataclasses.asdict(memory))
         lines += [f"on {deployment.layout.num_gpus} × {scenario.gpu}", str(memory),
                   *(f"note: {note}" for note in graph_memory(deployment)), _terms(terms)]
-    return value, Text(lines)
+    return asdict(answer), Text(lines)
 
 
 def _stored(arch: Architecture) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 from planner.files.counts import change_text, count_text, figure_text, share_text
 from planner.report.text import Grid, Text
 from planner.traces.shaping.description import Description
+from planner.traces.synthesis.model_answer import ModelAnswer
 
 SHOWN_PERCENTILES = ("mean", "p5", "p25", "p50", "p75", "p95", "p99", "max")
 BAR = 40  # characters of the fullest part of the shape
@@ -107,10 +108,10 @@ def _anomaly_lines(anomalies: Iterable[Mapping[str, Any]]) -> list[str]:
     return ["Anomalies:", *lines] if lines else ["Anomalies: none found"]
 
 
-def model_table(result: Mapping[str, Any]) -> str:
+def model_table(result: ModelAnswer) -> str:
     """Return a fitted model in a few lines: its parts, and which arrival processes were tried."""
-    lines = [f"{result['meaning']}, described by {result['num_numbers']:,} numbers"]
-    for tenant in result["tenants"]:
+    lines = [f"{result.meaning}, described by {result.num_numbers:,} numbers"]
+    for tenant in result.tenants:
         kinds = ", ".join(f"{share_text(share)} {kind}" for kind, share in tenant["kinds"].items())
         lines.append(f"  {tenant['name']}: {tenant['rate_per_s']:.4g} requests/s, arrivals {tenant['process']}, "
                      f"{tenant['num_epochs']} epochs, {kinds}")

@@ -5,32 +5,33 @@ from datetime import UTC, datetime
 from typing import Any
 
 from planner.files.counts import change_text, count_text, figure_text, share_text
+from planner.measured.traffic_answer import TrafficAnswer
 from planner.report.text import Grid, Text
 
 WORDS = {"ttft": "TTFT", "tpot": "TPOT", "itl": "time between tokens", "e2el": "end-to-end latency",
          "running": "running requests", "waiting": "waiting requests", "kv_use": "KV cache in use"}
 
 
-def traffic_table(result: Mapping[str, Any]) -> Text:
+def traffic_table(result: TrafficAnswer) -> Text:
     """Return the traffic in a few lines: rates and lengths, measured latencies, gauges, and the open assumptions."""
-    begin = result["start_s"]
+    begin = result.start_s
     since = f", from {datetime.fromtimestamp(begin, UTC):%Y-%m-%d %H:%M:%S} UTC" if begin > 1e8 else ""
-    name = " ".join(part for part in (result["metrics"], result["model_name"]) if part)
+    name = " ".join(part for part in (result.metrics, result.model_name) if part)
     lines: list[str | Grid] = [
-        f"{result['source']}{name and f' ({name})'}: {count_text(round(result['num_requests']), 'request')} in "
-        f"{count_text(result['num_windows'], 'window')} of {result['window_s']:g} s{since}",
-        f"Rate: {result['request_rate']:.4g} requests/s, peak {result['peak_request_rate']:.4g}"]
-    sides = (("input", "prompts"), ("output", "outputs"))
-    means = [f"{word} {result[f'mean_{side}_tokens']:,.1f}" for side, word in sides if f"mean_{side}_tokens" in result]
+        f"{result.source}{name and f' ({name})'}: {count_text(round(result.num_requests), 'request')} in "
+        f"{count_text(result.num_windows, 'window')} of {result.window_s:g} s{since}",
+        f"Rate: {result.request_rate:.4g} requests/s, peak {result.peak_request_rate:.4g}"]
+    sides = (("prompts", result.mean_input_tokens), ("outputs", result.mean_output_tokens))
+    means = [f"{word} {mean:,.1f}" for word, mean in sides if mean is not None]
     if means:
         lines.append(f"Mean lengths [tokens]: {', '.join(means)}")
-    if result["cached_share"] is not None:
-        lines.append(f"Prefix cache: {share_text(result['cached_share'])} of the prompt tokens")
-    lines += _latencies(result["latencies"])
+    if result.cached_share is not None:
+        lines.append(f"Prefix cache: {share_text(result.cached_share)} of the prompt tokens")
+    lines += _latencies(result.latencies)
     lines += [f"{WORDS[what].capitalize() if what != 'kv_use' else WORDS[what]}: mean {_amount(what, value['mean'])}, "
-              f"largest {_amount(what, value['max'])}" for what, value in result["gauges"].items()]
+              f"largest {_amount(what, value['max'])}" for what, value in result.gauges.items()]
     return Text([*lines, "The metrics leave open:", *(f"  {line}" for line in _open(result)),
-                 *_capacities(result.get("capacities", {}))])
+                 *_capacities(result.capacities or {})])
 
 
 def _amount(what: str, value: float) -> str:
@@ -50,20 +51,20 @@ def _latencies(latencies: Mapping[str, Any]) -> list[Grid]:
     return [Grid(heads=("measured [ms]", "mean", *shown), rows=rows)] if rows else []
 
 
-def _open(result: Mapping[str, Any]) -> Iterator[str]:
+def _open(result: TrafficAnswer) -> Iterator[str]:
     """Yield the facts that counters and histograms cannot have, and the assumption about each."""
-    scraped = result["scrape_interval_s"]
-    yield (f"bursts shorter than a window of {result['window_s']:g} s"
+    scraped = result.scrape_interval_s
+    yield (f"bursts shorter than a window of {result.window_s:g} s"
            f"{'' if scraped is None else f' (scrapes every {scraped:.3g} s)'}: a Poisson process, or --gap-cv")
     yield "the correlation of prompt and output lengths: none, or --length-correlation"
     yield "sessions: a turn does not wait for the answer before it"
-    for side, has_histogram in result["has_histograms"].items():
+    for side, has_histogram in result.has_histograms.items():
         if not has_histogram:
             yield f"the spread of {side} lengths, which has no histogram: all have the mean of their windows"
-    if result["cached_share"]:
+    if result.cached_share:
         yield "prefixes: each prompt shares the measured share of its tokens with a prompt of the last minute"
-    latency = result["latencies"].get("e2el")
-    if latency is not None and result["counts_ends"]:
+    latency = result.latencies.get("e2el")
+    if latency is not None and result.counts_ends:
         yield (f"arrivals: requests are counted when they end, {latency['mean_ms'] / 1e3:.3g} s after their arrival on "
                f"average")
 
