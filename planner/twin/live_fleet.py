@@ -294,9 +294,9 @@ class LiveFleet:
         """
         most = self.max_replicas - self.num_draining
         if not 0 <= num_replicas <= most:
-            raise UsageError(f"replicas = {num_replicas}: must be from 0 to {most}: --max-replicas is "
-                             f"{self.max_replicas}, and {self.num_draining} answer their last requests; start the "
-                             f"twin with a larger --max-replicas")
+            drain = f", less {self.num_draining} that drain" if self.num_draining else ""
+            raise UsageError(f"replicas = {num_replicas}: must be from 0 to {most} (--max-replicas "
+                             f"{self.max_replicas}{drain}); start the twin with a larger --max-replicas")
         self._timers.add(self._lifecycle.change(self._running(), num_replicas, self.now_s))
         self._refuse_unserved()
 
