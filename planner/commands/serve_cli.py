@@ -30,7 +30,7 @@ def serve(
     tokenizer: Annotated[Path | None, typer.Option(help="File tokenizer.json that counts tokens. Default: a token for "
                                                    "each 4 bytes of text.")] = None,
     kill_replica: Annotated[list[str] | None, typer.Option(help="Replicas that stop: "
-                                                           "REPLICA@SECONDS[+DURATION][/HEALTH_CHECK][~NOTICE] on "
+                                                           r"REPLICA@SECONDS\[+DURATION]\[/HEALTH_CHECK]\[~NOTICE] on "
                                                            "the deployment's clock, as in 2@60,1@120+30. Repeatable. "
                                                            "Their requests in flight break off.")] = None,
     network_delay: Annotated[float, typer.Option(min=0.0, help=r"Network delay between client and server, each way "
