@@ -27,6 +27,7 @@ from planner.replays.fleet.failures import Failure
 from planner.run import replay
 from planner.settings.scenario import Scenario
 from planner.traces import read_trace
+from planner.twin import pace
 from planner.twin.live_fleet import LiveFleet
 from planner.twin.protocol import BadRequestError
 from planner.twin.server import ServeOptions, Twin, encoder
@@ -193,14 +194,15 @@ def test_replicas_come_and_go_by_kubernetes_scale() -> None:
         while client.get("/scale").json()["status"]["readyReplicas"] < 3:  # half a second
             time.sleep(0.05)
         assert one.twin.pace.now_s() >= 5.0
-        long = {"prompt": "x", "max_tokens": 3000, "ignore_eos": True}
+        long = {"prompt": "x", "max_tokens": 8000, "ignore_eos": True}
         with ThreadPoolExecutor(3) as pool:
             answers = [pool.submit(client.post, "/v1/completions", json=long) for _ in range(3)]
-            while f'vllm:num_requests_running{{model_name="{MODEL}"}} 3.0' not in client.get("/metrics").text:
+            while (f'vllm:num_requests_running{{model_name="{MODEL}"}} 3.0' not in client.get("/metrics").text
+                   and not any(answer.done() for answer in answers)):
                 time.sleep(0.01)
             status = client.put("/scale", json={"spec": {"replicas": 1}}).json()["status"]
             assert status == {"replicas": 1, "readyReplicas": 1, "terminatingReplicas": 2}
-            assert all(answer.result().json()["usage"]["completion_tokens"] == 3000 for answer in answers)  # drained
+            assert all(answer.result().json()["usage"]["completion_tokens"] == 8000 for answer in answers)  # drained
         until_empty(one)
         assert client.put("/scale", json={"spec": {"replicas": 0}}).json()["status"]["readyReplicas"] == 0
         assert client.get("/health").status_code == 503
@@ -219,11 +221,13 @@ def test_a_bad_scale_is_refused(served: Served, body: Any, said: str) -> None:
     assert served.fleet.num_ready == 1
 
 
-def test_a_twin_that_is_too_slow_says_so_and_answers(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_twin_that_is_too_slow_says_so_and_answers(caplog: pytest.LogCaptureFixture,
+                                                     monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "LATE_S", 0.2)
     with serving(ServeOptions(models=(MODEL,), speed=1e7)) as late, ThreadPoolExecutor(1) as pool:
         body = {"prompt": "x", "max_tokens": 40_000, "ignore_eos": True}
         answer = pool.submit(httpx.post, late.url + "/v1/completions", json=body, timeout=120)
-        while not late.twin.pace.is_late:
+        while not (late.twin.pace.is_late or answer.done()):
             assert httpx.get(late.url + "/health", timeout=60).status_code == 200
         assert answer.result().json()["usage"]["completion_tokens"] == 40_000
     assert "late: this machine is too slow for them at speed 1e+07; lower --speed" in caplog.text
