@@ -3,6 +3,8 @@
 import inspect
 import json
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -121,3 +123,9 @@ def test_every_command_with_json_has_a_schema() -> None:
                 for entry in commands.registered_commands if entry.callback is not None
                 for parameters in [inspect.signature(entry.callback).parameters]}
     assert {name for name, parameters in commands.items() if {"json", "json_lines"} & parameters.keys()} == {*SCHEMAS}
+
+
+def test_the_schemas_load_no_compiler() -> None:
+    """The assistant's server lists them as it starts, and holds what they load as long as it runs."""
+    script = "import sys, planner.report.answer_schemas; print(*{'numba', 'scipy.stats'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "\n"

@@ -47,7 +47,10 @@ HPA: dict[str, Any] = {
 
 
 class Controller:
-    """Kubernetes' HorizontalPodAutoscaler, by default but for its window of stabilization, from its documentation."""
+    """Kubernetes' HorizontalPodAutoscaler, written from its documentation alone.
+
+    The stabilization window of a smaller number is STEADY_S. All other settings are Kubernetes' defaults.
+    """
 
     def __init__(self) -> None:
         self.num_replicas = 1

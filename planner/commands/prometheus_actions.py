@@ -6,13 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from planner.commands.trace_actions import check_trace_outputs, place_of, print_notes, publish_beside
 from planner.errors import UsageError
 from planner.files.keys import asdict
 from planner.files.writing import write_text
 from planner.measured.counted_traffic import Traffic
 from planner.measured.drawn_traffic import model_of_traffic, variants
-from planner.measured.traffic_answer import answer_of
+from planner.measured.scraped import QUANTILES, Histogram
+from planner.measured.traffic_answer import TrafficAnswer
 from planner.measured.traffic_files import rates_csv, read_traffic
 from planner.progress import counted, stage
 from planner.report.traffic_tables import traffic_table
@@ -37,7 +40,7 @@ def from_prometheus(source: str, place: Mapping[str, Any], model_name: str | Non
     print_notes(traffic.notes)
     if rates is not None:
         write_text(rates, rates_csv(traffic))
-    result = answer_of(traffic)
+    result = _answer_of(traffic)
     if traffic.lengths or output is not None or save is not None or slo is not None:
         model = model_of_traffic(traffic, **assumed)
         if save is not None:
@@ -66,3 +69,29 @@ def _capacities(traffic: Traffic, model: Model, assumed: Mapping[str, Any], scen
     models = [("as drawn", model), *variants(traffic, **assumed)]
     return {words: replayed_capacity(generate(one, seed=None), scenario, objectives)
             for words, one in counted("trying assumptions", models)}
+
+
+def _answer_of(traffic: Traffic) -> TrafficAnswer:
+    """Return the answer of a traffic, without a drawn trace and without capacities."""
+    hits, queries = (0.0, 0.0) if traffic.cached is None else traffic.cached.sum(axis=0)
+    rates, means = traffic.requests / traffic.window_s, {side: part.mean for side, part in traffic.lengths.items()}
+    return TrafficAnswer(
+        source=traffic.source, metrics=traffic.engine or None, model_name=traffic.model or None,
+        start_s=float(traffic.edges_s[0]), duration_s=float(traffic.window_s.sum()), num_windows=len(rates),
+        window_s=float(np.median(traffic.window_s)), scrape_interval_s=traffic.scrape_interval_s,
+        num_requests=float(traffic.requests.sum()),
+        request_rate=float(traffic.requests.sum() / traffic.window_s.sum()), peak_request_rate=float(rates.max()),
+        mean_input_tokens=means.get("input"), mean_output_tokens=means.get("output"),
+        has_histograms={side: bool(len(lengths.edges)) for side, lengths in traffic.lengths.items()},
+        counts_ends=traffic.counts_ends, cached_share=float(hits / queries) if queries > 0 else None,
+        latencies={what: _latency(histogram) for what, histogram in traffic.latencies.items()},
+        gauges={what: {"mean": mean, "max": largest} for what, (mean, largest) in traffic.gauges.items()},
+        notes=tuple(traffic.notes))
+
+
+def _latency(histogram: Histogram) -> dict[str, Any]:
+    """Return the mean and quantiles of a latency, each quantile with the edges of its bucket [ms]."""
+    quantiles = {f"p{round(100 * share)}_ms": 1e3 * histogram.quantile(share) for share in QUANTILES}
+    bounds = {f"p{round(100 * share)}_bucket_ms": [1e3 * edge if edge < float("inf") else None
+                                                   for edge in histogram.bucket(share)] for share in QUANTILES}
+    return {"mean_ms": 1e3 * histogram.mean, **quantiles, **bounds}

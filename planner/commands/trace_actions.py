@@ -12,6 +12,7 @@ from planner.commands.outputs import check_outputs
 from planner.errors import UsageError
 from planner.files.keys import asdict
 from planner.files.writing import STDOUT, write_text
+from planner.planning.synth_answer import ModelAnswer
 from planner.progress import counted, stage
 from planner.report.text import Grid, Text
 from planner.report.trace_tables import closeness_table, description_table, model_table
@@ -59,7 +60,6 @@ def synth(source: str, options: Mapping[str, Any], scenario: Scenario, changes: 
     from planner.traces.export import convert as convert_trace
     from planner.traces.fitting import fit_workload, on_fine_clock
     from planner.traces.synthesis.generate import generate
-    from planner.traces.synthesis.model_answer import describe_model
     from planner.traces.synthesis.traffic_model import to_toml
 
     output, save = options["output"], options["save"]
@@ -76,7 +76,7 @@ def synth(source: str, options: Mapping[str, Any], scenario: Scenario, changes: 
     model = _changed(recorded, changes)
     if save is not None:
         write_text(save, to_toml(model))
-    result = describe_model(model, tried)
+    result = _describe_model(model, tried)
     text: list[str | Grid] = [model_table(result)]
     if trace is not None and model is recorded:
         draws = [generate(model, seed=model.seed + k) for k in counted("drawing traces", range(options["draws"]))]
@@ -199,6 +199,27 @@ def _number(option: str, text: str) -> float:
         return float(text)
     except ValueError:
         raise UsageError(f"{option}: {text!r} is no number") from None
+
+
+def _describe_model(model: Model, tried: Mapping[str, Sequence[Any]]) -> ModelAnswer:
+    tenants = [{
+        "name": tenant.name, "rate_per_s": tenant.arrivals.rate_per_s, "process": tenant.arrivals.process,
+        "num_epochs": len(tenant.epochs),
+        "kinds": {name: share for name, share in _mean_shares(tenant).items() if share},
+        "tried": [{"process": each.process.process, "deviation": each.deviation,
+                   "num_numbers": each.process.num_numbers} for each in tried.get(tenant.name, ())],
+    } for tenant in model.tenants]
+    return ModelAnswer(name=model.name, meaning=model.meaning, source=model.source, duration_s=model.duration_s,
+                       rate_per_s=model.rate_per_s, num_numbers=model.num_numbers, tenants=tuple(tenants))
+
+
+def _mean_shares(tenant: Any) -> dict[str, float]:
+    """Return the kinds' shares, epochs counted alike."""
+    shares: dict[str, float] = {}
+    for epoch in tenant.epochs:
+        for kind in epoch.kinds:
+            shares[kind.kind] = shares.get(kind.kind, 0.0) + kind.share / len(tenant.epochs)
+    return shares
 
 
 def _closeness(trace: Trace, draws: Sequence[Trace], scenario: Scenario, slo: str | None,

@@ -4,11 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import numpy as np
-
 from planner.files.keys import Key
-from planner.measured.counted_traffic import Traffic
-from planner.measured.scraped import QUANTILES, Histogram
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,29 +33,3 @@ class TrafficAnswer:
     drawn: Annotated[str | None, Key("", "The drawn trace in words", only="with --output")] = None
     capacities: Annotated[Mapping[str, float] | None, Key("requests/s", "Capacity as drawn, and by other assumptions "
                                                           "with the same metrics", only="with --slo")] = None
-
-
-def answer_of(traffic: Traffic) -> TrafficAnswer:
-    """Return the answer of a traffic, without a drawn trace and without capacities."""
-    hits, queries = (0.0, 0.0) if traffic.cached is None else traffic.cached.sum(axis=0)
-    rates, means = traffic.requests / traffic.window_s, {side: part.mean for side, part in traffic.lengths.items()}
-    return TrafficAnswer(
-        source=traffic.source, metrics=traffic.engine or None, model_name=traffic.model or None,
-        start_s=float(traffic.edges_s[0]), duration_s=float(traffic.window_s.sum()), num_windows=len(rates),
-        window_s=float(np.median(traffic.window_s)), scrape_interval_s=traffic.scrape_interval_s,
-        num_requests=float(traffic.requests.sum()),
-        request_rate=float(traffic.requests.sum() / traffic.window_s.sum()), peak_request_rate=float(rates.max()),
-        mean_input_tokens=means.get("input"), mean_output_tokens=means.get("output"),
-        has_histograms={side: bool(len(lengths.edges)) for side, lengths in traffic.lengths.items()},
-        counts_ends=traffic.counts_ends, cached_share=float(hits / queries) if queries > 0 else None,
-        latencies={what: _latency(histogram) for what, histogram in traffic.latencies.items()},
-        gauges={what: {"mean": mean, "max": largest} for what, (mean, largest) in traffic.gauges.items()},
-        notes=tuple(traffic.notes))
-
-
-def _latency(histogram: Histogram) -> dict[str, Any]:
-    """Return the mean and quantiles of a latency, each quantile with the edges of its bucket [ms]."""
-    quantiles = {f"p{round(100 * share)}_ms": 1e3 * histogram.quantile(share) for share in QUANTILES}
-    bounds = {f"p{round(100 * share)}_bucket_ms": [1e3 * edge if edge < float("inf") else None
-                                                   for edge in histogram.bucket(share)] for share in QUANTILES}
-    return {"mean_ms": 1e3 * histogram.mean, **quantiles, **bounds}

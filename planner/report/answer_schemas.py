@@ -8,6 +8,7 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
 from planner.catalog.prices import ApiPrice, GpuPrice
+from planner.catalog.profile_answer import ArchitectureAnswer, GpuAnswer
 from planner.files.keys import Declared, Spread, declared
 from planner.launch.launch_answer import LaunchAnswer
 from planner.measured.calibration.calibrate_answer import CalibrateAnswer
@@ -22,12 +23,11 @@ from planner.planning.rollouts_answer import RolloutsAnswer
 from planner.planning.share_answer import ShareAnswer
 from planner.planning.size_answer import SizeAnswer
 from planner.planning.sweep_answer import SweepAnswer
+from planner.planning.synth_answer import ModelAnswer
 from planner.planning.watch_answer import WatchAnswer
-from planner.report.profile_tables import ArchitectureAnswer, GpuAnswer
 from planner.results import glossary
 from planner.traces.export.convert import Account
-from planner.traces.shaping.description import Description
-from planner.traces.synthesis.model_answer import ModelAnswer
+from planner.traces.shaping.description_answer import Description
 
 Schema = dict[str, Any]
 

@@ -1,18 +1,17 @@
 """A GPU's or a model's profile as `planner db show` prints it, with memory and step times by term."""
 
-import dataclasses
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Annotated, Any
+from dataclasses import asdict, fields, is_dataclass, replace
+from typing import Any
 
 from planner.catalog.architecture import Architecture
 from planner.catalog.catalog_files import describe_model, gpu_names, load_gpu, load_model, model_names
 from planner.catalog.gpus import Gpu
 from planner.catalog.kv_cache import kv_bytes_per_token
 from planner.catalog.parameters import num_active_parameters, num_parameters
+from planner.catalog.profile_answer import ArchitectureAnswer, GpuAnswer
 from planner.deployment.deploy import Deployment, deploy
 from planner.errors import UnknownNameError
-from planner.files.keys import Key, asdict
+from planner.files import keys
 from planner.loop.rows import STEP_ROW
 from planner.loop.state import engine_state as st
 from planner.model.precision import kv_bytes_per_element
@@ -32,32 +31,6 @@ STEP_CLASSES = (
     ("prompt of 8,192", 8192, 0, 0),
     ("32 decodes, 2,016 of prompt", 2016, 32, 1024),
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuAnswer:
-    """The profile of a GPU."""
-
-    name: Annotated[str, Key("", "Name in the catalog")]
-    kernels_of: Annotated[str, Key("", "GPU whose measured kernels are used; the name itself if it has its own")]
-    collectives_of: Annotated[str, Key("", "GPU whose measured collectives are used")]
-    values: Annotated[Mapping[str, Any], Key("", "Each number with its value, unit, source, date, note, and whether it "
-                                             "is without sparsity")]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArchitectureAnswer:
-    """The profile of a model."""
-
-    name: Annotated[str, Key("", "Name in the catalog")]
-    profile: Annotated[Mapping[str, Any], Key("", "Aliases, variants, source, date and note")]
-    num_parameters: Annotated[int, Key("1", "Parameters")]
-    num_active_parameters: Annotated[int, Key("1", "Parameters that a token uses")]
-    kv_bytes_per_token_bf16: Annotated[float, Key("B", "KV of a token in 16 bit")]
-    architecture: Annotated[Mapping[str, Any], Key("", "Settings and layers as read")]
-    memory: Annotated[Mapping[str, Any] | None, Key("B", "Memory of a GPU, part by part", only="with --gpu")] = None
-    step_terms_s: Annotated[Mapping[str, Mapping[str, float]] | None, Key("s", "Step times by term, for steps of "
-                                                                          "several sizes", only="with --gpu")] = None
 
 
 def show_profile(name: str, scenario: Scenario) -> tuple[dict[str, Any], Text]:
@@ -87,7 +60,7 @@ def _show_gpu(gpu: Gpu) -> tuple[dict[str, Any], Text]:
     rows = [(field, f"{q.value:.5g}", q.unit + " dense" * q.dense, f"{q.source}, {q.date}")
             for field, q in gpu.provenance.items()]
     answer = GpuAnswer(name=gpu.name, kernels_of=gpu.kernels_of, collectives_of=gpu.collectives_of, values=values)
-    return asdict(answer), Text([
+    return keys.asdict(answer), Text([
         f"{gpu.name} ({gpu.vendor}); also {', '.join(gpu.aliases)}; scale-up link {gpu.scale_up_link}{borrowed}",
         Grid(heads=("", "", "", ""), rows=rows, left=(0, 2, 3), indent=2)])
 
@@ -111,10 +84,10 @@ def _show_model(name: str, scenario: Scenario) -> tuple[dict[str, Any], Text]:
     if scenario.gpu:
         deployment = deploy(replace(scenario, model=name))
         terms, memory = step_class_terms(deployment), deployment.memory
-        answer = replace(answer, step_terms_s=terms, memory=None if memory is None else dataclasses.asdict(memory))
+        answer = replace(answer, step_terms_s=terms, memory=None if memory is None else asdict(memory))
         lines += [f"on {deployment.layout.num_gpus} × {scenario.gpu}", str(memory),
                   *(f"note: {note}" for note in graph_memory(deployment)), _terms(terms)]
-    return asdict(answer), Text(lines)
+    return keys.asdict(answer), Text(lines)
 
 
 def _stored(arch: Architecture) -> str:

@@ -10,7 +10,7 @@ from planner.report.figures.trace_figures import workload_figures
 from planner.report.page import document, place
 from planner.report.trace_tables import description_table
 from planner.traces import Trace
-from planner.traces.shaping.description import Description
+from planner.traces.shaping.description_answer import Description
 
 
 def write_description(trace: Trace, description: Description, path: Path) -> None:

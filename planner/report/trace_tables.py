@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from planner.files.counts import change_text, count_text, figure_text, share_text
+from planner.planning.synth_answer import ModelAnswer
 from planner.report.text import Grid, Text
-from planner.traces.shaping.description import Description
-from planner.traces.synthesis.model_answer import ModelAnswer
+from planner.traces.shaping.description_answer import Description
 
 SHOWN_PERCENTILES = ("mean", "p5", "p25", "p50", "p75", "p95", "p99", "max")
 BAR = 40  # characters of the fullest part of the shape

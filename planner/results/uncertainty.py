@@ -210,11 +210,11 @@ def residuals_for(deployment: Deployment) -> Residuals:
     if scenario.calibration is not None and (not names or _has_runs_on(scenario.calibration, scenario.gpu)):
         return read_residuals(Path(scenario.calibration), "held_out")
     if names:
-        own = _own_errors(deployment.stack.gpu.name)
-        return _of_runs(own if own.exists() else _own_errors("unmeasured_kernels"), "were left out of the fit",
+        own = _errors_of(deployment.stack.gpu.name)
+        return _of_runs(own if own.exists() else _errors_of("unmeasured_kernels"), "were left out of the fit",
                         f"the kernels of {', '.join(names)} were not measured on {scenario.gpu}")
     if deployment.draft is not None:
-        return _of_runs(_own_errors("drafts"), "verify drafts", "the constants are fitted to runs without drafts")
+        return _of_runs(_errors_of("drafts"), "verify drafts", "the constants are fitted to runs without drafts")
     return read_residuals(data_dir("hardware_db") / "engines" / f"{scenario.engine}.toml", "residuals")
 
 
@@ -253,13 +253,13 @@ def _of_runs(path: Path, which: str, reason: str) -> Residuals:
         f"({', '.join(source['gpus'])}) that {which}: {reason}"))
 
 
-def _own_errors(gpu: str) -> Path:
-    return data_dir("hardware_db") / "residuals" / f"{gpu}.toml"
+def _errors_of(runs: str) -> Path:
+    return data_dir("hardware_db") / "residuals" / f"{runs}.toml"
 
 
 def runs_note(gpu: str) -> list[str]:
-    """Return what the measured runs on a GPU say of the prediction, if they contradict it."""
-    return [str(read_table(_own_errors(gpu), "source")["note"])] if _own_errors(gpu).exists() else []
+    """Return the note that the errors of a GPU's measured runs carry, in a list; empty without such a file."""
+    return [str(read_table(_errors_of(gpu), "source")["note"])] if _errors_of(gpu).exists() else []
 
 
 def summary_intervals(summary: Mapping[str, Any], deployment: Deployment,

@@ -292,9 +292,10 @@ class LiveFleet:
         ------
         UsageError : they are more than `max_replicas`, draining ones included.
         """
-        most = self.max_replicas - self.num_draining
+        num_draining = self.num_draining
+        most = self.max_replicas - num_draining
         if not 0 <= num_replicas <= most:
-            drain = f", less {self.num_draining} that drain" if self.num_draining else ""
+            drain = f", less {num_draining} that drain" if num_draining else ""
             raise UsageError(f"replicas = {num_replicas}: must be from 0 to {most} (--max-replicas "
                              f"{self.max_replicas}{drain}); start the twin with a larger --max-replicas")
         self._timers.add(self._lifecycle.change(self._running(), num_replicas, self.now_s))

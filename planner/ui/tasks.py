@@ -18,8 +18,8 @@ from planner.report.figures.trace_figures import workload_figures
 from planner.settings.scenario import Scenario
 from planner.traces import Trace, read_trace
 from planner.traces.reading import BadRows
-from planner.traces.shaping.description import Description
 from planner.traces.shaping.description import describe as describe_traffic
+from planner.traces.shaping.description_answer import Description
 from planner.ui.uploads import as_file
 
 MOST_CSV_ROWS = 200_000

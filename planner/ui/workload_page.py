@@ -8,7 +8,7 @@ from planner.planning.study import Study
 from planner.report.trace_tables import description_table
 from planner.results.short_times import time_text
 from planner.traces import Trace
-from planner.traces.shaping.description import Description
+from planner.traces.shaping.description_answer import Description
 from planner.ui.downloads import harmless
 from planner.ui.kept_replays import kept, show, study_key
 from planner.ui.table_words import worded

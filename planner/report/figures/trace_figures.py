@@ -8,7 +8,7 @@ from planner.report.figures.clock_axis import first_at_s, show_clock
 from planner.report.figures.rate_figures import arrivals, lengths
 from planner.report.figures.style import BLUE, GREY, ORANGE, figure_of_rows, finish, log_axis
 from planner.traces import Trace
-from planner.traces.shaping.description import Description
+from planner.traces.shaping.description_answer import Description
 from planner.traces.shaping.earliest_sends import at_earliest_sends
 
 
