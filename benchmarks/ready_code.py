@@ -13,7 +13,7 @@ from planner.loop.compiled.ready_code import code_written
 from planner.loop.compiled.step_plans import _compiled_keep
 from planner.policies.builtin_policies import POLICIES
 from planner.policies.builtin_routers import ROUTERS
-from planner.replays import block_ids, gaps
+from planner.replays import block_ids, gaps, hope
 from planner.replays.driver import compiled_loop, compiled_plan
 from planner.replays.fleet.interleaved import compiled_fleet_loop, compiled_score
 from planner.steptime.by_term import _compiled_terms
@@ -21,8 +21,9 @@ from planner.traces.fitting import arrival_fit
 from planner.traces.shaping import sharing
 from planner.traces.synthesis import links
 
-COMPILED = (compiled_loop, compiled_fleet_loop, gaps._compiled, block_ids._compiled, _compiled_bytes, _compiled_terms,
-            _compiled_keep, sharing._compiled, arrival_fit._compiled, links._compiled_link, links._compiled_inherit)
+COMPILED = (compiled_loop, compiled_fleet_loop, gaps._compiled, hope._compiled_add, block_ids._compiled,
+            _compiled_bytes, _compiled_terms, _compiled_keep, sharing._compiled, arrival_fit._compiled, links._compiled_link,
+            links._compiled_inherit)
 
 
 def write(path: Path, made_for: str) -> None:

@@ -15,7 +15,7 @@ from planner.loop.compiled.jit import compile_with_signature, numba
 
 number = numba.float64(numba.float64)
 called = compile_with_signature(getattr(compiled, sys.argv[1]), number, shares_helpers=True)
-taken = [name for name in ("inner", "nested") if sum(getattr(compiled, name).stats.cache_hits.values())]
+taken = [name for name in ("inner", "nested") if sum(getattr(compiled, name).dispatcher.stats.cache_hits.values())]
 print(called(2.0), *taken)
 """
 

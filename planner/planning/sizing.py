@@ -132,15 +132,17 @@ def _found(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Ch
     best = able[0][1]
     with stage(f"cheapest: {best.replicas} × {best.kind.words}, {best.cost_usd_per_hour:,.2f} USD/h; headroom, other "
                f"scalings and routers follow", so_far=_of_fleets(asked, able, unable, choices)):
-        rests = [(kind, rest) for kind, _, rest in tried if rest is not None]
         first, is_searched = able[0][0], has_capacity(traffic)
         most = DEAR_TIMES * best.cost_usd_per_hour if is_searched else math.inf
-        fleets = in_parallel("finding the headroom", (
-            later(rest)(has_headroom=not is_searched or kind is not first, most_cost=most) for kind, rest in rests),
-            len(rests), choices.jobs)
         as_capacity = partial(_as_capacity, trace, traffic, objectives, choices)
-        able = _by_cost([as_capacity(kind, fleet) if is_searched and kind is first else (kind, fleet)
-                         for (kind, _), fleet in zip(rests, fleets, strict=True)], choices)
+
+        def rested(kind: Kind, rest: Callable[..., Fleet]) -> tuple[Kind, Fleet]:
+            fleet = rest(has_headroom=not is_searched or kind is not first, most_cost=most)
+            return as_capacity(kind, fleet) if is_searched and kind is first else (kind, fleet)
+
+        calls = [later(rested)(kind, rest) for kind, _, rest in tried if rest is not None]
+        calls.sort(key=lambda call: call[1][0] is not first)  # its headroom takes the longest
+        able = _by_cost(in_parallel("finding the headroom", calls, len(calls), choices.jobs), choices)
         if is_searched and able[0][0] is not first:  # of two kinds of one price, the kind with more headroom
             able[0] = as_capacity(*able[0])
         return _answered(traffic, _of_fleets(asked, able, unable, choices), able, objectives, choices)

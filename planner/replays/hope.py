@@ -4,23 +4,27 @@ Latencies only grow while requests wait, so a request that is late now is late i
 late, or have ended without an answer, than an objective allows, the verdict is known.
 """
 
+import functools
 import math
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.loop.compiled.jit import compile_with_signature, numba
 from planner.loop.state import engine_state as st
 from planner.settings.objectives import Objectives
+from planner.settings.slo import METRICS
 from planner.traces import Trace
 
 Floats = NDArray[np.float64]
 
 LOOKS = 16  # at a replay while requests arrive, at most
 LOOKS_AFTER = 4  # and within as long a time after the last arrival
-BETWEEN = 1_000  # requests from one look to the next at least: a look takes as long as the replay of some hundred
+BETWEEN = 1_000  # requests from one look to the next at least
+_TIMES = ("arrival_s", "first_token_s", "finished_s", "num_output_tokens")  # of a request, that metrics are made of
 
 
 class LostError(Exception):
@@ -42,14 +46,6 @@ class _Rule:
     most: float | None
     sum_s: float = math.inf
 
-    def used(self, times_s: dict[str, Floats]) -> NDArray[Any]:
-        """Return how much of the allowance each request has used: whether it is late, or its time."""
-        if self.most is None:
-            (metric,) = self.limits_s
-            return times_s[metric]
-        late = [times_s[metric] > limit_s for metric, limit_s in self.limits_s.items()]
-        return np.asarray(np.any(late, axis=0))
-
     @property
     def allowed(self) -> float:
         """Late requests, or the sum, above which the objective is missed."""
@@ -66,13 +62,14 @@ class Hope:
 
     def __init__(self, rules: Sequence[_Rule]) -> None:
         self._rules = rules
-        self._metrics = {metric for rule in self._rules for metric in rule.limits_s}
+        self._limits_s = np.array([[rule.limits_s.get(metric, math.inf) for metric in METRICS] for rule in rules])
+        self._summed = np.array([METRICS.index(*rule.limits_s) if rule.most is None else -1 for rule in rules])
         self._spent = np.zeros(len(self._rules))
 
-    def used(self, requests: Any, now_s: float, num_ended: int = 0) -> tuple[Floats, Floats]:
+    def used(self, requests: Any, now_s: float, num_ended: int = 0) -> Floats:
         """Return how much of each allowance the first requests and the others have used at least.
 
-        Shape [num_objectives] each.
+        Shape [2, num_objectives].
 
         Parameters
         ----------
@@ -80,9 +77,11 @@ class Hope:
         now_s : nothing that is still to come happens before it; infinite if nothing is to come [s].
         num_ended : the first requests, which have ended [1].
         """
-        times_s = least_times_s(requests, now_s, self._metrics)
-        used = np.array([rule.used(times_s) for rule in self._rules], np.float64)
-        return used[:, :num_ended].sum(1), used[:, num_ended:].sum(1)
+        used = np.zeros((2, len(self._rules)))
+        asked = getattr(requests, "output_tokens", requests.num_output_tokens)  # as columns, all have ended
+        _compiled_add()(requests.state, *(getattr(requests, name) for name in _TIMES), asked, now_s, num_ended,
+                        self._limits_s, self._summed, used)
+        return used
 
     def spend(self, requests: Any) -> None:
         """Count the allowances that a finished engine's requests have used; raise LostError if they are too much."""
@@ -133,27 +132,53 @@ def _most_late(attainment: float, num_requests: int) -> int:
     return most
 
 
-def least_times_s(requests: Any, now_s: float, metrics: Set[str]) -> dict[str, Floats]:
-    """Return the least value of each metric that requests can have in the end, shape [num_requests] [s].
+def add_used(state: Any, arrival_s: Any, first_token_s: Any, finished_s: Any, num_output_tokens: Any,
+             output_tokens: Any, now_s: float, num_ended: int, limits_s: Any, summed: Any, used: Any) -> None:
+    """Add to `used` whether each request exceeds a limit, or its time, by the least times that it can have in the end.
 
     A request without an answer is infinitely late: one that has ended so, or all that have none if `now_s` is
-    infinite. A request that has not arrived may still be in time.
+    infinite. A request that has not arrived may still be in time. Shape [num_requests] each, except the last three.
+
+    Parameters
+    ----------
+    output_tokens : that requests under way will have.
+    limits_s : of each objective, by metric, shape [num_objectives, num_metrics] [s].
+    summed : the metric of an objective on the mean; -1 of all others, shape [num_objectives].
+    used : by the first `num_ended` requests, and by the others, shape [2, num_objectives].
     """
-    is_done, is_sent = requests.state == st.COMPLETED, requests.state != st.NOT_ARRIVED
-    is_lost = (requests.state > st.COMPLETED) | (~is_done & math.isinf(now_s))
-    arrival_s, first_s = np.asarray(requests.arrival_s), np.asarray(requests.first_token_s)
-    end_s = np.where(is_done, requests.finished_s, now_s)
-    times_s = {}
-    with np.errstate(divide="ignore", invalid="ignore"):
-        if "ttft" in metrics:
-            times_s["ttft"] = np.where(np.isnan(first_s), now_s, first_s) - arrival_s
-        if "tpot" in metrics:
-            length = np.where(is_done, requests.num_output_tokens, getattr(requests, "output_tokens", 0))
-            times_s["tpot"] = np.where(length > 1, (end_s - first_s) / (length - 1.0), 0.0)
-        if "e2el" in metrics:
-            times_s["e2el"] = end_s - arrival_s
-    return {metric: np.where(is_lost, math.inf, np.where(is_sent & ~np.isnan(values), np.maximum(values, 0.0), 0.0))
-            for metric, values in times_s.items()}
+    least_s = np.zeros(3)
+    for i in range(len(state)):
+        if state[i] == st.NOT_ARRIVED:
+            continue
+        is_done = state[i] == st.COMPLETED
+        if state[i] > st.COMPLETED or (not is_done and math.isinf(now_s)):
+            least_s[:] = math.inf
+        else:
+            end_s = finished_s[i] if is_done else now_s
+            length = num_output_tokens[i] if is_done else output_tokens[i]
+            least_s[0] = (now_s if math.isnan(first_token_s[i]) else first_token_s[i]) - arrival_s[i]
+            least_s[1] = (end_s - first_token_s[i]) / (length - 1.0) if length > 1 else 0.0
+            least_s[2] = end_s - arrival_s[i]
+        for rule in range(len(summed)):
+            metric, late = summed[rule], 0.0
+            if metric >= 0:
+                late = max(least_s[metric], 0.0) if least_s[metric] == least_s[metric] else 0.0
+            else:
+                for k in range(3):
+                    if least_s[k] > limits_s[rule, k]:
+                        late = 1.0
+            used[0 if i < num_ended else 1, rule] += late
+
+
+@functools.cache
+def _compiled_add() -> Any:
+    """Return `add_used`, compiled once and kept between processes."""
+    floats, ints, anywhere = numba.float64[:], numba.int64, numba.float64[:, :]
+    lengths = numba.from_dtype(st.REQUEST["num_output_tokens"])[:]
+    return compile_with_signature(add_used, numba.void(
+        numba.from_dtype(st.REQUEST["state"])[:], floats, floats, floats, lengths,
+        numba.from_dtype(st.REQUEST["output_tokens"])[:], numba.float64, ints, anywhere, ints[:], anywhere),
+        what="check of objectives")
 
 
 def looks_s(arrival_s: Floats) -> Floats:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import filelock
 from llvmlite.binding import get_host_cpu_name, get_process_triple
@@ -90,13 +90,13 @@ events: Any = importlib.import_module("numba.core.event")
 
 
 def _load_array_functions() -> None:
-    """Load Numba's functions on arrays without SciPy's linear algebra, a tenth of the time of a warm command.
+    """Load Numba's functions on arrays without SciPy's linear algebra, half a second of a compilation.
 
     Numba imports it here only to learn whether it is there. A function with a product of matrices, which only a user's
     policy may have, imports it when it is compiled.
     """
     blas = "scipy.linalg.cython_blas"
-    if blas in sys.modules:
+    if PLAIN or blas in sys.modules or importlib.util.find_spec("scipy") is None:
         return
     sys.modules[blas] = None  # type: ignore[assignment]  # an import fails
     try:
@@ -108,25 +108,41 @@ def _load_array_functions() -> None:
 
 PLAIN = why_plain(numba.__version__, Path(numba.config.CACHE_DIR) / f"shortcuts-{numba.__version__}")
 
-if not PLAIN and importlib.util.find_spec("scipy") is not None:
-    _load_array_functions()
-
 
 def jit(function: F) -> F:
-    """Compile a helper of the loop when the loop is compiled; with NUMBA_DISABLE_JIT=1 leave it as it is.
+    """Compile a helper of the loop when the loop is compiled; with NUMBA_DISABLE_JIT=1 leave it as it is."""
+    helper: Any = function if numba.config.DISABLE_JIT else Helper(function)
+    compiled: F = helper
+    return compiled
+
+
+class Helper:
+    """A helper of the loop. Numba's dispatcher of it is made once something is compiled: code from the cache needs none.
 
     Numba compiles a helper once for every combination of integer widths that it is called with. Here each is compiled
     for 64-bit arguments only, which cuts the compile time to a third, and without the wrappers that only Python
     needs. A division by zero is no error, as in NumPy: else each caller of a helper that divides would check for a
     failure after each call.
     """
-    shorter = {} if PLAIN else {"pipeline_class": helper_compiler()}
-    helper = numba.njit(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, error_model="numpy", **shorter)
-    if not PLAIN and not numba.config.DISABLE_JIT:
-        helper._cache = helper_cache()(helper)
-        helper.get_call_template = functools.partial(_resolve, helper, helper.get_call_template)
-    compiled: F = helper
-    return compiled
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.py_func = function
+        functools.update_wrapper(cast(Any, self), function)
+
+    @functools.cached_property
+    def dispatcher(self) -> Any:
+        """Return Numba's dispatcher."""
+        shorter = {} if PLAIN else {"pipeline_class": helper_compiler()}
+        made = numba.njit(self.py_func, no_cpython_wrapper=True, no_cfunc_wrapper=True, error_model="numpy", **shorter)
+        if not PLAIN:
+            made._cache = helper_cache()(made)
+            made.get_call_template = functools.partial(_resolve, made, made.get_call_template)
+        return made
+
+    @property
+    def _numba_type_(self) -> Any:
+        """Return the type by which Numba knows the helper where a function names it."""
+        return self.dispatcher._numba_type_
 
 
 def _resolve(helper: Any, resolve: Callable[..., Any], args: Any, kws: Any) -> Any:
@@ -250,6 +266,7 @@ class Watch(events.Listener):  # type: ignore[misc]
     def on_start(self, event: Any) -> None:
         """Begin the stage."""
         if self._stage is None:
+            _load_array_functions()
             helpers: set[str] = set()
             _add_helpers(self._function, helpers)
             self._weights = dict.fromkeys(helpers, 1.0) | {_name(self._function): 1 + LINKING * len(helpers)}
@@ -267,7 +284,7 @@ def _add_helpers(function: Callable[..., Any], names: set[str]) -> None:
     """Add the names of the helpers that a function calls, itself or through others, and that are still to compile."""
     for called in function.__code__.co_names:
         helper: Any = function.__globals__.get(called)
-        if hasattr(helper, "py_func") and not helper.signatures and _name(helper.py_func) not in names:
+        if isinstance(helper, Helper) and not helper.dispatcher.signatures and _name(helper.py_func) not in names:
             names.add(_name(helper.py_func))
             _add_helpers(helper.py_func, names)
 

@@ -25,16 +25,20 @@ _Code = tuple[str, bytes, tuple[Any, ...]]  # Numba's name of a function's libra
 def ready_code(path: Path, made_for: str) -> Iterator[None]:
     """Let Numba take functions from a file, if its cache on disk lacks them.
 
+    A function that is found is loaded without all that Numba knows of types, a third of a second, which only a
+    compilation needs.
+
     Parameters
     ----------
     path : file, which may be absent, damaged or made for another combination.
     made_for : hash of this source, Numba and platform.
     """
     functions = importlib.import_module("numba.core.caching").FunctionCache
-    from_disk = functions.load_overload
 
     def load(self: Any, signature: Any, target: Any) -> Any:
-        loaded = from_disk(self, signature, target)
+        loaded = None
+        with self._guard_against_spurious_io_errors():
+            loaded = self._load_overload(signature, target)
         codes = {} if loaded is not None else _read(path, made_for)
         pickled = codes and codes.get(_key(self._py_func, signature))
         if not pickled:
