@@ -86,7 +86,8 @@ def mla_decode_coefficients(
     ----------
     num_decodes : sequences of the step; a number or array [1].
     num_padded : padding rows of a CUDA graph, whose context is empty [1].
-    num_heads : on this GPU; with data-parallel attention all of the model's [1].
+    num_heads : on this GPU, with data-parallel attention all of the model's; times the tokens of a decode that are
+        checked together [1].
     kv_lora_rank, qk_rope_head_dim : 512 and 64 in DeepSeek-V3 [1].
     kv_bytes_per_element : of the latent cache, 2 or 1 [B].
 
