@@ -175,7 +175,7 @@ def test_the_schedule_is_vllms(load: tuple[Rows, int, int], model: str) -> None:
     assert outcome.requests["finished_at_s"].to_list() == pytest.approx(ends)
 
 
-@given(loads(), some.sampled_from([QWEN, BGE, "gte-modernbert-base"]), some.sampled_from(["vllm", "sglang"]))
+@given(loads(), some.sampled_from([QWEN, BGE, "gte-modernbert-base"]), some.sampled_from(["vllm", "sglang", "tei"]))
 def test_laws(load: tuple[Rows, int, int], model: str, engine: str) -> None:
     """All prompts are computed once, and nobody decodes."""
     rows, budget, seats = load
