@@ -295,8 +295,7 @@ def _flag_names(names: tuple[str, ...]) -> str:
 
 def _read_with_others(dialect: Dialect) -> Iterator[tuple[str, ...]]:
     """Yield the flags that set no option alone: the model, files, roles, and flags that make an option together."""
-    yield from (dialect.model, dialect.files)
-    yield from filter(None, (dialect.experts, dialect.kv_tokens, dialect.connectors))
+    yield from filter(None, (dialect.model, dialect.files, dialect.experts, dialect.kv_tokens, dialect.connectors))
     yield from ((name,) for name in (*dialect.roles, *dialect.role_switches))
     if dialect.tier is not None:
         yield (dialect.tier.size,)

@@ -67,6 +67,10 @@ class TraceError(PlannerError):
     """A trace file cannot be read, or a row in it is wrong."""
 
 
+class NoOutputsError(TraceError):
+    """A trace has no output tokens, as traffic of embedding models has none."""
+
+
 class CatalogError(PlannerError):
     """A hardware or model description is missing, malformed or unsupported."""
 

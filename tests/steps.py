@@ -16,6 +16,7 @@ from planner.steptime.roofline import roofline
 from planner.steptime.step_context import StepContext
 
 ENGINES = tuple(engines.ENGINES)
+TEXT_ENGINES = tuple(engine for engine in ENGINES if engine != "tei")  # that generate text
 gpu_of, model_of = functools.cache(load_gpu), functools.cache(load_model)
 
 

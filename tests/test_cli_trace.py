@@ -30,6 +30,31 @@ def test_describe_prints_and_writes(trace: Path, tmp_path: Path) -> None:
     assert json.loads(planner("trace", "describe", trace, "--json", "-").stdout)["tenants"][0]["tenant"] == "a"
 
 
+@pytest.mark.parametrize("text", [
+    "arrival_s,input_tokens\n0,100\n1,20\n4,30\n", "arrival_s,input_tokens,output_tokens\n0,100,0\n1,20,0\n4,30,0\n",
+    '{"arrival_s": 0, "input_tokens": 100}\n{"arrival_s": 1, "input_tokens": 20}\n'
+    '{"arrival_s": 4, "input_tokens": 30}\n'])
+def test_traffic_without_outputs_is_described(text: str, tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(text)
+    run = planner("trace", "describe", tmp_path / "log", "--html", tmp_path / "t.html", "--json", tmp_path / "t.json")
+    assert run.returncode == 0, run.stderr
+    assert "no outputs: traffic for embedding models or rerankers" in run.stderr
+    assert "\n  output" not in run.stdout
+    found = json.loads((tmp_path / "t.json").read_text())
+    assert found["lengths"]["output_tokens"] is None
+    assert found["lengths"]["input_tokens"]["mean"] == 50
+    assert found["rates"] == {"requests_per_s": 0.5, "input_tokens_per_s": 30, "output_tokens_per_s": None}
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("arrival_s,input_tokens,output_tokens\n0,100,0\n1,20,7\n", "output_tokens = 0; must be >= 1"),
+    ("arrival_s,input_tokens,output_tokens\n0,100,-3\n1,20,-3\n", "output_tokens = -3; must be >= 1"),
+    ("arrival_s,output_tokens\n0,100\n1,20\n", "input_tokens is missing")])
+def test_traffic_with_some_outputs_or_wrong_ones_is_not(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text(text)
+    fails(planner("trace", "describe", tmp_path / "log.csv"), 3, said)
+
+
 def test_a_model_is_fitted_saved_changed_and_drawn_from(trace: Path, tmp_path: Path) -> None:
     model, one, two = tmp_path / "model.toml", tmp_path / "one.csv", tmp_path / "two.csv"
     run = planner("trace", "synth", trace, "--fit", "--save", model, "--draws", 2, *LINEAR, "--slo", "ttft:5000",

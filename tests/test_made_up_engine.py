@@ -88,7 +88,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(data_dir("hardware_db") / "engines/vllm.toml", house / "hardware_db/engines/madeup.toml")
     registry = house / "planner/engines/__init__.py"
     text = registry.read_text(encoding="utf-8")
-    registered = text.replace("TRTLLM, ATOM)", "TRTLLM, ATOM, made_up.MADE_UP)")
+    registered = text.replace("ATOM, TEI)", "ATOM, TEI, made_up.MADE_UP)")
     assert registered != text
     registry.write_text(registered.replace("from planner.engines.engine", "from planner.engines import made_up\n"
                                            "from planner.engines.engine", 1), encoding="utf-8")

@@ -43,7 +43,9 @@ SHAPES = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12
     ("intfloat/multilingual-e5-large", "embed", True, 512), ("Alibaba-NLP/gte-modernbert-base", "embed", True, 8192),
     ("sentence-transformers/all-MiniLM-L6-v2", "embed", True, 256), ("Qwen/Qwen3-Reranker-0.6B", "score", False, 40960),
     ("tomaarsen/Qwen3-Reranker-4B-seq-cls", "score", False, 40960), ("Qwen3-Reranker-8B", "score", False, 40960),
-    ("BAAI/bge-reranker-v2-m3", "score", True, 8192), ("Qwen/Qwen3-8B", None, False, 40960)])
+    ("BAAI/bge-reranker-v2-m3", "score", True, 8192), ("jinaai/jina-embeddings-v3", "embed", True, 8192),
+    ("jinaai/jina-reranker-v2-base-multilingual", "score", True, 1024),
+    ("jinaai/jina-embeddings-v4", "embed", False, 128000), ("Qwen/Qwen3-8B", None, False, 40960)])
 def test_names_of_the_catalog(name: str, pooling: str | None, is_bidirectional: bool, length: int) -> None:
     arch = load_model(name)
     assert (arch.pooling, arch.is_bidirectional, arch.max_model_len) == (pooling, is_bidirectional, length)
@@ -173,7 +175,7 @@ def test_the_schedule_is_vllms(load: tuple[Rows, int, int], model: str) -> None:
     assert outcome.requests["finished_at_s"].to_list() == pytest.approx(ends)
 
 
-@given(loads(), some.sampled_from([QWEN, BGE, "gte-modernbert-base"]), some.sampled_from(["vllm", "sglang"]))
+@given(loads(), some.sampled_from([QWEN, BGE, "gte-modernbert-base"]), some.sampled_from(["vllm", "sglang", "tei"]))
 def test_laws(load: tuple[Rows, int, int], model: str, engine: str) -> None:
     """All prompts are computed once, and nobody decodes."""
     rows, budget, seats = load

@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 from helpers import trace_of
-from steps import step
+from steps import TEXT_ENGINES, step
 
 from planner.catalog import catalog_files
 from planner.deployment.deploy import in_role, pools_of, resolve
-from planner.engines import ENGINES
 from planner.errors import CatalogError
 from planner.run import replay
 from planner.settings.fleet_options import SLOWDOWN, TOKEN_TIME_US
@@ -53,7 +52,7 @@ def test_the_terms_of_a_step_have_that_time_too() -> None:
 
 
 def test_an_engine_has_its_own_numbers_unless_others_are_given() -> None:
-    for engine in ENGINES:
+    for engine in TEXT_ENGINES:
         ratio, s_per_token = slowdown_of(engine)
         assert SLOWDOWN[0] <= ratio <= SLOWDOWN[1]
         assert TOKEN_TIME_US[0] <= s_per_token * 1e6 <= TOKEN_TIME_US[1]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from helpers import number
+from steps import TEXT_ENGINES
 
 from planner.engines import ENGINES
 from planner.errors import CatalogError
@@ -156,7 +157,7 @@ def test_of_the_bundled_recipes_every_setting_is_read_or_recorded_with_a_reason(
         assert published_run(own)["scenario"].gpu == gpu
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", TEXT_ENGINES)
 def test_the_bundled_recipes_say_what_every_run_needs(engine: str) -> None:
     found = find_recipe("inferencex", replace(RUN, engine=engine, model="unknown")).settings
     assert {"max_num_seqs", "kv_cache_dtype", "cuda_graph_max_bs"} - set(found) <= {"cuda_graph_max_bs"}

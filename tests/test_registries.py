@@ -26,13 +26,14 @@ ROWS = [(section, model_type, name) for section, types in LISTED.items() if sect
 READ = """meta-llama/Llama-3.1-8B-Instruct Qwen/Qwen3-32B Qwen/Qwen3.8-27B zai-org/GLM-5.3 moonshotai/Kimi-K3
 openai/gpt-oss-120b MiniMaxAI/MiniMax-M3 deepseek-ai/DeepSeek-V3.2 google/gemma-3-27b-it zai-org/GLM-5.3-Flash
 Qwen/Qwen3-Embedding-8B BAAI/bge-m3 intfloat/e5-mistral-7b-instruct Alibaba-NLP/gte-modernbert-base
-Qwen/Qwen3-Reranker-8B BAAI/bge-reranker-v2-m3"""
+Qwen/Qwen3-Reranker-8B BAAI/bge-reranker-v2-m3 jinaai/jina-embeddings-v3 jinaai/jina-embeddings-v4
+jinaai/jina-reranker-v2-base-multilingual"""
 OF_KIND = {  # kind -> names of models that the catalog does not have
-    EMBEDDING: """nomic-ai/nomic-embed-text-v1.5 mixedbread-ai/mxbai-embed-large-v1 jinaai/jina-embeddings-v3
+    EMBEDDING: """nomic-ai/nomic-embed-text-v1.5 mixedbread-ai/mxbai-embed-large-v1 jinaai/jina-embeddings-v5-text-small
         google/embeddinggemma-300m nvidia/NV-Embed-v2 Snowflake/snowflake-arctic-embed-l-v2.0
         Alibaba-NLP/gte-multilingual-base Salesforce/SFR-Embedding-Mistral sentence-transformers/all-mpnet-base-v2
         ibm-granite/granite-embedding-278m-multilingual""",
-    RERANKER: """BAAI/bge-reranker-large jinaai/jina-reranker-v2-base-multilingual mixedbread-ai/mxbai-rerank-large-v2
+    RERANKER: """BAAI/bge-reranker-large jinaai/jina-reranker-v3 mixedbread-ai/mxbai-rerank-large-v2
         cross-encoder/ms-marco-MiniLM-L6-v2 Alibaba-NLP/gte-reranker-modernbert-base Qwen/Qwen2.5-Math-PRM-7B
         nvidia/llama-nemotron-rerank-1b-v2 Skywork/Skywork-Reward-V2-Llama-3.1-8B BAAI/bge-reranker-v2-gemma
         cross-encoder/stsb-roberta-base""",

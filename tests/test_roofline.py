@@ -13,7 +13,7 @@ from architectures import attention_of, experts_of
 from helpers import num_drawn, trace_of
 from hypothesis import given
 from hypothesis import strategies as some
-from steps import ENGINES, gpu_seconds, seconds, stack_of, step, terms_of, with_constants
+from steps import ENGINES, TEXT_ENGINES, gpu_seconds, seconds, stack_of, step, terms_of, with_constants
 
 from planner.catalog import layers
 from planner.catalog.attention_reads import readings, window_tokens
@@ -118,7 +118,7 @@ def test_no_step_beats_the_floor(gpu: str, model: str) -> None:
 
 
 @pytest.mark.parametrize("drafted", [0, 3])
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", TEXT_ENGINES)
 @pytest.mark.parametrize(("model", "gpu", "ranks"), [("llama-3.1-8b", "rtx-pro-6000", 1), ("gemma-2-9b", "l40s", 2),
                                                      ("glm-5", "b300-sxm", 8), ("qwen3.5-35b-a3b", "h100-sxm", 2)])
 def test_no_replay_uses_more_than_the_hardware_has(model: str, gpu: str, ranks: int, engine: str,

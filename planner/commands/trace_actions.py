@@ -4,12 +4,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from planner.commands.actions import publish
 from planner.commands.outputs import check_outputs
-from planner.errors import UsageError
+from planner.errors import NoOutputsError, UsageError
 from planner.files.keys import asdict
 from planner.files.writing import STDOUT, write_text
 from planner.planning.synth_answer import ModelAnswer
@@ -19,6 +20,7 @@ from planner.report.trace_tables import closeness_table, description_table, mode
 from planner.settings.format_spec import Reading
 from planner.settings.scenario import Scenario
 from planner.traces import Trace, read_trace
+from planner.traces.results import without_outputs
 from planner.traces.synthesis import Model
 
 
@@ -32,7 +34,7 @@ def describe(source: str, cache_tokens: float | None, html: Path | None, lengths
         from planner.report.trace_report import check_page_path, write_description
 
         check_page_path(html)
-    trace = _read(source, reading, lengths)
+    trace = _read(source, reading, lengths, needs_outputs=source == "-")  # stdin is read once
     with stage(f"describing {source}"):
         description = describe_trace(trace, cache_tokens=cache_tokens)
     if html is not None:
@@ -120,14 +122,21 @@ def publish_beside(output: Path | None, value: Any, text: Text | str, json: Path
         publish(value, text, json)
 
 
-def _read(source: str, reading: Reading, lengths: Path | None = None) -> Trace:
+def _read(source: str, reading: Reading, lengths: Path | None = None, *, needs_outputs: bool = True) -> Trace:
+    """Read a trace, print its account, and return it; one without outputs only if it need not have any."""
     with stage(f"reading {source}"):
-        if lengths is None:
-            trace = read_trace(source, format=reading.spec, on_bad_rows=reading.on_bad_rows)
-        else:
+        if lengths is not None:
             from planner.measured.logged_arrivals import with_lengths
 
             trace = with_lengths(source, lengths)
+        else:
+            read = partial(read_trace, source, format=reading.spec, on_bad_rows=reading.on_bad_rows)
+            try:
+                trace = read()
+            except NoOutputsError:
+                if needs_outputs:
+                    raise
+                trace = without_outputs(read(has_outputs=False))
     print(trace.account, file=sys.stderr)
     print_notes(trace.account.notes)
     return trace

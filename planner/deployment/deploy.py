@@ -247,7 +247,8 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
     constants : in place of the engine's, or of the scenario's calibration.
     """
     parts = parts_of(scenario, layout)
-    if parts.architecture is not None and parts.architecture.needs_whole_prompts:
+    arch = parts.architecture
+    if arch is not None and (arch.needs_whole_prompts or not parts.engine.memory.caches(arch)):
         enable_prefix_caching = False
     block_size, state_blocks = blocks_of(parts)
     memory = planned_memory(parts, block_size)

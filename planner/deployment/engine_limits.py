@@ -30,18 +30,20 @@ def limits_of(scenario: Scenario, gpu: Gpu | None, architecture: Architecture | 
 
     Raises
     ------
-    UsageError : the engine's default leaves no memory, since its steps reserve all of it.
+    UsageError : the engine does not run the deployment, or its default leaves no memory, since its steps reserve all.
     """
     engine, size = ENGINES[scenario.engine], size_of(scenario, gpu)
     defaults = engine.defaults.sized(engine.defaults.options, size)
     most = engine.defaults.compressed_max_num_seqs
     if most is not None and architecture is not None and architecture.keeps_recent_entries:
         defaults = replace(defaults, max_num_seqs=max(most // size.num_ranks, 1))
+    if architecture is not None and (reason := engine.defaults.refusal(scenario, architecture, gpu, size.num_gpus)):
+        raise UsageError(reason)
     if architecture is not None and architecture.pooling is not None:
         defaults = _of_pooling(engine, defaults, scenario, architecture)
     options = {f.name: (before or {}).get(f.name, getattr(scenario, f.name)) for f in fields(EngineDefaults)}
     limits = replace(defaults, **{name: value for name, value in options.items() if value is not None})
-    if engine.scheduler.fits_whole_prompts and scenario.max_num_batched_tokens is None:
+    if engine.scheduler.whole_prompts == "fitted" and scenario.max_num_batched_tokens is None:
         limits = _for_whole_prompts(limits, scenario, architecture)
     if limits.gpu_memory_utilization <= 0 and scenario.gpu_memory_utilization is None:
         raise UsageError(f"max_num_batched_tokens = {limits.max_num_batched_tokens:,}: {engine.title} reserves memory "

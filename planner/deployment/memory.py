@@ -151,8 +151,7 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
                                   moe_backend=moe_backend))
     activations = activation_bytes(arch, max_num_batched_tokens, max_num_seqs, ranks, engine, window_rules.version)
     communication = COMMUNICATION_BYTES if layout.num_gpus > 1 else 0.0
-    per_token = kv_bytes_per_token_per_gpu(arch, kv_bytes_per_element, ranks, stages) / shared_by * (
-        rules.caches_encoders or not arch.is_bidirectional)
+    per_token = kv_bytes_per_token_per_gpu(arch, kv_bytes_per_element, ranks, stages) / shared_by * rules.caches(arch)
     block_size, state_blocks = pages(arch, engine, block_size, kv_bytes_per_element, ranks, draft)
     per_seq = 0 if state_blocks else state_bytes_per_seq(arch, kv_bytes_per_element, ranks, stages)
     if arch.keeps_recent_entries and rules.compressed_pool is not None:

@@ -71,7 +71,7 @@ def parts_of(scenario: Scenario, layout: Layout | None) -> Parts:
                                    gpu, scenario.engine_version)
     policy = load_policy(limits.policy)
     if architecture is not None and architecture.pooling is not None:
-        policy = replace(policy, fills_context=True)
+        policy = replace(policy, fills_context=True, seats="batch" if engine.defaults.composes_ahead else policy.seats)
     _check_named(scenario, architecture, gpu)
     layout = layout or layout_of(scenario, architecture, gpu)
     node_link = node_link_of(scenario, gpu, layout)
@@ -216,7 +216,8 @@ def engine_settings(parts: Parts, resolved: Resolved, memory: MemoryPlan | None,
         "stage_transfer_s_per_token": stage_transfer[0], "stage_transfer_latency_s": stage_transfer[1],
         **parts.engine.rules(scenario.engine_version), **image_settings(stack),
         **window_settings(None if memory is None else memory.windows),
-        **({"async_scheduling": False} if architecture is not None and architecture.pooling else {}),  # no last decode
+        **({"async_scheduling": parts.engine.defaults.composes_ahead}
+           if architecture is not None and architecture.pooling else {}),
         **draft_settings(parts.draft, parts.engine.scheduler.hashes_next_token, parts.layout.data_parallel_size),
         **adapter_settings(scenario, architecture, gpu)}
     return EngineSettings(**(options | made))

@@ -164,7 +164,7 @@ def _whole_prompts(deployment: Deployment) -> Refusal | None:
     Source: `SchedulerConfig.verify_max_model_len` in vllm/config/scheduler.py.
     """
     settings, engine = deployment.settings, ENGINES[deployment.scenario.engine]
-    is_limited = engine.scheduler.fits_whole_prompts and deployment.policy.budget == "step"
+    is_limited = engine.scheduler.whole_prompts and deployment.policy.budget == "step"
     if not is_limited or settings.enable_chunked_prefill or not (
             0 < settings.max_num_batched_tokens < settings.max_model_len):
         return None
@@ -178,7 +178,7 @@ def _whole_prompts(deployment: Deployment) -> Refusal | None:
 def _decodes(deployment: Deployment) -> Refusal | None:
     """Refuse steps with fewer tokens than sequences. Source: as of `_whole_prompts`."""
     settings, engine = deployment.settings, ENGINES[deployment.scenario.engine]
-    is_limited = engine.scheduler.fits_whole_prompts and deployment.policy.budget == "step"
+    is_limited = engine.scheduler.whole_prompts and deployment.policy.budget == "step"
     if not is_limited or not 0 < settings.max_num_batched_tokens < settings.max_num_seqs:
         return None
     return Refusal(reason=f"{engine.title}'s max_num_batched_tokens = {settings.max_num_batched_tokens:,} is less than "

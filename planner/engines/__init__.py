@@ -1,13 +1,14 @@
-"""Serving engines, one file each: every fact about vLLM, SGLang, TensorRT-LLM and ATOM except their scheduler rules."""
+"""Serving engines, one file each: every fact about an engine except its scheduler rules."""
 
 from planner.engines.atom import ATOM
 from planner.engines.dynamo_metrics import DYNAMO
 from planner.engines.engine import Engine
 from planner.engines.sglang import SGLANG
+from planner.engines.tei import TEI
 from planner.engines.trtllm import TRTLLM
 from planner.engines.vllm import VLLM
 
-ENGINES: dict[str, Engine] = {engine.name: engine for engine in (VLLM, SGLANG, TRTLLM, ATOM)}
+ENGINES: dict[str, Engine] = {engine.name: engine for engine in (VLLM, SGLANG, TRTLLM, ATOM, TEI)}
 # Series of the servers whose /metrics are read.
 METRICS = (*(engine.metrics for engine in ENGINES.values() if engine.metrics is not None), DYNAMO)
 
@@ -26,7 +27,7 @@ def defaults_text(name: str) -> str:
     """Return each engine's default of an option, for its help.
 
     >>> defaults_text("max_prefill_tokens")
-    "[engine's: vllm 0, sglang 16384, trtllm 0, atom 0]"
+    "[engine's: vllm 0, sglang 16384, trtllm 0, atom 0, tei 0]"
     """
     return f"[engine's: {', '.join(f'{engine.name} {default_text(engine, name)}' for engine in ENGINES.values())}]"
 

@@ -118,6 +118,7 @@ class Dialect:
     speculator: re.Pattern[str] | None = None
     # Whether flags turn chunks and prefix caching off for a model whose prompts run whole; else the engine does.
     whole_prompts_by_flags: bool = False
+    files_tell_pooling: bool = False  # whether a model's files say that it is pooled; else a flag does
     copies_need_load: bool = False  # whether copies of experts are placed without their load unless a flag asks for it
     overlap_needs_ranks: bool = False  # whether two-batch overlap is ignored without several ranks
     # The text before the arguments in a server's log, and the sign between name and value; None if the log has none.

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from planner.catalog.architecture import Architecture
 from planner.catalog.gpus import Gpu
@@ -29,6 +29,7 @@ class EngineDefaults:
     enable_chunked_prefill: bool
     async_scheduling: bool
     gpu_memory_utilization: float
+    max_num_queued_reqs: int = 0  # 0 is no limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +113,10 @@ class Defaults:
     max_loras: int = 1  # adapters of a step, if they are turned on [1]
     # Defaults with a pooling model, of (defaults, model); None if the engine's pooling is not modelled.
     pooling: Callable[[EngineDefaults, Architecture], EngineDefaults] | None = None
+    # Whether a batch of a pooling model is composed while the one before it runs; max_num_seqs then limits a batch.
+    composes_ahead: bool = False
+    # Why an engine does not run a deployment, of (scenario, model, GPU, their number); None if it does.
+    refusal: Callable[[Any, Architecture, Gpu | None, int], str | None] = lambda *_: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,10 +126,11 @@ class Scheduler:
     # Policies of the engine that may be given by the name of another one.
     policies: Mapping[str, str] = field(default_factory=dict)
     own_policies: tuple[str, ...] = ()  # policies that are its own scheduler's, and say nothing of another engine
-    # Whether a step's default tokens are at least max_model_len if prompts are not cut, and no more than max_num_seqs
-    # prompts of it in any case. Such an engine does not start if a step holds fewer tokens than max_num_seqs, or, if
-    # prompts are not cut, than max_model_len.
-    fits_whole_prompts: bool = False
+    # Whether an engine is "refused" a start if a step holds fewer tokens than max_num_seqs, or, if prompts are not cut,
+    # than max_model_len. "fitted": the default tokens are then at least max_model_len, and no more than max_num_seqs
+    # prompts of it in any case. "": the engine starts in any case.
+    whole_prompts: Literal["", "refused", "fitted"] = ""
+    approximate: tuple[str, ...] = ()  # differences of the replay from the engine, as notes
     replayed_since: str | None = None  # first release whose own scheduler is the one that is replayed; None for all
     older_policy: str | None = None  # policy with the scheduler of earlier releases; None without one
     before_replayed: str = ""  # the nature of earlier releases, and the remedy, as a note says it after the release
@@ -157,7 +163,7 @@ class Memory:
     # Memory for weights, working memory and KV, of (`gpu_memory_utilization`, `Occupied`); by default a share of the
     # whole GPU [bytes].
     usable_bytes: Callable[[float, Occupied], float] = lambda share, occupied: share * occupied.capacity
-    caches_encoders: bool = True  # whether attention to both sides of a prompt keeps its keys and values
+    caches: Callable[[Architecture], bool] = lambda _: True  # whether keys and values of a model are kept
     # Peak of the largest step, of `Activations`; by default none is for the sampler [bytes].
     activation_bytes: Callable[[Activations], float] = lambda sizes: sizes.residual + sizes.layer
     # Recurrent states kept for a running sequence, of (prefix caching, overlap) [1].

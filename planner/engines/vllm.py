@@ -333,7 +333,7 @@ VLLM = Engine(
                Default("fp32_matmul", "0.20", before="fp32"))),
     scheduler=Scheduler(
         own_policies=("fcfs", "priority", "vllm-v0"),
-        fits_whole_prompts=True,  # _set_default_max_num_seqs_and_batched_tokens_args in vllm/engine/arg_utils.py
+        whole_prompts="fitted",  # _set_default_max_num_seqs_and_batched_tokens_args in vllm/engine/arg_utils.py
         replayed_since="0.8",  # VLLM_USE_V1 in vllm/envs.py
         older_policy="vllm-v0",
         before_replayed="runs engine V0 unless VLLM_USE_V1=1 is set, and V1 is replayed; --policy vllm-v0 replays V0's "
@@ -346,7 +346,8 @@ VLLM = Engine(
                   capture_size=lambda _, max_num_seqs, per_decode: min(2 * (max_num_seqs or 256) * per_decode, 512),
                   rule="vLLM captures up to 2 × max_num_seqs tokens, at most 512"),
     memory=Memory(
-        caches_encoders=False,  # get_kv_cache_spec of layers/attention/encoder_only_attention.py
+        # get_kv_cache_spec of layers/attention/encoder_only_attention.py
+        caches=lambda arch: not arch.is_bidirectional,
         activation_bytes=activation_bytes, state_pages=state_pages, seats_with_states=seats_with_states,
         charges_graphs_since="0.21",  # VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS
         window_pages=window_pages, tokens_in_flight=tokens_in_flight, logs_pool=logs_pool,

@@ -14,7 +14,8 @@ from planner.errors import UsageError
 # The words that a launch begins with; of the words before them (docker run) only variables and an image's tag are read.
 BEGINNINGS = tuple((pattern, name) for name, engine in ENGINES.items() for pattern in engine.dialect.commands)
 IMAGES = "|".join(image for engine in ENGINES.values() for image in engine.dialect.images)
-IMAGE = re.compile(rf"(?:\S*/)?(?:{IMAGES}):(?:\S*_vllm_)?v?([^-@_\s]+)\S*")  # the release in its tag
+# The release in its tag, behind the wheel of ROCm or TEI's kind of GPU.
+IMAGE = re.compile(rf"(?:\S*/)?(?:{IMAGES}):(?:\S*_vllm_|(?:[a-z]+|\d+)-(?=\d+\.))?v?([^-@_\s]+)\S*")
 PACKAGES = "|".join(engine.package.names for engine in ENGINES.values() if engine.package.names)
 PINNED = re.compile(rf"(?:{PACKAGES})(?:\[[\w,]+\])?==(\d[\w.]*)")  # a package that is installed
 IMAGE_NAME = re.compile(rf"(?:\S*/)?(?:{IMAGES})(?:[:@]\S+)?")
@@ -26,8 +27,7 @@ NO_ENGINES = ((ROUTERS, "a router, not an engine"), *((re.compile(pattern), kind
     (r"dynamo\.mocker|vllm-sim|llm-d-inference-sim", "a simulator, not an engine"),
     (r"nvcr\.io/nim/\S+", "a container that chooses its engine's options itself; give the arguments of its log"),
     (r"llama-server|llama\.cpp|ollama|lmdeploy|text-generation-(?:inference|launcher)|mlx_lm\.server|tritonserver|"
-     r"mistralrs\S*|tabbyapi|koboldcpp|aphrodite|max serve|deepspeed|text-embeddings-(?:inference|router)|"
-     r"infinity_emb", "an engine that is not modelled"))))
+     r"mistralrs\S*|tabbyapi|koboldcpp|aphrodite|max serve|deepspeed|infinity_emb", "an engine that is not modelled"))))
 # Programs that run a command which they have in one word.
 RUNNERS = ("ssh", "tmux", "screen", "pdsh", "clush", "watch", "script", "parallel-ssh")
 VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*=")
@@ -85,6 +85,8 @@ def image_release(image: str) -> str | None:
     ('0.11.0', None)
     >>> image_release("rocm/vllm:rocm7.0.0_vllm_0.11.1_20251103"), image_release("lmcache/vllm-openai:v0.3.9")
     ('0.11.1', None)
+    >>> image_release("ghcr.io/huggingface/text-embeddings-inference:89-1.8.2")
+    '1.8.2'
     """
     match = IMAGE.fullmatch(image)
     return stated_release(match[1]) if match else None

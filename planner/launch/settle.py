@@ -25,6 +25,7 @@ UNPLACED = ("takes memory for copies of experts that are placed without their lo
             "--init-expert-location places them by it")
 TREE = "checks a tree of drafts, of which a chain of --speculative-num-steps is predicted"
 SUFFIX_TOKENS = 24  # vLLM's suffix_decoding_max_tree_depth, its default length of drafts
+CUT = "cuts prompts that are longer than the context limit; they are rejected in the replay"
 OF_DRAFT = "drafts as many tokens as the draft's own config says, which is not read; give --num-speculative-tokens"
 
 
@@ -54,6 +55,7 @@ def settle(taken: Taken) -> dict[str, Any]:
     _settle_overlap(taken)
     _settle_images(taken)
     _settle_pooling(found)
+    _settle_truncation(taken)
     if not found.pop("chunks_free_blocks", True) and load_model(found["model"]).model_type == "llama4_text":
         found["disable_hybrid_kv_cache_manager"] = True  # VllmConfig.__post_init__ of vllm/config/vllm.py
     ranks = read_ranks(found)
@@ -135,6 +137,20 @@ def _settle_pooling(options: dict[str, Any]) -> None:
     result = task or usual or flag
     if result != usual:
         options["pooling"] = result
+
+
+def _settle_truncation(taken: Taken) -> None:
+    """Take over that prompts are cut to the tokens of a batch, if a model takes longer ones; TEI does not start else.
+
+    Source: router/src/lib.rs of huggingface/text-embeddings-inference.
+    """
+    if not taken.found.pop("truncates_prompts", False):
+        return
+    arch, tokens = known_model(taken.found.get("model")), taken.found.get(
+        "max_num_batched_tokens", ENGINES[taken.engine].defaults.options.max_num_batched_tokens)
+    if arch is not None and arch.max_model_len > tokens:
+        taken.found["max_model_len"] = tokens
+    taken.unmodelled.append(("--auto-truncate", CUT))
 
 
 def _settle_overlap(taken: Taken) -> None:

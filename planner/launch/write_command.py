@@ -72,7 +72,7 @@ def _pooled(scenario: Scenario, dialect: Dialect) -> Scenario:
         return scenario
     if arch is None or arch.pooling is None:
         return scenario
-    pooled = replace(scenario, pooling=arch.pooling)
+    pooled = scenario if dialect.files_tell_pooling else replace(scenario, pooling=arch.pooling)
     is_told = arch.needs_whole_prompts and dialect.whole_prompts_by_flags
     return replace(pooled, enable_chunked_prefill=False, enable_prefix_caching=False) if is_told else pooled
 

@@ -25,7 +25,7 @@ def description_table(found: Description) -> Text:
     lengths = found.lengths
     lines += _grid("Lengths [tokens]", SHOWN_PERCENTILES,
                    {name.removesuffix("_tokens"): [lengths[name][key] for key in SHOWN_PERCENTILES]
-                    for name in ("input_tokens", "output_tokens")})
+                    for name in ("input_tokens", "output_tokens") if lengths[name] is not None})
     if lengths["rank_correlation"] is not None:
         lines.append(f"  rank correlation  {lengths['rank_correlation']:.3f}")
     lines += _shape_lines(found.shape)

@@ -148,8 +148,9 @@ def _prefill_worker(pool: Pool) -> list[str]:
 
 def _pooling(deployment: Deployment) -> list[str]:
     """Say the result of a pooling model, and the limits of its prediction."""
-    arch = deployment.architecture
+    arch, scheduler = deployment.architecture, ENGINES[deployment.scenario.engine].scheduler
     return [] if arch is None or arch.pooling is None else [
+        *scheduler.approximate,
         f"{arch.name} generates no tokens: a request's result is one {RESULTS[arch.pooling]}. Output lengths of the "
         f"trace have no effect, and TTFT is the end-to-end latency. No run of such a model is among the measurements: "
         f"the API server and the host have the times of text generation"]

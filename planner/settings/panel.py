@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-ATOM, SGLANG, TRTLLM, VLLM = ("atom",), ("sglang",), ("trtllm",), ("vllm",)  # engines that have an option
+ATOM, SGLANG, TEI = ("atom",), ("sglang",), ("tei",)  # engines that have an option
+TRTLLM, VLLM = ("trtllm",), ("vllm",)
 NONE: Mapping[str, str] = {}
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from planner.engines import defaults_text
-from planner.settings.panel import ATOM, SGLANG, TRTLLM, VLLM, in_panel
+from planner.settings.panel import ATOM, SGLANG, TEI, TRTLLM, VLLM, in_panel
 
 option = in_panel("Scheduling")
 
@@ -136,9 +136,10 @@ class SchedulingOptions:
     max_queued_requests: int = option(
         0, "Maximum number of waiting requests in an engine (SGLang). Further requests are rejected. 0: no limit.",
         label="waiting requests, at most", unit="requests", engines=SGLANG, least=0, no_limit=True)
-    max_num_queued_reqs: int = option(
-        0, "Maximum number of waiting and running requests in an engine (vLLM). Further requests are rejected. 0: no "
-        "limit.", label="waiting and running requests, at most", unit="requests", engines=VLLM, least=0, no_limit=True)
+    max_num_queued_reqs: int | None = engines_option(
+        "max_num_queued_reqs", "Maximum number of waiting and running requests in an engine (vLLM; TEI: "
+        "--max-concurrent-requests). Further requests are rejected. 0: no limit.",
+        label="waiting and running requests, at most", unit="requests", engines=(*VLLM, *TEI), least=0, no_limit=True)
     max_num_queued_tokens: int = option(
         0, "Maximum number of prompt tokens over all requests of an engine that have no first token yet (vLLM). "
            "Further requests are rejected. 0: no limit.",

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 
-from planner.errors import TraceError
+from planner.errors import NoOutputsError, TraceError
 from planner.schema import REQUIRED_TRACE_COLUMNS
 from planner.settings.format_spec import NAME, parse_format
 from planner.traces.aggregates import with_counts
@@ -61,7 +61,8 @@ def _missing_columns(source: str, head: Head, missing: Mapping[str, str], spec: 
     given += [f"--column {ours}={path}{typed.get(ours, '')}" for ours, path in {**known, **nearest}.items()
               if not ours.startswith("where ")]
     given += [f"--where {nearest.get(f'where {k}', path)}={value}" for k, (path, value) in enumerate(where.items())]
-    return TraceError("; ".join(filter(None, (
+    kind = NoOutputsError if nearest == {"output_tokens": "COLUMN"} else TraceError
+    return kind("; ".join(filter(None, (
         f"trace {source} line {head.line}: {what}{listed} missing; {label}: {', '.join(head.columns)}", *words,
         f"give {' '.join(given)}", *offers(head, known)))) + (" (--format forces a format)" if spec is None else ""))
 

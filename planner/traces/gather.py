@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from planner.errors import TraceError
+from planner.errors import NoOutputsError, TraceError
 from planner.files.counts import count_text
 from planner.schema import MAX_SECONDS, TRACE_COLUMNS
 from planner.traces.aggregates import apart, refuse_sums
@@ -26,6 +26,7 @@ from planner.traces.units import quotient
 
 BadRows = Literal["error", "drop"]
 MOST_MODELS = 5  # that a note names
+NO_OUTPUTS = ("output_tokens = 0;", "output_tokens is missing")  # of rows as embedding models have them
 DROP = "--on-bad-rows drop skips such rows"
 _TIMES = {column.name for column in TRACE_COLUMNS if column.unit == "s"}
 
@@ -84,13 +85,14 @@ def _row_error(source: str, rows: Rows, checked: Checked, reader: Reader) -> Tra
     """Return the error of a block's first fault; to drop rows is no remedy if all rows have the fault."""
     fault = checked.first_fault
     assert fault is not None
-    remedy = fault.remedy or DROP
+    remedy, kind = fault.remedy or DROP, TraceError
     if not checked.table.height and rows.num_rows > 1 and checked.dropped[fault.reason] == rows.num_rows:
         name = fault.reason.split(" ")[0]
+        kind = NoOutputsError if fault.text.startswith(NO_OUTPUTS) else kind
         shown = (f"or unit, as in --column {name}={reader.columns.get(name, 'COLUMN')}:ms" if name in _TIMES else
                  f"as in --column {name}=COLUMN")
         remedy = f"all {rows.num_rows:,} rows are alike; {fault.remedy or f'--column names another column {shown}'}"
-    return TraceError(f"trace {source} {rows.place} {fault.line}: {fault.text} ({remedy})")
+    return kind(f"trace {source} {rows.place} {fault.line}: {fault.text} ({remedy})")
 
 
 def _merge_forms(source: str, gathered: Gathered, checked: Checked) -> None:

@@ -11,6 +11,8 @@ from planner.settings.scenario import Scenario
 from planner.traces.lines import Rows
 from planner.traces.table import Trace
 
+NONE = "no outputs: traffic for embedding models or rerankers. --column output_tokens=COLUMN names the outputs of " \
+       "other traffic"
 OUTPUTS = ("max_output_tokens", "predicted_output_tokens")
 
 
@@ -33,8 +35,16 @@ def with_results(rows: Rows) -> Rows:
     return replace(rows, table=rows.table.with_columns(count.cast(pl.String).alias("output_tokens")))
 
 
+def without_outputs(trace: Trace) -> Trace:
+    """Return a trace whose requests have 0 output tokens, as its description shows them, with a note."""
+    account = replace(trace.account, output_tokens_p50=0.0, output_tokens_p99=0.0, notes=(*trace.account.notes, NONE))
+    zero = pl.lit(0, dtype=trace.requests["output_tokens"].dtype)
+    return replace(trace, account=account, requests=trace.requests.with_columns(output_tokens=zero))
+
+
 def pooled(trace: Trace) -> Trace:
     """Return a trace whose requests have one result each: the replay counts it as the only output token."""
     table = trace.requests
+    one = pl.lit(1, dtype=table["output_tokens"].dtype)
     kept = table.drop([name for name in OUTPUTS if name in table.columns])
-    return replace(trace, requests=kept.with_columns(output_tokens=pl.lit(1, dtype=table["output_tokens"].dtype)))
+    return replace(trace, requests=kept.with_columns(output_tokens=one, max_output_tokens=one))

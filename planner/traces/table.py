@@ -56,11 +56,13 @@ class ReadAccount:
         dropped = f"dropped {sum(self.dropped.values())}" + (f" ({reasons})" if reasons else "")
         rate = f", {(self.rows_kept - 1) / self.span_s:.4g} requests/s" if self.span_s > 0 else ""
         ignored = f"; ignored columns: {', '.join(self.ignored_columns)}" if self.ignored_columns else ""
+        outputs = (f"output p50 {self.output_tokens_p50:.6g}, p99 {self.output_tokens_p99:.6g} tokens"
+                   if self.output_tokens_p99 else "no outputs")
         return (
             f"trace {self.source} ({self.format}): read {self.rows_read} row{'s' * (self.rows_read != 1)}, "
             f"kept {self.rows_kept}, {dropped}; span {self.span_s:.6g} s{rate}; "
             f"input p50 {self.input_tokens_p50:.6g}, p99 {self.input_tokens_p99:.6g} tokens; "
-            f"output p50 {self.output_tokens_p50:.6g}, p99 {self.output_tokens_p99:.6g} tokens{ignored}"
+            f"{outputs}{ignored}"
         )
 
 

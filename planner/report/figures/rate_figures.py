@@ -32,7 +32,7 @@ def arrivals(trace: Trace, *, capacity_rps: float | None = None) -> Any:
     if capacity_rps is not None:
         figure.add_scatter(x=[middles[0], middles[-1]], y=[capacity_rps] * 2, mode="lines", name="capacity, mean rate",
                            line={"color": GREEN, "width": 2, "dash": "dash"}, row=1, col=1)
-    for column, name, color in (("input_tokens", "prompt", PROMPT), ("output_tokens", "output", OUTPUT)):
+    for column, name, color in _lengths(trace):
         tokens, _ = np.histogram(times, edges, weights=trace.requests[column].to_numpy().astype(float))
         figure.add_scatter(x=middles, y=tokens / width_s, mode="lines", name=f"{name} tokens",
                            line={"color": color, "width": 2}, row=2, col=1)
@@ -50,6 +50,12 @@ def binned_rate(trace: Trace) -> tuple[NDArray[np.float64], NDArray[np.float64],
     return (edges[:-1] + edges[1:]) / 2 - times[0], counts / width_s, width_s
 
 
+def _lengths(trace: Trace) -> list[tuple[str, str, str]]:
+    """Return the columns of lengths with their words and colours; of outputs only if the trace has any."""
+    parts = (("input_tokens", "prompt", PROMPT), ("output_tokens", "output", OUTPUT))
+    return [part for part in parts if (trace.requests[part[0]] > 0).any()]
+
+
 def _edges(trace: Trace) -> NDArray[np.float64]:
     """Return the edges of bins of equal width over the arrivals [s]."""
     times = trace.requests["arrival_s"].to_numpy()
@@ -60,7 +66,7 @@ def _edges(trace: Trace) -> NDArray[np.float64]:
 def lengths(trace: Trace) -> Any:
     """Draw which share of the requests has prompts and outputs of at most a length."""
     figure = figure_of_rows(["requests"], "tokens", row_px=280)
-    for column, name, color in (("input_tokens", "prompt", PROMPT), ("output_tokens", "output", OUTPUT)):
+    for column, name, color in _lengths(trace):
         values = trace.requests[column].to_numpy()
         p50, p99 = np.percentile(values, (50, 99))
         figure.add_scatter(x=np.percentile(values, LEVELS), y=LEVELS, mode="lines", line={"color": color, "width": 2},

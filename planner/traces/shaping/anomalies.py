@@ -30,7 +30,7 @@ def find_anomalies(trace: Trace) -> list[dict[str, Any]]:
     if trace.account.rows_kept > trace.account.rows_read:  # of means or counts: equal lengths are the table's
         return anomalies
     for name, what in (("input_tokens", "prompts"), ("output_tokens", "outputs")):
-        anomalies += _lengths(trace.requests[name], what)
+        anomalies += _lengths(trace.requests[name], what) if (trace.requests[name] > 0).any() else []
     return anomalies + _limits(trace.requests) + _repeated(trace.requests)
 
 

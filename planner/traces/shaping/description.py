@@ -78,7 +78,7 @@ def _rates(table: pl.DataFrame, arrival_s: Floats) -> dict[str, float | None]:
         return {"requests_per_s": None, "input_tokens_per_s": None, "output_tokens_per_s": None}
     head = table.head(table.height - 1)
     return {"requests_per_s": head.height / span_s,
-            **{f"{name}_per_s": float(head[name].sum()) / span_s for name in ("input_tokens", "output_tokens")}}
+            **{f"{name}_per_s": float(head[name].sum()) / span_s or None for name in ("input_tokens", "output_tokens")}}
 
 
 def _lengths(table: pl.DataFrame) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def _lengths(table: pl.DataFrame) -> dict[str, Any]:
     step = max(1, len(inputs) // MOST_RANKED)
     varied = len(inputs) > 2 and np.ptp(inputs) > 0 and np.ptp(outputs) > 0
     rank = float(spearmanr(inputs[::step], outputs[::step]).statistic) if varied else None
-    return {"input_tokens": _distribution(inputs), "output_tokens": _distribution(outputs),
+    return {"input_tokens": _distribution(inputs), "output_tokens": _distribution(outputs) if outputs.any() else None,
             "rank_correlation": None if rank is None or np.isnan(rank) else rank}
 
 

@@ -20,7 +20,8 @@ class Description:
     burstiness: Annotated[Mapping[str, Any], Key("1", "gap_cv (variation of the gaps), and by the window's length: "
                                                  "dispersion (variance over mean of the counts) and peak_over_mean")]
     lengths: Annotated[Mapping[str, Any], Key("tokens", "Mean, std, min, max and percentiles of input_tokens and "
-                                              "output_tokens, and their rank_correlation [1]")]
+                                              "output_tokens, which are null without outputs, and their "
+                                              "rank_correlation [1]")]
     shape: Annotated[Mapping[str, Any], Key("", "Rate over time: period (day or record), start_s and requests_per_s of "
                                             "each part, peak_over_mean")]
     sharing: Annotated[Mapping[str, Any] | None, Key("", "Tokens that prompts share with earlier ones, and hit rates "
