@@ -144,6 +144,8 @@ class Scheduler:
     # Whether it sends the first token, which comes with the KV, before its first step of the request; else the client
     # has it with the second.
     sends_token_on: bool = False
+    # Whether a request that arrives during a step, with no other waiting, is the next step by itself.
+    starts_alone: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,7 +287,7 @@ class Engine:
         """Return which of the loop's rules a release follows, by their names in its settings."""
         older = {name: is_before(version, release) for name, release in self.scheduler.older_rules.items()}
         return older | {name: getattr(self.scheduler, name)
-                        for name in ("streams_by_step", "rereads_prompts", "sends_token_on")}
+                        for name in ("streams_by_step", "rereads_prompts", "sends_token_on", "starts_alone")}
 
     def options_before(self, version: str | None, scenario: Any) -> dict[str, Any]:
         """Return a release's values of the options that a scenario leaves to the engine (None or "auto")."""

@@ -22,8 +22,6 @@ FORMATS = (None, "bf16", "fp16")  # weights that are read
 PACKED = ("bert", "roberta", "xlm-roberta", "modernbert", "nomic_bert", "new", "mistral", "qwen2", "qwen3")
 BEFORE_AMPERE = ("t4", "v100")
 APPROXIMATE = (
-    f"{TITLE}: a request that arrives while a batch runs, with no other waiting, is the next batch alone. The replay "
-    f"puts all requests of that time into the next batch. Below saturation its latencies are up to a third too low",
     f"{TITLE}: max_num_queued_reqs limits the waiting requests alone. The server also counts the requests of the two "
     f"batches in flight, and refuses requests earlier",
     f"{TITLE}: no run of it is in a fit. Its constants are vLLM's, without the time of an API server: requests are "
@@ -88,7 +86,7 @@ TEI = Engine(
             enable_chunked_prefill=False, async_scheduling=True, gpu_memory_utilization=1.0, max_num_queued_reqs=512),
         cudagraph_mode="none", refusal=refusal,
         pooling=lambda defaults, _: defaults, composes_ahead=True),
-    scheduler=Scheduler(whole_prompts="refused", approximate=APPROXIMATE),
+    scheduler=Scheduler(whole_prompts="refused", approximate=APPROXIMATE, starts_alone=True),
     graphs=Graphs(capture_size=lambda *_: 0, rule=f"{TITLE} captures no CUDA graphs"),
     memory=Memory(caches=lambda _: False), kernels=Kernels(runs_flash_attention=True), dialect=DIALECT,
     package=Package(

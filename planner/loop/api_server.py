@@ -39,9 +39,12 @@ def visible_until_s(s: State) -> float:
     """Return up to when arrivals are seen: with async scheduling a step is composed while the one before it runs.
 
     An engine without requests sees all at once, unless one came before the step that has just finished began: it was
-    not without work then, since a row of an ended request ran.
+    not without work then, since a row of an ended request ran. Text Embeddings Inference composes a step as soon as
+    one request waits, if none of its two steps is composed ahead.
     """
     e = s.engine
+    if s.settings.starts_alone and e.num_waiting == 0 and next_arrival_s(s) > e.last_start_s:
+        return float(min(next_arrival_s(s), e.now_s))
     if s.settings.has_placeholders:
         if e.num_running + e.num_waiting == 0:
             e.composed_s = max(e.composed_s, min(next_arrival_s(s), e.now_s))

@@ -27,9 +27,9 @@ WIDER = "() => { const m = document.querySelector('[data-testid=stMain]'); retur
 
 
 @pytest.fixture(scope="module")
-def page(browser: Any, address: str) -> Iterator[Any]:
+def page(chromium: Any, address: str) -> Iterator[Any]:
     """One session for all pages, so that what one has is there for the next."""
-    page = opened(browser, f"{address}/replay?limit=300&rate_scale=3.0&gpus=h100-sxm",
+    page = opened(chromium, f"{address}/replay?limit=300&rate_scale=3.0&gpus=h100-sxm",
                   viewport={"width": 1400, "height": 2400})
     settle(page)
     yield page

@@ -30,15 +30,15 @@ class Server:
     Parameters
     ----------
     tokens : of each request's prompt.
-    wakes_at_arrival : the server's rules. Else the rules that the replay follows in their place: beside a running batch
-        the next is composed when that begins, or when it is through; and waiting requests alone are limited.
+    counts_flight : whether the requests in flight are among the concurrent ones, as in the server. The replay limits
+        waiting requests alone.
     """
 
     tokens: Sequence[int]
     max_batch_tokens: int
     max_batch_requests: float = math.inf
     max_concurrent_requests: float = math.inf
-    wakes_at_arrival: bool = True
+    counts_flight: bool = True
     queue: list[int] = field(default_factory=list)
     flight: list[Batch] = field(default_factory=list)
     batches: list[Batch] = field(default_factory=list)
@@ -46,7 +46,7 @@ class Server:
 
     def add(self, request: int) -> None:
         inside = len(self.queue)
-        if self.wakes_at_arrival:
+        if self.counts_flight:
             inside += sum(len(batch.requests) for batch in self.flight)
         (self.queue if inside < self.max_concurrent_requests else self.refused).append(request)
 
@@ -59,9 +59,9 @@ class Server:
                 break
         return batch
 
-    def compose(self, now_s: float, *, begins: bool) -> None:
-        """Let the tasks that are free compose batches. A batch begins now, or the first in flight has begun before."""
-        while len(self.flight) < TASKS and self.queue and (begins or self.wakes_at_arrival):
+    def compose(self, now_s: float) -> None:
+        """Let the tasks that are free compose batches."""
+        while len(self.flight) < TASKS and self.queue:
             self.flight.append(self.next_batch())
             self.batches.append(self.flight[-1])
             self.start(now_s)
@@ -78,7 +78,6 @@ def replay(arrivals: Sequence[float], server: Server) -> list[float]:
     while arrived < len(arrivals) or server.flight:
         end_s = server.flight[0].end_s if server.flight else math.inf
         now_s = min(end_s, arrivals[arrived] if arrived < len(arrivals) else math.inf)
-        begins = not server.flight or now_s == end_s
         while arrived < len(arrivals) and arrivals[arrived] <= now_s:
             server.add(arrived)
             arrived += 1
@@ -86,5 +85,5 @@ def replay(arrivals: Sequence[float], server: Server) -> list[float]:
             for request in server.flight.pop(0).requests:
                 ends[request] = now_s
             server.start(now_s)
-        server.compose(now_s, begins=begins)
+        server.compose(now_s)
     return ends

@@ -116,6 +116,7 @@ class EngineSettings:
     streams_by_step: bool = False
     rereads_prompts: bool = False
     sends_token_on: bool = False
+    starts_alone: bool = False
     ends_wait: bool = False
     strict_prefill: bool = False
     seed: int = 0
