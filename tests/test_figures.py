@@ -200,7 +200,7 @@ def without(result: SavedResult, case: str) -> SavedResult:
         "a single request": {"requests": result.requests.head(1), "steps": result.steps.head(1)},
         "none completed": {"requests": result.requests.with_columns(status=pl.lit("rejected"), ttft_s=none)},
         "no steps": {"steps": result.steps.head(0)},
-        "nothing at all": {"requests": result.requests.head(0), "steps": result.steps.head(0), "summary": {}},
+        "nothing at all": {"requests": result.requests.head(0), "steps": result.steps.head(0)},
         "null columns": {"requests": result.requests.with_columns(tpot_s=none, stalled_s=none, queue_s=none),
                          "steps": result.steps.with_columns(num_waiting=none, num_used_blocks=none)},
     }

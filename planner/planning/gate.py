@@ -21,7 +21,9 @@ from planner.progress import counted
 from planner.replays.result_tables import ReplayResult
 from planner.results.saturation import saturation_sentence
 from planner.results.summary import numbers
+from planner.results.summary_answer import Summary
 from planner.run import replay
+from planner.settings.judged import Judged
 from planner.settings.objectives import Objectives
 from planner.settings.scenario import Scenario
 from planner.settings.statistic import Statistic, parse_statistic
@@ -97,7 +99,7 @@ class _Outcome:
     metrics: dict[str, float | None]
     notes: list[str]
     reason: str | None = None
-    objectives: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    objectives: Mapping[str, Judged] = field(default_factory=dict)
 
 
 def _outcome(gated: Gated) -> _Outcome:
@@ -123,26 +125,26 @@ def _has_request_limits(study: Study) -> bool:
 
 @keeps_answers
 def _metrics(trace: Trace, scenario: Scenario, objectives: Objectives | None,
-             names: list[str]) -> tuple[dict[str, float | None], list[str], dict[str, Any]]:
+             names: list[str]) -> tuple[dict[str, float | None], list[str], dict[str, Judged]]:
     """Return the numbers of the summary and other metrics that are asked for, notes on them, and the objectives."""
     outcome = replay(trace, scenario, slo=objectives, recording=Recording())
     summary = outcome.summary
-    if summary["would_not_start"] is not None:
-        raise CapacityError(summary["would_not_start"])
+    if summary.would_not_start is not None:
+        raise CapacityError(summary.would_not_start)
     statistics = {name: statistic for name in names if (statistic := parse_statistic(name)) is not None}
-    summary |= {name: _statistic(outcome.result, statistic) for name, statistic in statistics.items()
-                if name not in summary}
-    for name, share in (summary["slo_attainment_by_metric"] or {}).items():
-        summary[f"slo_attainment_by_metric.{name}"] = share
+    values, figures = dict(summary.values_by_key), summary.figures
+    values |= {name: _statistic(outcome.result, statistic) for name, statistic in statistics.items()
+               if name not in values}
+    for name, share in (figures.slo_attainment_by_metric or {}).items():
+        values[f"slo_attainment_by_metric.{name}"] = share
     capacity: dict[str, float | None] = dict.fromkeys(CAPACITY)
-    notes = [*summary["notes"], *([saturation_sentence(summary)] if "saturated" in names else [])]
+    notes = [*summary.notes, *([saturation_sentence(figures.saturation)] if "saturated" in names else [])]
     if set(names) & set(CAPACITY):
         found, about = _capacity(trace, scenario, objectives, names)
         capacity |= found
         notes += about
     notes += _unanswered(summary, statistics)
-    return (numbers(summary) | capacity, list(dict.fromkeys(notes)),
-            {each["name"]: each for each in summary["objectives"]})
+    return numbers(values) | capacity, list(dict.fromkeys(notes)), {one.name: one for one in figures.objectives}
 
 
 def _statistic(result: ReplayResult, statistic: Statistic) -> float | None:
@@ -152,12 +154,12 @@ def _statistic(result: ReplayResult, statistic: Statistic) -> float | None:
     return None if math.isnan(value) else 1e3 * value
 
 
-def _unanswered(summary: Mapping[str, Any], statistics: Mapping[str, Statistic]) -> list[str]:
+def _unanswered(summary: Summary, statistics: Mapping[str, Statistic]) -> list[str]:
     """Return a note if latencies are judged and some requests have none."""
-    lost = summary["workload"]["num_requests"] - summary["completed"]
+    num_requests = summary.workload["num_requests"]
+    lost = num_requests - summary.figures.completed
     if lost == 0 or not statistics:
         return []
-    num_requests = summary["workload"]["num_requests"]
     return [f"{', '.join(statistics)}: of completed requests only. {lost:,} of {num_requests:,} were not completed; a "
             f"target on slo_attainment, or the statistic in slo, counts them"]
 
@@ -207,8 +209,8 @@ def _objective_rows(gated: Gated, found: _Outcome) -> list[TargetVerdict]:
 
 def _objective_row(scenario: str, statistic: Statistic, limit: float, found: _Outcome) -> TargetVerdict:
     judged = found.objectives.get(statistic.name)
-    value = None if judged is None else judged["value"]
-    is_met = judged is not None and judged["is_met"]
+    value = None if judged is None else judged.value
+    is_met = judged is not None and bool(judged.is_met)
     reason = found.reason if judged is None else NO_VALUE if is_met else UNANSWERED
     return TargetVerdict(
         scenario=scenario, metric=statistic.key, kind="max", limit=limit, predicted=value, baseline=None,

@@ -22,10 +22,8 @@ Each conclusion is drawn if its probability under the opposite is below `LEVEL`,
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +31,7 @@ from numpy.typing import NDArray
 from planner.files.counts import figure_text
 from planner.loop.state import engine_state as st
 from planner.replays.result_tables import ReplayResult
+from planner.results.summary_answer import Saturation
 
 YES, NO, CANNOT_TELL = "yes", "no", "unknown"
 NUMBER = {NO: 0.0, CANNOT_TELL: 0.5, YES: 1.0}  # of a verdict, for targets and sweeps
@@ -137,8 +136,8 @@ class Seats:
     confidence: float
 
 
-def saturation(result: ReplayResult) -> dict[str, Any]:
-    """Return the verdict on a replay, with the rates offered and served, by the names of the summary."""
+def saturation(result: ReplayResult) -> Saturation:
+    """Return the verdict on a replay, with the rates offered and served."""
     scenario, queue = result.deployment.scenario, _queue(result)
     if scenario.is_closed_loop:
         limit, what = ((scenario.max_sessions, "sessions open") if scenario.max_concurrency is None else
@@ -157,36 +156,36 @@ def saturation(result: ReplayResult) -> dict[str, Any]:
     else:
         verdict = _judged(result, queue)
     offered, served = _rates(result, queue, verdict)
-    return {"saturated": verdict.saturated, "saturated_since_s": verdict.since_s, "offered_request_rate": offered,
-            "served_request_rate": served, "saturation_confidence": verdict.confidence,
-            "saturation_reason": verdict.reason}
+    return Saturation(saturated=verdict.saturated, saturated_since_s=verdict.since_s, offered_request_rate=offered,
+                      served_request_rate=served, saturation_confidence=verdict.confidence,
+                      saturation_reason=verdict.reason)
 
 
 def is_surely_steady(result: ReplayResult) -> bool:
     """Tell whether the queue of a replay does not grow, with a confidence of more than 99.9 %."""
     verdict = saturation(result)
-    return bool(verdict["saturated"] == NO and (verdict["saturation_confidence"] or 0.0) > SURE)
+    return verdict.saturated == NO and (verdict.saturation_confidence or 0.0) > SURE
 
 
-def saturation_sentence(summary: Mapping[str, Any]) -> str:
-    """Return the verdict of a summary in one sentence; empty if an earlier release has written it.
+def saturation_sentence(found: Saturation) -> str:
+    """Return the verdict in one sentence; empty if an earlier release has written the summary.
 
-    >>> saturation_sentence({"saturated": "no", "saturation_confidence": 0.9991, "saturated_since_s": None,
-    ...     "offered_request_rate": 4.0, "served_request_rate": 4.0, "saturation_reason": "the queue does not grow"})
+    >>> saturation_sentence(Saturation(saturated="no", saturation_confidence=0.9991, offered_request_rate=4.0,
+    ...     served_request_rate=4.0, saturation_reason="the queue does not grow"))
     'saturated: no (> 99.9 % sure), 4/s offered, 4/s served: the queue does not grow'
     """
-    verdict, sure, since_s = (summary.get(key) for key in ("saturated", "saturation_confidence", "saturated_since_s"))
+    verdict, sure, since_s = found.saturated, found.saturation_confidence, found.saturated_since_s
     if verdict is None:
         return ""
     since = "" if since_s is None else f" since {figure_text(since_s)} s"
     how = "" if sure is None or verdict == CANNOT_TELL else f" ({_percent(sure)} sure)"
-    keys = (("offered_request_rate", "offered"), ("served_request_rate", "served"))
-    rates = [f"{figure_text(summary[key])}/s {what}" for key, what in keys
-             if summary[key] is not None and summary["saturation_confidence"] is not None]
+    rates = [f"{figure_text(rate)}/s {what}" for rate, what in (
+        (found.offered_request_rate, "offered"), (found.served_request_rate, "served"))
+        if rate is not None and sure is not None]
     marked = "; latencies depend on the trace's length" if verdict == YES else ""
     between = ": " if rates else ", "
     word = "cannot tell" if verdict == CANNOT_TELL else verdict
-    return ", ".join([f"saturated: {word}{since}{how}", *rates]) + f"{between}{summary['saturation_reason']}{marked}"
+    return ", ".join([f"saturated: {word}{since}{how}", *rates]) + f"{between}{found.saturation_reason}{marked}"
 
 
 def _percent(sure: float) -> str:

@@ -93,7 +93,7 @@ def _table(scenarios: Sequence[Asked], found: Sequence[Numbers]) -> None:
               for option, values in settings.items()]
     lines.append(line("verdict", [plain(verdict_line(each.summary).kind.value) for each in found]))
     lines += [line(label, [cell(number) for number in numbers])
-              for label, numbers in compared_rows([each.summary for each in found]).items()]
+              for label, numbers in compared_rows([each.summary.values_by_key for each in found]).items()]
     with st.container(key="compared"):
         st.html("<style>.st-key-compared th, .st-key-compared td { overflow-wrap: anywhere; }</style>")  # on a phone
         st.markdown("\n".join(lines))
@@ -152,7 +152,7 @@ def _results(scenarios: Sequence[Asked], found: Sequence[Numbers]) -> list[Saved
 def _downloads(scenarios: Sequence[Asked], found: Sequence[Numbers]) -> None:
     """Offer the summaries, as compare writes them, and the report of all."""
     st.subheader("Downloads", anchor=False)
-    summaries = to_json([{"name": asked.study.name, **each.summary}
+    summaries = to_json([{"name": asked.study.name, **each.summary.values_by_key}
                          for asked, each in zip(scenarios, found, strict=True)])
     left, right = st.columns(2)
     left.download_button("Summaries, JSON", summaries, "comparison.json", "application/json", width="stretch",

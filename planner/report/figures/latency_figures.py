@@ -121,7 +121,7 @@ def _add_cdf(figure: Any, name: str, values_ms: NDArray[np.float64], place: int,
 
 
 def _add_objectives(figure: Any, results: Sequence[SavedResult], metric: str) -> None:
-    limits_s = [(result.summary.get("slo") or {}).get(metric) for result in results]
+    limits_s = [(result.summary.slo or {}).get(metric) for result in results]
     for place, limit_s in enumerate(sorted({limit for limit in limits_s if limit is not None})):
         color = SLO_COLORS[place % len(SLO_COLORS)]
         figure.add_scatter(x=[limit_s * 1e3] * 2, y=[0, 100], mode="lines", name=f"SLO {limit_s * 1e3:,g} ms",

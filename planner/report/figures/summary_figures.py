@@ -8,22 +8,23 @@ import plotly.graph_objects as go
 from planner.report.figures.phase_colors import PHASE_COLORS
 from planner.report.figures.style import figure_of_rows, finish, line_style, plot_text
 from planner.results.phases import PHASES
+from planner.results.summary_answer import Figures
 
 LEVELS = ("mean", "median", "p90", "p95", "p99")
 METRICS = {"ttft": "TTFT [ms]", "tpot": "TPOT [ms]", "e2el": "end to end [ms]"}
 
 
-def latency_levels(summaries: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Any:
+def latency_levels(replays: Sequence[Figures], names: Sequence[str]) -> Any:
     """Draw mean, median and percentiles of TTFT, TPOT and end-to-end latency.
 
     Parameters
     ----------
-    summaries, names : of the compared replays, in the same order; names are not escaped.
+    replays, names : figures and names of the compared replays, in the same order; names are not escaped.
     """
     figure = figure_of_rows(list(METRICS.values()), "", row_px=190)
-    for place, (summary, name) in enumerate(zip(summaries, names, strict=True)):
+    for place, (figures, name) in enumerate(zip(replays, names, strict=True)):
         for row, metric in enumerate(METRICS, 1):
-            values = [summary.get(f"{level}_{metric}_ms") for level in LEVELS]
+            values = [getattr(getattr(figures, metric), level) for level in LEVELS]
             if any(value is not None for value in values):
                 figure.add_scatter(x=list(LEVELS), y=values, mode="lines+markers", name=plot_text(name), row=row, col=1,
                                    legendgroup=str(place), showlegend=row == 1 and len(names) > 1,
