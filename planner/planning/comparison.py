@@ -10,7 +10,7 @@ from planner.loop.state.engine_settings import Recording
 from planner.planning.advice import advise
 from planner.planning.study import Study, command_line
 from planner.progress import counted
-from planner.results.causes import difference, explain, policy_named
+from planner.results.causes import difference, explain
 from planner.results.saved import save_result
 from planner.results.summary_answer import Summary
 from planner.run import Outcome, replay
@@ -76,8 +76,8 @@ def explain_outcome(trace: Trace, scenario: Scenario, outcome: Outcome, *,
     slo : objectives as given to `run.replay`, or None.
     """
     result = outcome.result
-    explanation = explain(result.requests_table(), result.steps_table(),
-                          outcome.summary.num_replicas, policy_named(outcome.summary))
+    explanation = explain(result.requests_table(), result.steps_table(), outcome.summary.num_replicas,
+                          outcome.summary.policy["name"])
     advice = advise(trace, scenario, result.deployment, outcome.summary, slo=slo)
     return explanation | {"advice": advice}
 

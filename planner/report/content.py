@@ -12,7 +12,7 @@ from planner.report.figures.style import clean, labels
 from planner.report.tenant_tables import SHOWN_TENANTS
 from planner.report.verdict_line import verdict_line
 from planner.report.verdicts import NO_TENANT, tenants_missed_in
-from planner.results.causes import difference, explain, policy_named
+from planner.results.causes import difference, explain
 from planner.results.saturation import saturation_sentence
 from planner.results.saved import SavedResult
 from planner.results.summary import HEADLINES
@@ -91,11 +91,10 @@ def report_title(results: Sequence[SavedResult]) -> str:
 def describe(result: SavedResult) -> str:
     """Return one line on the deployment and the replayed requests, not escaped."""
     deployment, workload, policy = result.summary.deployment, result.summary.workload, result.summary.policy
-    count = workload.get("num_requests")
     model = deployment.get("model") or "an unnamed model"
     most = "" if result.summary.figures.scaling is None else "up to "
     gpus = f"{most}{deployment.get('num_gpus') or 1} × {gpu_label(str(deployment.get('gpu') or 'GPU'))}"
-    number = count_text(count, "request") if isinstance(count, int) else "an unknown number of requests"
+    number = count_text(workload["num_requests"], "request")
     return clean(f"{number} of {_source(result)} on {model}, {gpus}, policy {policy.get('name')}")
 
 
@@ -113,7 +112,7 @@ def reasons(results: Sequence[SavedResult]) -> list[str]:
     for name, result in zip(labels(results), results, strict=True):
         lead = f"{name}: " if len(results) > 1 else ""
         summary = result.summary
-        why = explain(result.requests, result.steps, summary.num_replicas, policy_named(summary))
+        why = explain(result.requests, result.steps, summary.num_replicas, summary.policy["name"])
         sentences.append(lead + verdict_line(summary).sentence)
         missed = tenants_missed_in(summary.figures)
         sentences += [f"{lead}objectives missed: {missed}"] if missed else []

@@ -13,7 +13,6 @@ from planner.results.conservation import little, work
 from planner.results.limits import limits
 from planner.results.phases import PHASES, phases
 from planner.results.short_times import time_text
-from planner.results.summary_answer import Summary
 
 BINDING = {  # by limit: its words
     "max_num_seqs": "max_num_seqs was reached",
@@ -54,11 +53,6 @@ def explain(requests: pl.DataFrame, steps: pl.DataFrame, num_replicas: float = 1
         "little": little(requests, steps), "work": work(requests, steps)}
     most_running = int(steps["num_running"].max() or 0)  # type: ignore[arg-type]
     return explanation | {"sentence": _sentence(explanation, policy, most_running)}
-
-
-def policy_named(summary: Summary) -> str:
-    """Return the name of a replay's policy; empty if replicas have several."""
-    return str(summary.policy.get("name") or "")
 
 
 def difference(explanation: Mapping[str, Any], first: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -17,7 +17,7 @@ from planner.report.content import describe
 from planner.report.figures import FIGURES, OVER_TIME
 from planner.report.figures.bins import Span, within
 from planner.report.page import to_html
-from planner.results.causes import difference, explain, policy_named
+from planner.results.causes import difference, explain
 from planner.results.saved import SavedResult
 from planner.results.summary_answer import Summary
 from planner.run import Outcome, replay
@@ -101,7 +101,7 @@ def picture(asked: Sequence[Asked], figure: str, span: Span | None = None,
     recorded = [_recorded(each, MOST_STEPS // len(asked), known[place] if known else None)
                 for place, each in enumerate(asked)]
     results = [each.result for each in recorded]
-    whys = [explain(result.requests, result.steps, result.summary.num_replicas, policy_named(result.summary))
+    whys = [explain(result.requests, result.steps, result.summary.num_replicas, result.summary.policy["name"])
             for result in results]
     changes = [None, *(difference(why, whys[0]) for why in whys[1:])]
     drawn = (FIGURES[figure](results, span=span) if figure in OVER_TIME else
