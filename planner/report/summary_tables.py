@@ -11,6 +11,7 @@ from planner.report.tenant_tables import tenant_lines
 from planner.report.text import Grid, Text
 from planner.report.verdict_line import first_words
 from planner.report.verdicts import objective_lines
+from planner.results.glossary import SUMMARY
 from planner.results.limits import QUEUE_LIMITS, STEP_BOUNDS
 from planner.results.phases import PHASES
 from planner.results.saturation import saturation_sentence
@@ -47,15 +48,9 @@ POOL_ROWS = ("role", "accepts", "policy", "num_replicas", "replicas_mean", "tens
 SHOWN_SHARE = 0.0005  # of time; smaller shares are not shown
 SHOWN_EVENTS = 12  # of an autoscaler; the JSON has all
 SCALE_COLUMNS = ("at [s]", "before", "after", "metric", "value", "target", "wanted", "limited by")
-UNITS = {
-    "duration": "s",
-    "offered_request_rate": "requests/s",
-    "served_request_rate": "requests/s",
-    "request_throughput": "requests/s",
-    "output_throughput": "tokens/s",
-    "total_token_throughput": "tokens/s",
-    "request_goodput": "requests/s",
-}
+UNITS = {key: SUMMARY[key].unit for key in ("duration", "offered_request_rate", "served_request_rate",  # are shown
+                                            "request_throughput", "output_throughput", "total_token_throughput",
+                                            "request_goodput")}
 
 
 def summary_table(summary: Summary) -> Text:
