@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -74,9 +73,8 @@ def check(path: Path, *, baseline: Path | None = None, update: bool = False) -> 
         for target in each.targets:
             rows = _limits(target, outcome, name, before.get(target.metric))
             if target.max_regression is not None:
-                stand_in = _stand_in(target.metric, None if recorded is None else before, changed, update)
-                rows.append(_regression(target, target.max_regression, outcome, name, before.get(target.metric),
-                                        stand_in))
+                rows.append(_regression(target, target.max_regression, outcome, name,
+                                        None if recorded is None else before, changed, update))
             checks += rows
         checks += _objective_rows(each, outcome)
     if update:
@@ -227,43 +225,32 @@ def _limits(target: Target, found: _Outcome, scenario: str, before: float | None
             for kind, limit, margin in target.margins(predicted)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Judged:
-    """The verdict on a regression, its reason, and the share that is still allowed."""
-
-    verdict: str
-    reason: str | None = None
-    margin: float | None = None
-
-
-def _regression(target: Target, limit: float, found: _Outcome, scenario: str, before: float | None,
-                stand_in: _Judged | None) -> TargetVerdict:
-    """Return the row of a target's `max_regression`."""
-    predicted = found.metrics[target.metric]
-    judged = stand_in or _compared(target, limit, predicted, before, found.reason)
-    return TargetVerdict(scenario=scenario, metric=target.metric, predicted=predicted, baseline=before,
-                         margin=judged.margin, reason=judged.reason, kind="max_regression", limit=limit,
-                         verdict=judged.verdict)
-
-
-def _stand_in(metric: str, before: Mapping[str, Any] | None, changed: list[str], update: bool) -> _Judged | None:
-    """Return the verdict in place of a comparison; None if a comparison can be made."""
+def _regression(target: Target, limit: float, found: _Outcome, scenario: str, before: Mapping[str, float] | None,
+                changed: list[str], update: bool) -> TargetVerdict:
+    """Return the row of a target's `max_regression`; `before` has the baseline's metrics, None without --baseline."""
+    metric, predicted = target.metric, found.metrics[target.metric]
+    reason, margin = None, None
     if update:
-        return _Judged(verdict="recorded")
-    if before is None:
-        return _Judged(verdict="not compared", reason="no --baseline is given")
-    if metric not in before:
-        return _Judged(verdict="no baseline", reason="the baseline lacks this metric")
-    return _Judged(verdict="not compared", reason="; ".join(changed)) if changed else None
+        verdict = "recorded"
+    elif before is None:
+        verdict, reason = "not compared", "no --baseline is given"
+    elif metric not in before:
+        verdict, reason = "no baseline", "the baseline lacks this metric"
+    elif changed:
+        verdict, reason = "not compared", "; ".join(changed)
+    else:
+        verdict, reason, margin = _compared(target, limit, predicted, before[metric], found.reason)
+    return TargetVerdict(scenario=scenario, metric=metric, predicted=predicted, baseline=(before or {}).get(metric),
+                         margin=margin, reason=reason, kind="max_regression", limit=limit, verdict=verdict)
 
 
 def _compared(target: Target, limit: float, predicted: float | None, before: float | None,
-              reason: str | None) -> _Judged:
-    """Return how a metric compares with its baseline."""
+              reason: str | None) -> tuple[str, str | None, float | None]:
+    """Return how a metric compares with its baseline: the verdict, its reason, and the share that is still allowed."""
     if predicted is None or before is None:
-        return _Judged(verdict="met" if predicted == before else "regressed", reason=reason or NO_VALUE)
+        return "met" if predicted == before else "regressed", reason or NO_VALUE, None
     worse = (predicted - before) * (1 if target.is_less_better else -1)
     if before == 0:
-        return _Judged(verdict="regressed", reason="the baseline is 0") if worse > 0 else _Judged(verdict="met")
+        return ("regressed", "the baseline is 0", None) if worse > 0 else ("met", None, None)
     margin = limit - worse / abs(before)
-    return _Judged(verdict="met" if margin >= 0 else "regressed", margin=margin)
+    return "met" if margin >= 0 else "regressed", None, margin

@@ -116,8 +116,8 @@ def answer_of(found: Any, name: str, folder: Path | None = None) -> SavedAnswer:
     """
     rows = found if isinstance(found, list) else [found]
     if rows and all(_has(row, SUMMARY_KEYS) for row in rows):
-        return SavedAnswer(name=name, answer=Comparison(results=[SavedResult.of_summary(
-            str(row.get("name", name)), _parsed(Summary, row, name, "comparison")) for row in rows]))
+        return SavedAnswer(name=name, answer=Comparison(results=[SavedResult(
+            name=str(row.get("name", name)), summary=_parsed(Summary, row, name, "comparison")) for row in rows]))
     for kind, (answer_type, keys) in KINDS.items():
         if _has(found, keys):
             answer: Answer = _parsed(answer_type, found, name, kind)

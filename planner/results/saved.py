@@ -1,7 +1,7 @@
 """A replay's result as a folder: summary.json, requests.parquet and steps.parquet."""
 
 import json
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +25,8 @@ class SavedResult:
 
     name: str
     summary: Summary
-    requests: pl.DataFrame
-    steps: pl.DataFrame
-
-    @classmethod
-    def of_summary(cls, name: str, summary: Summary) -> "SavedResult":
-        """Return a result without tables of requests and steps."""
-        return cls(name=name, summary=summary, requests=pl.DataFrame(), steps=pl.DataFrame())
+    requests: pl.DataFrame = field(default_factory=pl.DataFrame)
+    steps: pl.DataFrame = field(default_factory=pl.DataFrame)
 
 
 def save_result(result: ReplayResult, summary: Summary, folder: Path) -> str | None:

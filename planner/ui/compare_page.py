@@ -145,7 +145,7 @@ def _rows(table: Table, names: Sequence[str]) -> list[dict[str, str]]:
 
 
 def _results(scenarios: Sequence[Asked], found: Sequence[Numbers]) -> list[SavedResult]:
-    return [SavedResult.of_summary(asked.study.name, each.summary)
+    return [SavedResult(name=asked.study.name, summary=each.summary)
             for asked, each in zip(scenarios, found, strict=True)]
 
 

@@ -80,7 +80,7 @@ def numbers(asked: Asked) -> Numbers:
     """
     check_load(asked.trace, asked.study.scenario)
     outcome = replay(asked.trace, asked.study.scenario, slo=asked.study.objectives)
-    result = SavedResult.of_summary(asked.study.name, outcome.summary)
+    result = SavedResult(name=asked.study.name, summary=outcome.summary)
     return Numbers(caption=describe(result), summary=outcome.summary, unserved=_unserved(outcome))
 
 
