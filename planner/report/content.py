@@ -9,7 +9,6 @@ from planner.files.counts import count_text, share_text
 from planner.report import summary_tables as tables
 from planner.report.cells import is_share
 from planner.report.figures.style import clean, labels
-from planner.report.tenant_tables import SHOWN_TENANTS
 from planner.report.verdict_line import verdict_line
 from planner.report.verdicts import NO_TENANT, tenants_missed_in
 from planner.results.causes import difference, explain
@@ -266,7 +265,7 @@ def _verdicts(summaries: Sequence[Summary]) -> list[Row]:
 def _tenants(summaries: Sequence[Summary]) -> Table:
     """Return the figures of the tenants with the most requests."""
     tenants = [summary.figures.tenants or {} for summary in summaries]
-    names = list(dict.fromkeys(name for found in tenants for name in found))[:SHOWN_TENANTS]
+    names = list(dict.fromkeys(name for found in tenants for name in found))[:tables.SHOWN_TENANTS]
     rows = [Row(label=clean(f"{name or NO_TENANT}: {label}"), unit=unit,
                 values=tuple((found.get(name) or {}).get(key) for found in tenants))
             for name in names for key, label, unit in TENANT_ROWS]

@@ -17,12 +17,9 @@ from planner.report import content
 from planner.report.capacity_sentence import limit_words
 from planner.report.content import Listing, Row, Table
 from planner.report.figures import all_figures
-from planner.report.figures.answer_figures import fleet_costs, target_margins
-from planner.report.figures.fleet_figures import fleet_load
-from planner.report.figures.limit_figures import capacity_figure
-from planner.report.figures.sensitivity_figures import tornado
+from planner.report.figures.answer_figures import capacity_figure, fleet_costs, fleet_load, target_margins, tornado
+from planner.report.figures.latency_figures import latency_levels, mean_phases
 from planner.report.figures.style import clean, labels
-from planner.report.figures.summary_figures import latency_levels, mean_phases
 from planner.report.figures.sweep_figures import front_scatter, parallel_axes
 from planner.report.gate_tables import gate_row
 from planner.report.offer_tables import YEAR_COLUMNS

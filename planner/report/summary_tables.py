@@ -7,10 +7,9 @@ from planner.catalog.pooling import RATES
 from planner.files.counts import count_text, share_text
 from planner.replays.attempts import COUNTED
 from planner.report.cells import cell_text, launch_line, number_text
-from planner.report.tenant_tables import tenant_lines
 from planner.report.text import Grid, Text
 from planner.report.verdict_line import first_words
-from planner.report.verdicts import objective_lines
+from planner.report.verdicts import NO_TENANT, objective_lines
 from planner.results.glossary import SUMMARY
 from planner.results.limits import QUEUE_LIMITS, STEP_BOUNDS
 from planner.results.phases import PHASES
@@ -48,6 +47,10 @@ POOL_ROWS = ("role", "accepts", "policy", "num_replicas", "replicas_mean", "tens
 SHOWN_SHARE = 0.0005  # of time; smaller shares are not shown
 SHOWN_EVENTS = 12  # of an autoscaler; the JSON has all
 SCALE_COLUMNS = ("at [s]", "before", "after", "metric", "value", "target", "wanted", "limited by")
+SHOWN_TENANTS = 12  # the tenants with the most requests; the JSON has all
+TENANT_COLUMNS = {"num_requests": "requests", "completed": "completed", "rejected": "rejected",
+                  "slo_attainment": "attainment", "mean_ttft_ms": "TTFT mean", "p99_ttft_ms": "TTFT p99",
+                  "mean_tpot_ms": "TPOT mean", "p99_tpot_ms": "TPOT p99", "output_throughput": "tokens/s"}
 UNITS = {key: SUMMARY[key].unit for key in ("duration", "offered_request_rate", "served_request_rate",  # are shown
                                             "request_throughput", "output_throughput", "total_token_throughput",
                                             "request_goodput")}
@@ -68,7 +71,7 @@ def summary_table(summary: Summary) -> Text:
     return Text([
         _headline(summary), *first_words(summary), *_memory_line(summary), *([verdict] if verdict else []),
         Grid(heads=("", "", ""), rows=rows, left=(0, -1), indent=2), *_pool_lines(summary.pools or ()),
-        *_scale_lines(figures), *tenant_lines(figures.tenants or {}), *objective_lines(summary),
+        *_scale_lines(figures), *_tenant_lines(figures.tenants or {}), *objective_lines(summary),
         f"replayed {count_text(summary.workload['num_requests'], 'request')} at "
         f"{summary.simulated_requests_per_s:,.0f} requests/s of loop time, {summary.wall_s:.2f} s in all"])
 
@@ -129,6 +132,18 @@ def scale_cells(event: Mapping[str, Any]) -> list[Any]:
     return [round(event["at_s"], 3), event["before"], event["after"], metric,
             "–" if value is None else f"{value:.4g}", "–" if target is None else f"{target:.4g}", event["wanted"],
             event["limited_by"] or "–"]
+
+
+def _tenant_lines(tenants: Mapping[str, Mapping[str, Any]]) -> list[str | Grid]:
+    """Return a row for each of the tenants with the most requests; times are in milliseconds."""
+    if not tenants:
+        return []
+    keys = [key for key in TENANT_COLUMNS if any(figures[key] is not None for figures in tenants.values())]
+    shown = list(tenants.items())[:SHOWN_TENANTS]
+    rows = [[name or NO_TENANT, *(cell_text(figures[key], key) for key in keys)] for name, figures in shown]
+    others = len(tenants) - len(shown)
+    grid = Grid(heads=("", *(TENANT_COLUMNS[key] for key in keys)), rows=rows, indent=2)
+    return ["Tenants [ms]", grid, *([f"  … {others:,} more tenants; --json has all"] if others else [])]
 
 
 def _scale_lines(figures: Figures) -> list[str | Grid]:
