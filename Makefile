@@ -12,7 +12,7 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed-dev
 	$(MAKE) --jobs 2 compiled-fleet lint compiled-loop
-	$(BIN)/python -m pytest --slow --numprocesses 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest --slow --numprocesses 3 --dist loadfile --no-loadscope-reorder  # one more than cores: pages and servers are waited for
 
 quick: $(VENV)/.installed-dev
 	$(MAKE) --jobs 2 lint compiled-loop

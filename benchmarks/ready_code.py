@@ -22,8 +22,8 @@ from planner.traces.shaping import sharing
 from planner.traces.synthesis import links
 
 COMPILED = (compiled_loop, compiled_fleet_loop, gaps._compiled, hope._compiled_add, block_ids._compiled,
-            _compiled_bytes, _compiled_terms, _compiled_keep, sharing._compiled, arrival_fit._compiled, links._compiled_link,
-            links._compiled_inherit)
+            _compiled_bytes, _compiled_terms, _compiled_keep, sharing._compiled, arrival_fit._compiled,
+            links._compiled_link, links._compiled_inherit)
 
 
 def write(path: Path, made_for: str) -> None:

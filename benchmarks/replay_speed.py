@@ -26,6 +26,7 @@ from planner.loop.state.engine_settings import Recording
 from planner.planning.grid import DEFAULT_FRONT, Sweep
 from planner.planning.optimize import optimize
 from planner.planning.sweeping import sweep
+from planner.results.summary_answer import Summary
 from planner.run import replay
 from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import OPTION_DEFAULTS, Scenario
@@ -53,11 +54,11 @@ PEERS = {"vLLM's scheduler alone": 600, "Vidur": 650, "BLIS": 1_100, "NVIDIA AIS
 H100 = Scenario(model="llama-3.1-8b", gpu="h100-sxm", max_num_seqs=256)
 
 
-def best_rate(trace: Trace, scenario: Scenario, repeats: int = 5) -> tuple[float, dict[str, object]]:
+def best_rate(trace: Trace, scenario: Scenario, repeats: int = 5) -> tuple[float, Summary]:
     """Return the best requests/s of loop time, and the summary."""
     outcomes = [replay(trace, scenario, slo=None, recording=Recording()) for _ in range(repeats)]
-    summary = max(outcomes, key=lambda o: o.summary["simulated_requests_per_s"]).summary
-    return summary["simulated_requests_per_s"], summary
+    summary = max(outcomes, key=lambda o: o.summary.simulated_requests_per_s).summary
+    return summary.simulated_requests_per_s, summary
 
 
 def seconds(function: Callable[[], object], repeats: int = 3) -> float:

@@ -33,6 +33,7 @@ from planner.planning.sweep_answer import SweepAnswer
 from planner.report.summary_tables import ROWS, comparison_table, explanation_table
 from planner.results.answers import ReplayAnswer, Shown
 from planner.results.phases import PHASES
+from planner.results.summary_answer import Summary
 from planner.run import AnyTrace, any_trace
 from planner.settings.declared_options import chosen, options_of
 from planner.settings.format_spec import Reading
@@ -85,7 +86,8 @@ def explain(trace: AnyTrace, scenario: Scenario, *, slo: str | None = None) -> R
     ReplayAnswer
         The keys of `explanation.explain`, and `advice`.
     """
-    explanation = _compared(trace, {"": scenario}, slo)[""]["explanation"]
+    explanation = _compared(trace, {"": scenario}, slo)[""].explanation
+    assert explanation is not None
     parts = explanation["phases"] or {"all": {"mean_ms": {}}, "slowest": {"mean_ms": {}}}
     table = pl.DataFrame({"phase": list(PHASES.values()),
                           "mean [ms]": [parts["all"]["mean_ms"].get(name) for name in PHASES],
@@ -109,10 +111,11 @@ def compare(trace: AnyTrace, scenarios: Mapping[str, Scenario], *, slo: str | No
     ReplayAnswer
         Summaries by name, each with its `explanation`.
     """
-    comparison = _compared(trace, scenarios, slo)
+    compared = _compared(trace, scenarios, slo)
+    comparison = {name: summary.values_by_key for name, summary in compared.items()}
     rows = [{"metric": key, **{name: summary[key] for name, summary in comparison.items()}} for _, keys in ROWS
             for key in keys if any(isinstance(summary.get(key), int | float) for summary in comparison.values())]
-    explanations = {name: summary["explanation"] for name, summary in comparison.items()}
+    explanations = {name: summary.explanation for name, summary in compared.items() if summary.explanation is not None}
     reasons = [f"{name}: {one['difference']['sentence']}" for name, one in explanations.items() if one["difference"]]
     return ReplayAnswer(values_by_key=comparison, presented=Shown(
         text=f"{comparison_table(comparison)}\n{explanation_table(explanations)}",
@@ -222,7 +225,7 @@ def sweep(source: str | Path, scenario: Scenario | None = None, axes: Mapping[st
     return answer_sweep(plan, Path(output), optimizes=optimize, jobs=jobs, backend=backend, address=address)
 
 
-def _compared(trace: AnyTrace, scenarios: Mapping[str, Scenario], slo: str | None) -> dict[str, dict[str, Any]]:
+def _compared(trace: AnyTrace, scenarios: Mapping[str, Scenario], slo: str | None) -> dict[str, Summary]:
     """Return the summaries of scenarios, explained."""
     objectives = given_objectives(slo)
     studies = [Study(name=name, trace="given", format=None, scenario=scenario, objectives=objectives)

@@ -25,6 +25,7 @@ from planner.results.pool_rows import describe_pools
 from planner.results.rejections import rejection_notes
 from planner.results.resolved import describe_deployment, describe_policy, fitted_deployments
 from planner.results.summary import HEADLINES, summarize
+from planner.results.summary_answer import Summary
 from planner.results.uncertainty import summary_intervals
 from planner.results.utilization import utilization
 from planner.settings.objectives import Objectives, parse_objectives
@@ -46,7 +47,7 @@ class Outcome:
     """A replayed scenario: the outcome of each request, and the summary."""
 
     result: ReplayResult
-    summary: dict[str, Any]
+    summary: Summary
 
     @property
     def requests(self) -> pl.DataFrame:
@@ -61,7 +62,8 @@ class Outcome:
     @property
     def headlines(self) -> dict[str, float]:
         """The numbers of the summary that one looks at first."""
-        return {key: self.summary[key] for key, _, _ in HEADLINES if type(self.summary[key]) in (int, float)}
+        values = self.summary.values_by_key
+        return {key: values[key] for key, _, _ in HEADLINES if type(values[key]) in (int, float)}
 
     def __repr__(self) -> str:
         return "\n".join([self._title(), *(f"{key} {value:,.6g}" for key, value in self.headlines.items())])
@@ -71,7 +73,7 @@ class Outcome:
         return to_html(self._title(), table)
 
     def _title(self) -> str:
-        deployment, policy = self.summary["deployment"], self.summary["policy"]
+        deployment, policy = self.summary.deployment, self.summary.policy
         return (f"{deployment['model'] or 'model not named'} on {deployment['num_gpus']} × "
                 f"{deployment['gpu'] or 'GPU'}, policy {policy['name']}")
 
@@ -105,11 +107,8 @@ def replay(trace: AnyTrace, scenario: Scenario, *, slo: Objectives | str | None 
     result = _recycled(shaped, scenario, recording) if scenario.recycle_sessions else serve(
         shaped, resolve(scenario, shaped), recording=recording)
     shaped, deployment = result.trace, result.deployment
-    summary = summarize(result, objectives, window)
-    summary |= utilization(result, result.duration_s, 0 if deployment.pooling else int(
-        result.records.requests.num_output_tokens.sum()))
-    if deployment.pools:
-        summary["pools"] = describe_pools(result, result.duration_s)
+    figures = summarize(result, objectives, window)
+    intervals = None
     about_intervals: list[str] = []
     if scenario.interval is not None:
         fitted = fitted_deployments(deployment)
@@ -117,27 +116,25 @@ def replay(trace: AnyTrace, scenario: Scenario, *, slo: Objectives | str | None 
             raise UsageError(f"--interval {scenario.interval}: pools of {scenario.fleet} differ in engine, calibration "
                              f"or measured GPU, so their step times have different errors; leave "
                              f"it out")
-        bounds, about_intervals = summary_intervals(summary, fitted[0], scenario.interval)
-        summary |= bounds
+        intervals, about_intervals = summary_intervals(figures, fitted[0], scenario.interval)
         about_intervals += [] if scenario.is_closed_loop else [OPEN_LOOP]
     refusal = would_not_start(deployment)
-    summary |= {
-        "would_not_start": refusal,
-        "simulated_requests_per_s": shaped.requests.height / result.records.loop_s,
-        "wall_s": time.perf_counter() - begin,
-        "notes": [*filter(None, [refusal, kept_part(scenario, trace)]),
-                  *rejection_notes(deployment, summary["rejected_by_reason"]),
-                  *notes(deployment, shaped, num_followers=result.num_followers,
-                         num_truncated=summary["num_truncated"]), *graph_notes(result), *about_intervals,
-                  *([] if window is None else [window_note(summary, window, result.duration_s)])],
-        "deployment": describe_deployment(deployment, result.num_replicas),
-        "workload": describe_workload(scenario, shaped),
-        "slo": None if objectives is None else objectives.slo.limits_s or None,
-        "policy": describe_policy(deployment),
-        "versions": versions(),
-        "trace_sha256": shaped.sha256,
-    }
-    return Outcome(result=result, summary=summary)
+    return Outcome(result=result, summary=Summary(
+        figures=figures,
+        utilization=utilization(result, result.duration_s, 0 if deployment.pooling else int(
+            result.records.requests.num_output_tokens.sum())),
+        pools=describe_pools(result, result.duration_s) if deployment.pools else None, intervals=intervals,
+        would_not_start=refusal, simulated_requests_per_s=shaped.requests.height / result.records.loop_s,
+        wall_s=time.perf_counter() - begin,
+        notes=(*filter(None, [refusal, kept_part(scenario, trace)]),
+               *rejection_notes(deployment, figures.rejected_by_reason or {}),
+               *notes(deployment, shaped, num_followers=result.num_followers, num_truncated=figures.num_truncated),
+               *graph_notes(result), *about_intervals,
+               *([] if window is None else [window_note(figures, window, result.duration_s)])),
+        deployment=describe_deployment(deployment, result.num_replicas),
+        workload=describe_workload(scenario, shaped),
+        slo=None if objectives is None else objectives.slo.limits_s or None,
+        policy=describe_policy(deployment), versions=versions(), trace_sha256=shaped.sha256))
 
 
 def _recycled(trace: Trace, scenario: Scenario, recording: Recording) -> ReplayResult:

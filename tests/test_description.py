@@ -97,7 +97,7 @@ def test_late_parts_of_a_record_are_whole_seconds() -> None:
 
 
 def kinds(trace: Trace) -> set[str]:
-    return {odd["kind"] for odd in find_anomalies(trace)}
+    return {str(odd["kind"]) for odd in find_anomalies(trace)}
 
 
 RNG = np.random.default_rng(0)

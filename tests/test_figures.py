@@ -21,11 +21,15 @@ from planner.planning.check_answer import TargetVerdict
 from planner.planning.size_answer import Fleet, Schedule, SchedulePart, SizeAnswer, UnableFleet
 from planner.report import figures
 from planner.report.figures.accuracy_figures import predicted_over_measured, published_errors
-from planner.report.figures.answer_figures import attainment_over_load, fleet_costs, target_margins
+from planner.report.figures.answer_figures import (
+    attainment_over_load,
+    capacity_figure,
+    fleet_costs,
+    fleet_load,
+    target_margins,
+)
 from planner.report.figures.bins import MOST_BINS, bin_steps, num_replicas, time_bins, within
-from planner.report.figures.fleet_figures import fleet_load
 from planner.report.figures.latency_figures import latency_cdf, time_by_phase
-from planner.report.figures.limit_figures import capacity_figure
 from planner.report.figures.phase_colors import PHASE_COLORS, SPAN_COLORS, TERM_COLORS
 from planner.report.figures.rate_figures import arrivals, lengths
 from planner.report.figures.schedule_figures import STEP_KINDS, schedule_timeline, whole_strip
@@ -200,7 +204,7 @@ def without(result: SavedResult, case: str) -> SavedResult:
         "a single request": {"requests": result.requests.head(1), "steps": result.steps.head(1)},
         "none completed": {"requests": result.requests.with_columns(status=pl.lit("rejected"), ttft_s=none)},
         "no steps": {"steps": result.steps.head(0)},
-        "nothing at all": {"requests": result.requests.head(0), "steps": result.steps.head(0), "summary": {}},
+        "nothing at all": {"requests": result.requests.head(0), "steps": result.steps.head(0)},
         "null columns": {"requests": result.requests.with_columns(tpot_s=none, stalled_s=none, queue_s=none),
                          "steps": result.steps.with_columns(num_waiting=none, num_used_blocks=none)},
     }

@@ -17,6 +17,7 @@ from planner.replays.fleet.failures import Failure, read_failures
 from planner.replays.fleet.overload import overload_of
 from planner.replays.result_tables import ReplayResult
 from planner.results.phases import request_phases
+from planner.results.summary import attempt_totals
 from planner.run import replay
 from planner.settings.scenario import Scenario
 from planner.traces import Trace
@@ -98,7 +99,7 @@ def test_a_client_without_a_first_token_hangs_up() -> None:
     assert column(result, "status") == ["completed", *["timed_out"] * 3]
     assert column(result, "finished_at_s") == about(LONG_S, 0.0312, 0.0413, 0.0413)
     assert result.attempts is not None
-    assert result.attempts.summary()["num_wasted_output_tokens"] == 0
+    assert attempt_totals(result.attempts).num_wasted_output_tokens == 0
 
 
 def test_the_work_of_a_time_out_is_wasted() -> None:
@@ -332,10 +333,10 @@ target = 2
     result = play(rows, max_num_seqs=2, router="least-outstanding-requests", autoscale=str(tmp_path / "a.toml"),
                   fail_replica="0@1+0.5,1@2+9", max_retries=5, ttft_timeout=2.0)
     assert result.attempts is not None
-    counts = result.attempts.summary()
+    counts = attempt_totals(result.attempts)
     assert set(column(result, "status")) == {"completed"}
-    assert counts["num_attempts"] == len(rows) + counts["num_retries"]
-    assert counts["num_attempts_lost"] > 0
+    assert counts.num_attempts == len(rows) + counts.num_retries
+    assert counts.num_attempts_lost > 0
 
 
 def test_requests_at_a_silent_replica_wait_until_the_router_finds_out() -> None:

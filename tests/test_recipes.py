@@ -12,12 +12,12 @@ from planner.engines import ENGINES
 from planner.errors import CatalogError
 from planner.measured import recipes
 from planner.measured.inferencex import RECORDED_ONLY, published_run
-from planner.measured.recipes import Run, find_recipe, tokens_per_counted
+from planner.measured.recipes import find_recipe, tokens_per_counted
 from planner.measured.run_row import Row
 from planner.measured.run_table import read_measured
 
-RUN = Run(engine="vllm", model="m", precision="fp8", gpu="h100-sxm", isl=1024, osl=1024, concurrency=64, tp=8, ep=1,
-          dp=1, version="0.9.1", date="2026-03-01", client="inferencex")
+RUN = Row(engine="vllm", model="m", precision="fp8", gpu="h100-sxm", isl=1024, osl=1024, concurrency=64, tp=8, ep=1,
+          dp=1, pp=1, version="0.9.1", date="2026-03-01", client="inferencex", options={})
 
 
 @pytest.fixture

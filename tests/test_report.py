@@ -15,13 +15,15 @@ from helpers import EVERYTHING, scenario_of, trace_of
 from plotly.offline import get_plotlyjs
 
 from planner.errors import OutputError, PlannerError, UsageError
+from planner.files.keys import fromdict
 from planner.report import content, markdown, page
 from planner.report.markdown import to_markdown
 from planner.report.page import to_html
 from planner.report.written import write_report
 from planner.results.causes import explain
-from planner.results.saved import SavedResult
+from planner.results.saved import SavedResult, load_result, to_json
 from planner.results.summary import PERCENTILES
+from planner.results.summary_answer import Summary
 from planner.run import replay
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'|`x`[l](https://e.v)\n\u202e\udc80<!--"
@@ -31,17 +33,17 @@ HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'|`x`[l](https
 def result() -> SavedResult:
     rows = [(0.1 * k, 40 + k, 1 + k % 9) for k in range(30)]
     outcome = replay(trace_of(rows), scenario_of(), slo="ttft:50", recording=EVERYTHING)
-    return SavedResult(name="first", summary=json.loads(json.dumps(outcome.summary)),
+    return SavedResult(name="first", summary=fromdict(Summary, json.loads(to_json(outcome.summary))),
                        requests=outcome.result.requests_table(), steps=outcome.result.steps_table())
 
 
 @pytest.fixture(scope="module")
 def hostile(result: SavedResult) -> SavedResult:
-    workload = {**result.summary["workload"], "source": f"/traces/{HOSTILE}", "dropped": {HOSTILE: 3}}
-    deployment = {**result.summary["deployment"], "model": HOSTILE, "gpu": HOSTILE}
-    policy = {**result.summary["policy"], "name": HOSTILE}
-    summary = {**result.summary, "workload": workload, "deployment": deployment, "policy": policy, HOSTILE: HOSTILE}
-    return replace(result, name=HOSTILE, summary=summary)
+    workload = {**result.summary.workload, "source": f"/traces/{HOSTILE}", "dropped": {HOSTILE: 3}, HOSTILE: HOSTILE}
+    deployment = {**result.summary.deployment, "model": HOSTILE, "gpu": HOSTILE}
+    policy = {**result.summary.policy, "name": HOSTILE}
+    return replace(result, name=HOSTILE, summary=replace(
+        result.summary, workload=workload, deployment=deployment, policy=policy, notes=(HOSTILE,)))
 
 
 class Page(HTMLParser):
@@ -80,8 +82,10 @@ def test_numbers_are_those_of_the_summary(result: SavedResult) -> None:
 
 
 def test_several_are_compared_with_the_first(result: SavedResult) -> None:
-    second = replace(result, summary={**result.summary, "mean_ttft_ms": 1.1 * result.summary["mean_ttft_ms"],
-                                      "policy": {**result.summary["policy"], "max_num_seqs": 7}})
+    figures = result.summary.figures
+    slower = replace(figures, ttft=replace(figures.ttft, mean=1.1 * (figures.ttft.mean or 0.0)))
+    second = replace(result, summary=replace(
+        result.summary, figures=slower, policy={**result.summary.policy, "max_num_seqs": 7}))
     page = Page(to_html([result, second]))
     assert "(+10.0 %)" in page.texts["small"]
     assert "≠ max_num_seqs" in page.texts["th"]
@@ -94,8 +98,8 @@ def test_several_are_compared_with_the_first(result: SavedResult) -> None:
 def test_it_says_why(result: SavedResult) -> None:
     """As the tables say; with the advice where the replay was explained, and the difference to the first."""
     why = explain(result.requests, result.steps)
-    advised = replace(result, name="second", summary={**result.summary, "explanation": {
-        "advice": {"sentence": "change nothing"}}})
+    advised = replace(result, name="second", summary=replace(
+        result.summary, explanation={"advice": {"sentence": "change nothing"}}))
     page, text = to_html([result, advised]), to_markdown([result, advised])
     for shown in (page, text.replace("\\", "")):
         assert f"first: {why['sentence']}".replace("'", "&#x27;" if shown is page else "'") in shown
@@ -168,9 +172,15 @@ def test_both_files_are_written(tmp_path: Path, hostile: SavedResult) -> None:
 
 
 def test_an_empty_result_has_a_report(result: SavedResult) -> None:
-    empty = replace(result, summary={}, requests=result.requests.head(0), steps=result.steps.head(0))
+    empty = replace(result, requests=result.requests.head(0), steps=result.steps.head(0))
     assert "no steps were recorded" in to_html([empty])
-    assert to_markdown([empty]).startswith("# Replay of first\n")
+    assert to_markdown([empty]).startswith("# Replay of test\n")
+
+
+def test_a_folder_without_a_summary_of_ours_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "summary.json").write_text("{}")
+    with pytest.raises(PlannerError, match=r"cannot read the result .*: completed: is missing; write one with planner"):
+        load_result(tmp_path)
 
 
 @pytest.mark.parametrize(("count", "name", "kind", "message"), [

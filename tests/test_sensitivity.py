@@ -15,7 +15,7 @@ from planner.planning.loads import traffic_of
 from planner.planning.search_options import Choices
 from planner.planning.sensitivity_answer import Changed, Sensitivity
 from planner.planning.sizing import size
-from planner.report.figures.sensitivity_figures import tornado
+from planner.report.figures.answer_figures import tornado
 from planner.report.findings import findings
 from planner.report.offer_tables import sensitivity_rows
 from planner.report.page import to_html

@@ -87,7 +87,7 @@ def test_servers_of_known_speed() -> None:
     trace = trace_of([(k / 45, 1, 1) for k in range(900)])
     found, served, _ = fewest_replicas(trace, resolve(ONE_SLOT, trace), parse_objectives("ttft:101", 1.0))
     assert found == 5
-    assert summarize(served, None, has_gaps=False)["gpu_busy_fraction"] == pytest.approx(0.9, abs=0.01)
+    assert summarize(served, None, has_gaps=False).engine.gpu_busy_fraction == pytest.approx(0.9, abs=0.01)
 
 
 def test_the_cheapest_fleet_comes_first_with_its_costs(chat: Trace) -> None:

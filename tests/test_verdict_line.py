@@ -1,5 +1,6 @@
 """The verdict on a replay and its cards: each kind of finding in words, with the numbers of the summary."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,22 +10,26 @@ from planner.report.summary_tables import summary_table
 from planner.report.target_cards import cards
 from planner.report.verdict_line import Kind, verdict_line
 from planner.results.rejections import WHY as REJECTIONS
+from planner.results.summary_answer import Summary
 from planner.run import replay
 from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
 from planner.traces import read_trace
 
 
-def summary(slo: str | None = "ttft:500 tpot:50", attainment: float | None = 0.99, **options: Any) -> dict[str, Any]:
+def summary(slo: str | None = "ttft:500 tpot:50", attainment: float | None = 0.99, **options: Any) -> Summary:
     scenario = Scenario(**{"model": "llama-3.1-8b", "gpu": "h100-sxm", "limit": 1000, **options})
     objectives = None if slo is None else parse_objectives(slo, attainment)
     return replay(read_trace("chat"), scenario, slo=objectives).summary
 
 
+def with_figures(found: Summary, **changed: Any) -> Summary:
+    return replace(found, figures=replace(found.figures, **changed))
+
+
 def test_the_share_within_the_objectives_reads_alike_in_the_table_and_in_the_verdict() -> None:
-    found = summary() | {"slo_attainment": 0.99012}
-    assert "  99.01 %" in str(summary_table(found))
-    assert "  98.999 %" in str(summary_table(found | {"slo_attainment": 0.98999}))
+    for share, said in ((0.99012, "  99.01 %"), (0.98999, "  98.999 %")):
+        assert said in str(summary_table(with_figures(summary(), slo_attainment=share)))
 
 
 @pytest.mark.parametrize(("asked", "kind", "said"), [
@@ -58,7 +63,7 @@ def test_a_verdict_has_all_findings() -> None:
 def test_every_reason_of_a_rejection_has_words() -> None:
     found = summary()
     for name in REJECTIONS:
-        counted = {**found, "rejected_by_reason": {name: 3}, "completed": 997}
+        counted = with_figures(found, rejected_by_reason={name: 3}, completed=997)
         assert "3 rejected: " in verdict_line(counted).sentence
 
 

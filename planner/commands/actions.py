@@ -27,6 +27,7 @@ from planner.report.text import Text
 from planner.report.verdict_line import first_words
 from planner.report.verdicts import missed_in, missed_lines
 from planner.results.saved import save_result, to_json
+from planner.results.summary_answer import Summary
 from planner.results.timeline import check_timeline_path, write_timeline
 from planner.run import replay as run_scenario
 from planner.settings.format_spec import Reading
@@ -77,30 +78,28 @@ def replay(source: str, scenario: Scenario, slo: str | None, attainment: float |
     )
     trace = _read(source, scenario, reading.spec, reading.on_bad_rows)
     outcome = run_scenario(trace, scenario, slo=objectives, recording=recording)
-    if attainment is not None and outcome.summary["slo_attainment"] is None:
+    if attainment is not None and outcome.summary.figures.slo_attainment is None:
         raise share_of_nothing(attainment)
-    if explain:
-        outcome.summary["explanation"] = explain_outcome(trace, scenario, outcome, slo=objectives)
-    outcome.summary["replay_command"] = command
-    refusal = outcome.summary["would_not_start"]
+    explanation = explain_outcome(trace, scenario, outcome, slo=objectives) if explain else None
+    summary = replace(outcome.summary, explanation=explanation, replay_command=command)
+    refusal = summary.would_not_start
     for name, path in tables.items():
         if path is not None:
             write_table(_table(outcome.result, name), path)
     if timeline is not None:
         write_timeline(outcome.result, timeline)
     if save is not None:
-        note = save_result(outcome.result, outcome.summary, save)
-        outcome.summary["notes"] += filter(None, [note])
-    text = [*summary_table(outcome.summary).parts]
-    if explain:
-        text += explanation_table({"": outcome.summary["explanation"]}).parts
-    publish(outcome.summary, Text(text), json,
-            [note for note in outcome.summary["notes"] if note != refusal])  # the table begins with it
+        summary = summary.noted((), [save_result(outcome.result, summary, save)])
+    text = [*summary_table(summary).parts]
+    if explanation is not None:
+        text += explanation_table({"": explanation}).parts
+    publish(summary, Text(text), json,
+            [note for note in summary.notes if note != refusal])  # the table begins with it
     starts = refusal is None or ignore_start_refusal
-    return _keeps_objectives(outcome.summary) and starts and outcome.summary["completed"] > 0
+    return _keeps_objectives(summary) and starts and summary.figures.completed > 0
 
 
-def _keeps_objectives(summary: Mapping[str, Any]) -> bool:
+def _keeps_objectives(summary: Summary) -> bool:
     """Tell whether no objective is missed; say on stderr which are, and by how much."""
     missed = missed_in(summary)
     if missed:
@@ -136,17 +135,19 @@ def compare(sources: Sequence[str], choices: Mapping[str, Sequence[Any]], launch
                                                               study.on_bad_rows if are_files else reading.on_bad_rows),
                                  explain=are_files if explain is None else explain, save=save)
     first = [f"{name}: {line}" for name, summary in comparison.items() for line in first_words(summary)]
-    shown = None if every or len(comparison) < 2 else most_different(comparison)
+    values = {name: summary.values_by_key for name, summary in comparison.items()}
+    shown = None if every or len(comparison) < 2 else most_different(values)
     others = [] if shown is None else ["--all shows every figure, and the JSON has them"]
-    rows = [] if shown == [] else comparison_table(comparison, shown).parts
+    rows = [] if shown == [] else comparison_table(values, shown).parts
     text = [*first, *verdict_words(comparison), *rows, *others,
             *missed_lines(comparison)]
-    explanations = {name: summary["explanation"] for name, summary in comparison.items() if "explanation" in summary}
+    explanations = {name: summary.explanation for name, summary in comparison.items()
+                    if summary.explanation is not None}
     if explanations:
         text += explanation_table(explanations).parts
-    publish([{"name": name, **summary} for name, summary in comparison.items()], Text(text), json,
+    publish([{"name": name, **found} for name, found in values.items()], Text(text), json,
             _named_notes(comparison))
-    return any(summary["completed"] for summary in comparison.values())
+    return any(summary.figures.completed for summary in comparison.values())
 
 
 def capacity(source: str, scenario: Scenario, slo: str, attainment: float, search: Search, reading: Reading,
@@ -331,11 +332,11 @@ def _print_notes(notes: Iterable[str]) -> None:
         print(fitted(Text([f"note: {note}"]), sys.stderr), file=sys.stderr)
 
 
-def _named_notes(comparison: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def _named_notes(comparison: Mapping[str, Summary]) -> list[str]:
     """Return the notes of what-ifs, with their names if not all of them have a note."""
     names: dict[str, list[str]] = {}
     for name, summary in comparison.items():
-        for note in dict.fromkeys(summary["notes"]):
+        for note in dict.fromkeys(summary.notes):
             names.setdefault(note, []).append(name)
     return [note if len(owners) == len(comparison) or (len(owners) == 1 and note.startswith(f"{owners[0]}: ")) else
             f"{', '.join(owners)}: {note}" for note, owners in names.items()]

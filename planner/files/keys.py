@@ -37,12 +37,14 @@ class Spread:
 
     Parameters
     ----------
-    meaning : of a mapping's keys, in words.
+    meaning : of a mapping's keys, in words; of a part that several fields have, the words for {} in its keys' meanings.
     only : the answers that have the part's keys, in words; in others the part is None and they are left out.
+    keys : names of the part's keys in the whole, with {} for the name of each in the part.
     """
 
     meaning: str = ""
     only: str = ""
+    keys: str = "{}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +104,8 @@ def asdict(answer: Any, of: str = "") -> dict[str, Any]:
     for field in declared(type(answer)):
         value, key = getattr(answer, field.name), field.key(of)
         if isinstance(field.note, Spread):
-            values |= dict.fromkeys(_nulls(field)) if value is None else _plain(value, of)
+            values |= dict.fromkeys(_nulls(field)) if value is None else {
+                field.note.keys.format(name): item for name, item in _plain(value, of).items()}
         elif key and (value is not None or not field.note.only):
             values[key] = _plain(value, of)
     return values
@@ -129,7 +132,7 @@ def _required(field: Declared) -> Iterator[str]:
         return
     for part in [] if get_origin(field.hint) is Mapping else parts_of(field.hint):
         for inner in declared(part):
-            yield from _required(inner)
+            yield from map(field.note.keys.format, _required(inner))
 
 
 def fromdict(kind: type[T], values: Any, where: str = "", of: str = "") -> T:
@@ -161,10 +164,12 @@ def _field(field: Declared, values: Mapping[str, Any], names: set[str], where: s
         if key not in values and field.is_required:
             raise ValueError(f"{path}: is missing")
         return _parsed(field.hint, values.get(key, None if field.is_required else field.default), path, of)
-    needed = set(_required(field))
-    others = {key: value for key, value in values.items() if key not in names - needed}
+    needed, (begin, end) = set(_required(field)), field.note.keys.split("{}")
+    others = {name.removeprefix(begin).removesuffix(end): value for name, value in values.items()
+              if name not in names - needed and name.startswith(begin) and name.endswith(end)}
     alone = needed - names
-    is_absent = bool(alone) and all(others.get(name) is None for name in alone)
+    is_absent = bool(alone) and all(name not in values if field.note.only else values.get(name) is None
+                                    for name in alone)
     return None if is_absent and NoneType in get_args(field.hint) else _parsed(field.hint, others, where, of)
 
 

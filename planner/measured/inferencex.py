@@ -11,7 +11,7 @@ import numpy as np
 from planner.catalog.catalog_files import load_gpu
 from planner.catalog.gpus import Gpu
 from planner.errors import CatalogError, UsageError
-from planner.measured.recipes import Run, find_recipe, release_of, tokens_per_counted
+from planner.measured.recipes import find_recipe, release_of, tokens_per_counted
 from planner.measured.run_columns import LAYOUT, LOAD
 from planner.measured.run_row import PROMPTS_PER_CONCURRENCY, Row, check_drafts, quantization_of
 from planner.model.layout import Layout
@@ -76,9 +76,8 @@ def published_run(row: Row, *, has_gaps: bool = False) -> dict[str, Any]:
         raise UsageError(f"concurrency is empty: client = {row.client} limits requests in flight; give it")
     precision = row.precision or "bf16"
     gpu = load_gpu(row.gpu)
-    run = Run(engine=row.engine, model=row.model, precision=precision, gpu=gpu.name, isl=row.isl, osl=row.osl,
-              concurrency=row.concurrency, tp=row.tp, ep=row.ep, dp=row.dp, version=row.version, date=row.date,
-              client=row.client, drafts=None if "num_speculative_tokens" in row.options else row.drafts)
+    run = replace(row, precision=precision, gpu=gpu.name,
+                  drafts=None if "num_speculative_tokens" in row.options else row.drafts)
     release = release_of(RECIPES, run)
     if row.has_attention and not row.version and release:  # a table with all labels needs no corrections of old runs
         run = replace(run, version=release)

@@ -13,6 +13,7 @@ from planner.catalog.catalog_files import data_dir, load_gpu, read_rows
 from planner.catalog.gpus import Gpu
 from planner.engines.releases import is_release, stated_release
 from planner.errors import CatalogError
+from planner.measured.run_row import Row
 
 EQUAL = ("client", "isl", "osl", "tp", "ep")  # conditions that hold if the value is the same
 CONDITIONS = frozenset({"engine", "model", "precision", "gpus", "version", *EQUAL, "tp_below", "min_concurrency",
@@ -26,26 +27,6 @@ GIVEN = {"recipe": "set", "retokenised": "tokens_per_counted", "release": "engin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """The deployment and load in a measured row, as recipes match them."""
-
-    engine: str
-    model: str
-    precision: str
-    gpu: str
-    isl: int
-    osl: int
-    concurrency: int
-    tp: int
-    ep: int
-    dp: int
-    version: str
-    date: str
-    client: str
-    drafts: bool | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
     """The settings of a run, and a sentence on how they were chosen; empty if the recipe is the run's."""
 
@@ -53,7 +34,7 @@ class Recipe:
     note: str = ""
 
 
-def find_recipe(name: str, run: Run) -> Recipe:
+def find_recipe(name: str, run: Row) -> Recipe:
     """Return the first recipe whose conditions all hold for a run; else the nearest one, else the engine's defaults.
 
     The nearest recipe names the run's model, and has its engine, client, precision and generation of GPU, and drafts
@@ -62,6 +43,7 @@ def find_recipe(name: str, run: Run) -> Recipe:
     Parameters
     ----------
     name : file in `hardware_db/recipes`.
+    run : a row with a profile's name as `gpu`, and a precision.
 
     Raises
     ------
@@ -94,7 +76,7 @@ def _text(value: Any) -> str:
     return " or ".join(str(part) or "unknown" for part in value) if isinstance(value, list) else str(value).lower()
 
 
-def _is_near(recipe: Mapping[str, Any], run: Run, failed: tuple[str, ...]) -> bool:
+def _is_near(recipe: Mapping[str, Any], run: Row, failed: tuple[str, ...]) -> bool:
     """Tell whether a recipe whose conditions failed may be the nearest one."""
     if "model" not in recipe or not set(failed) <= DISTANCES.keys():
         return False
@@ -111,7 +93,7 @@ def is_relative(one: Gpu, other: Gpu) -> bool:
     return len(kinds) == 1
 
 
-def _distance(name: str, recipe: Mapping[str, Any], run: Run, failed: tuple[str, ...]) -> float:
+def _distance(name: str, recipe: Mapping[str, Any], run: Row, failed: tuple[str, ...]) -> float:
     """Return how far a recipe is from a run: lengths and layout, minor releases, and years."""
     total = sum(DISTANCES[key] for key in failed)
     if "version" in failed:
@@ -130,7 +112,7 @@ def _minor(text: str) -> float:
     return 100.0 * version.major + version.minor + version.micro / 10.0
 
 
-def tokens_per_counted(name: str, run: Run) -> float:
+def tokens_per_counted(name: str, run: Row) -> float:
     """Return how many tokens the engine made of each that the client had counted in its prompts [1].
 
     Parameters
@@ -141,7 +123,7 @@ def tokens_per_counted(name: str, run: Run) -> float:
     return next((float(row["tokens_per_counted"]) for row in rows), 1.0)
 
 
-def release_of(name: str, run: Run) -> str | None:
+def release_of(name: str, run: Row) -> str | None:
     """Return the engine's release: the recorded one, or the one of its date; None if neither is known.
 
     Parameters
@@ -152,14 +134,14 @@ def release_of(name: str, run: Run) -> str | None:
     return stated_release(run.version) or next(dated, None)
 
 
-def _holds(recipe: Mapping[str, Any], run: Run) -> bool:
+def _holds(recipe: Mapping[str, Any], run: Row) -> bool:
     """Tell whether every condition of a recipe holds."""
     return next(_failed(recipe, run), None) is None
 
 
-def _failed(recipe: Mapping[str, Any], run: Run) -> Iterator[str]:
+def _failed(recipe: Mapping[str, Any], run: Row) -> Iterator[str]:
     """Yield the conditions of a recipe that do not hold."""
-    versions = recipe.get("version")
+    versions, in_flight = recipe.get("version"), run.concurrency or 0
     held = {
         "engine": recipe["engine"] == run.engine,
         "model": run.model in recipe.get("model", (run.model,)),
@@ -167,8 +149,8 @@ def _failed(recipe: Mapping[str, Any], run: Run) -> Iterator[str]:
         "gpus": run.gpu in recipe.get("gpus", (run.gpu,)),
         **{key: recipe.get(key, getattr(run, key)) == getattr(run, key) for key in EQUAL},
         "tp_below": run.tp < recipe.get("tp_below", math.inf),
-        "min_concurrency": recipe.get("min_concurrency", 0) <= run.concurrency,
-        "max_concurrency": run.concurrency <= recipe.get("max_concurrency", math.inf),
+        "min_concurrency": recipe.get("min_concurrency", 0) <= in_flight,
+        "max_concurrency": in_flight <= recipe.get("max_concurrency", math.inf),
         "dp_attention": recipe.get("dp_attention", run.dp > 1) == (run.dp > 1),
         "version": versions is None or any(_is_of(run.version, v) if v else not run.version for v in versions),
         "since": recipe.get("since", run.date) <= run.date,
@@ -188,18 +170,18 @@ def _is_of(version: str, begin: str) -> bool:
     return version.startswith(begin) and (begin.endswith(".") or not rest[:1].isdigit())
 
 
-def _settings(recipe: Mapping[str, Any], run: Run) -> dict[str, Any]:
+def _settings(recipe: Mapping[str, Any], run: Row) -> dict[str, Any]:
     """Return a recipe's settings; settings that depend on the load or the step's tokens are worked out."""
-    values = dict(recipe)
+    values, in_flight = dict(recipe), run.concurrency or 0
     for key, value in recipe.items():
         if isinstance(value, str) and value.startswith("concurrency"):
-            values[key] = max(run.concurrency // int(value.partition("/")[2] or 1), 1)
+            values[key] = max(in_flight // int(value.partition("/")[2] or 1), 1)
     more = values.pop("batched_tokens_per_concurrency", 0)
     if more:
-        tokens = values["max_num_batched_tokens"] + more * run.concurrency
+        tokens = values["max_num_batched_tokens"] + more * in_flight
         values["max_num_batched_tokens"] = math.ceil(tokens / 64) * 64
     if "batched_tokens_over_isl" in values:
-        values["max_num_batched_tokens"] = run.isl + run.concurrency + values.pop("batched_tokens_over_isl")
+        values["max_num_batched_tokens"] = run.isl + in_flight + values.pop("batched_tokens_over_isl")
     return {key: values[value] if value == "max_num_batched_tokens" else value for key, value in values.items()}
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from planner.deployment.deploy import Deployment, deploy, resolve_pools
 from planner.errors import PlannerError
+from planner.files.keys import asdict
 from planner.loop.state.engine_settings import Recording
 from planner.loop.state.engine_state import FAILED, REJECTED
 from planner.loop.state.terms import StepTime
@@ -159,11 +160,12 @@ def _predicted(measurement: Measurement, result: ReplayResult, gpus: tuple[int, 
     names = METRICS if set(measurement.measured) <= set(METRICS) else tuple(measurement.measured)
     predicted = statistics(names, times_s, makespan_s)
     if any("itl_ms" in name for name in names) and (gaps := float((kept.num_output_tokens - 1).sum())) > 0:
-        itl = describe_weighted(replayed.gaps.values_s, replayed.gaps.counts, "itl")  # of all gaps, not of requests
+        of_gaps = describe_weighted(replayed.gaps.values_s, replayed.gaps.counts)  # of all gaps, not of requests
         token_gap_ms = 1e3 * float((kept.finished_s - kept.first_token_s).sum()) / gaps
         tokens = float((records.num_output_tokens[done] - 1).sum()) / max(float(replayed.gaps.counts.sum()), 1.0)
-        itl["itl_ms"] = token_gap_ms  # a server counts tokens, a client the messages that have one or more
-        itl["mean_itl_ms"] = token_gap_ms * max(tokens, 1.0)
+        itl = {f"{name}_itl_ms": value for name, value in asdict(of_gaps).items()} | {
+            "itl_ms": token_gap_ms,  # a server counts tokens, a client the messages that have one or more
+            "mean_itl_ms": token_gap_ms * max(tokens, 1.0)}
         predicted |= {name: value for name in names if (value := itl.get(name)) is not None}
     inputs = measurement.load.requests["input_tokens"].to_numpy()[done].sum()
     outputs = records.num_output_tokens[done].sum()
@@ -191,9 +193,9 @@ def _throughput(measurement: Measurement, names: Sequence[str], inputs: float, o
 def _power(result: ReplayResult, names: Sequence[str], outputs: float, makespan_s: float) -> dict[str, float]:
     """Return the mean power of a GPU board [W], and the energy of all boards by output token [J]."""
     figures = hardware(shares(result, makespan_s), makespan_s)
-    if figures["energy_kwh"] is None:
+    if figures.energy_kwh is None:
         return {}
-    values = (1e3 * figures["energy_kwh"] / figures["gpu_hours"], 3.6e6 * figures["energy_kwh"] / outputs)
+    values = (1e3 * figures.energy_kwh / figures.gpu_hours, 3.6e6 * figures.energy_kwh / outputs)
     return {name: value for name, value in zip(POWER, values, strict=True) if name in names}
 
 

@@ -9,6 +9,7 @@ from planner.engines import ENGINES
 from planner.errors import PlannerError
 from planner.files.counts import share_text
 from planner.launch import describe_launch
+from planner.results.summary_answer import Figures, Summary
 from planner.run import replay
 from planner.settings.objectives import Objectives
 from planner.settings.scenario import Scenario
@@ -20,7 +21,7 @@ LEAST_GAIN = 0.01  # of the metric: a smaller one is no advice
 LOSSY = ("kv_cache_dtype",)  # settings that change the model's outputs: advised only if no other helps
 
 
-def advise(trace: Trace, scenario: Scenario, deployment: Deployment, summary: Mapping[str, Any], *,
+def advise(trace: Trace, scenario: Scenario, deployment: Deployment, summary: Summary, *,
            slo: Objectives | None) -> dict[str, Any]:
     """Replay a scenario with one setting changed at a time, and rank the changes.
 
@@ -41,12 +42,13 @@ def advise(trace: Trace, scenario: Scenario, deployment: Deployment, summary: Ma
         each with the `command` that launches it, None if none gains 1 %; and `sentence`. Of a fleet whose replicas
         differ nothing is tried.
     """
-    metric = _metric(summary)
+    values = summary.values_by_key
+    metric = _metric(summary.figures, values)
+    value, num_gpus = values[metric], summary.deployment["num_gpus"]
     if deployment.pools:
-        return {"metric": metric, "value": summary[metric], "changes": [], "first": None, "first_with_more_gpus": None,
+        return {"metric": metric, "value": value, "changes": [], "first": None, "first_with_more_gpus": None,
                 "sentence": "no settings were tried: each pool of the fleet's file has its own settings"}
     sign = 1.0 if metric == "slo_attainment" else -1.0
-    value, num_gpus = summary[metric], summary["deployment"]["num_gpus"]
     advice = []
     for setting, before, after in changes(scenario, deployment):
         row: dict[str, Any] = {"setting": setting, "before": before, "after": after}
@@ -55,12 +57,12 @@ def advise(trace: Trace, scenario: Scenario, deployment: Deployment, summary: Ma
         except PlannerError as error:
             advice.append(row | {"reason": str(error)})
             continue
-        if other["would_not_start"] is not None:
-            advice.append(row | {"reason": other["would_not_start"]})
+        if other.would_not_start is not None:
+            advice.append(row | {"reason": other.would_not_start})
             continue
-        known = value is not None and other[metric] is not None
-        advice.append(row | {"num_gpus": other["deployment"]["num_gpus"], "value": other[metric],
-                             "gain": sign * (other[metric] - value) if known else None})
+        reached = other[metric]
+        advice.append(row | {"num_gpus": other.deployment["num_gpus"], "value": reached,
+                             "gain": sign * (reached - value) if value is not None and reached is not None else None})
     advice.sort(key=lambda row: -(row.get("gain") or 0.0))
     helpful = helpful_changes(metric, value, advice)
     same_gpus = sorted((row for row in helpful if row["num_gpus"] <= num_gpus), key=lambda row: row["setting"] in LOSSY)
@@ -79,12 +81,12 @@ def helpful_changes(metric: str, value: float | None, changes: Sequence[dict[str
     return [row for row in changes if (row.get("gain") or 0.0) > least]
 
 
-def _metric(summary: Mapping[str, Any]) -> str:
-    """Return the key of the summary that a change should improve."""
-    uses = {metric_key(each["name"]): each["value"] / each["limit"] for each in summary["objectives"]
-            if each["unit"] == "ms" and each["value"] is not None}
-    worst = max((key for key in uses if key in summary), key=lambda key: uses[key], default="mean_e2el_ms")
-    if summary["slo_attainment"] is None or uses.get(worst, 0.0) > 1:
+def _metric(figures: Figures, known: Mapping[str, Any]) -> str:
+    """Return the key that a change should improve, of the keys that the summary knows."""
+    uses = {metric_key(one.name): one.value / one.limit for one in figures.objectives
+            if one.unit == "ms" and one.value is not None and one.limit is not None}
+    worst = max((key for key in uses if key in known), key=lambda key: uses[key], default="mean_e2el_ms")
+    if figures.slo_attainment is None or uses.get(worst, 0.0) > 1:
         return worst
     return "slo_attainment"
 

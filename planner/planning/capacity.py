@@ -166,7 +166,7 @@ def _feasible(posed: Posed, longest: Sought, asked: CapacityAnswer, found: Settl
     if unknown.is_whole:
         result = served(longest, largest)
         asked = replace(_with_rejections(asked, longest, result),
-                        request_throughput=summarize(result, None, has_gaps=False)["request_throughput"])
+                        request_throughput=summarize(result, None, has_gaps=False).request_throughput)
     else:
         kept = part_words(longest.trace, largest, longest.search.scaling)
         asked = replace(asked, assumptions=(*asked.assumptions, *filter(None, [kept])),

@@ -147,7 +147,7 @@ def replayed_capacity(trace: Trace, scenario: Scenario, objectives: Objectives) 
 
 def _predicted(trace: Trace, scenario: Scenario, objectives: Objectives | None,
                rate_per_s: float) -> dict[str, float | None]:
-    summary = replay(trace, replace(scenario, request_rate=rate_per_s), slo=objectives).summary
+    summary = replay(trace, replace(scenario, request_rate=rate_per_s), slo=objectives).summary.values_by_key
     return {name: summary[name] for name in (*METRICS, *((GOODPUT,) if objectives is not None else ()))}
 
 

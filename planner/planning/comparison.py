@@ -1,6 +1,7 @@
 """Studies side by side: each replayed, explained, and set against the first."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ from planner.loop.state.engine_settings import Recording
 from planner.planning.advice import advise
 from planner.planning.study import Study, command_line
 from planner.progress import counted
-from planner.results.causes import difference, explain, policy_named
+from planner.results.causes import difference, explain
 from planner.results.saved import save_result
+from planner.results.summary_answer import Summary
 from planner.run import Outcome, replay
 from planner.settings.objectives import Objectives
 from planner.settings.scenario import Scenario
@@ -19,7 +21,7 @@ from planner.traces.shaping.client_load import OPTIONS
 
 
 def compare_studies(studies: Sequence[Study], read: Callable[[Study], Trace], *, explain: bool,
-                    save: Path | None) -> dict[str, dict[str, Any]]:
+                    save: Path | None) -> dict[str, Summary]:
     """Replay studies.
 
     Parameters
@@ -39,11 +41,11 @@ def compare_studies(studies: Sequence[Study], read: Callable[[Study], Trace], *,
     PlannerError : a study cannot be replayed; its message begins with the study's name.
     OutputError : a result cannot be written.
     """
-    outcomes: dict[str, dict[str, Any]] = {}
+    summaries: dict[str, Summary] = {}
     traces: dict[Any, Trace] = {}
     first = None
     for study in counted("replaying what-ifs", studies):
-        if study.name in outcomes:
+        if study.name in summaries:
             raise UsageError(f"{study.name!r}: two what-ifs have this name; give each its own name")
         try:
             trace = _trace(study, read, traces)
@@ -52,18 +54,15 @@ def compare_studies(studies: Sequence[Study], read: Callable[[Study], Trace], *,
         except PlannerError as error:
             error.args = (f"{study.name}: {error}",)
             raise
-        outcome.summary["notes"] = [*study.notes, *outcome.summary["notes"]]
+        summary = replace(outcome.summary.noted(study.notes), replay_command=command_line(study))
         if explain:
             explanation = explain_outcome(trace, study.scenario, outcome, slo=study.objectives)
-            outcome.summary["explanation"] = explanation
             explanation["difference"] = None if first is None else difference(explanation, first)
             first = first or explanation
-        outcome.summary["replay_command"] = command_line(study)
-        if save is not None:
-            note = save_result(outcome.result, outcome.summary, save / study.name)
-            outcome.summary["notes"] += filter(None, [note])
-        outcomes[study.name] = outcome.summary
-    return outcomes
+            summary = replace(summary, explanation=explanation)
+        note = None if save is None else save_result(outcome.result, summary, save / study.name)
+        summaries[study.name] = summary.noted((), [note])
+    return summaries
 
 
 def explain_outcome(trace: Trace, scenario: Scenario, outcome: Outcome, *,
@@ -77,8 +76,8 @@ def explain_outcome(trace: Trace, scenario: Scenario, outcome: Outcome, *,
     slo : objectives as given to `run.replay`, or None.
     """
     result = outcome.result
-    explanation = explain(result.requests_table(), result.steps_table(),
-                          outcome.summary.get("replicas_mean", result.num_replicas), policy_named(outcome.summary))
+    explanation = explain(result.requests_table(), result.steps_table(), outcome.summary.num_replicas,
+                          outcome.summary.policy["name"])
     advice = advise(trace, scenario, result.deployment, outcome.summary, slo=slo)
     return explanation | {"advice": advice}
 

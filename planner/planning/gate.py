@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,9 @@ from planner.progress import counted
 from planner.replays.result_tables import ReplayResult
 from planner.results.saturation import saturation_sentence
 from planner.results.summary import numbers
+from planner.results.summary_answer import Summary
 from planner.run import replay
+from planner.settings.judged import Judged
 from planner.settings.objectives import Objectives
 from planner.settings.scenario import Scenario
 from planner.settings.statistic import Statistic, parse_statistic
@@ -72,9 +73,8 @@ def check(path: Path, *, baseline: Path | None = None, update: bool = False) -> 
         for target in each.targets:
             rows = _limits(target, outcome, name, before.get(target.metric))
             if target.max_regression is not None:
-                stand_in = _stand_in(target.metric, None if recorded is None else before, changed, update)
-                rows.append(_regression(target, target.max_regression, outcome, name, before.get(target.metric),
-                                        stand_in))
+                rows.append(_regression(target, target.max_regression, outcome, name,
+                                        None if recorded is None else before, changed, update))
             checks += rows
         checks += _objective_rows(each, outcome)
     if update:
@@ -97,7 +97,7 @@ class _Outcome:
     metrics: dict[str, float | None]
     notes: list[str]
     reason: str | None = None
-    objectives: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    objectives: Mapping[str, Judged] = field(default_factory=dict)
 
 
 def _outcome(gated: Gated) -> _Outcome:
@@ -123,26 +123,26 @@ def _has_request_limits(study: Study) -> bool:
 
 @keeps_answers
 def _metrics(trace: Trace, scenario: Scenario, objectives: Objectives | None,
-             names: list[str]) -> tuple[dict[str, float | None], list[str], dict[str, Any]]:
+             names: list[str]) -> tuple[dict[str, float | None], list[str], dict[str, Judged]]:
     """Return the numbers of the summary and other metrics that are asked for, notes on them, and the objectives."""
     outcome = replay(trace, scenario, slo=objectives, recording=Recording())
     summary = outcome.summary
-    if summary["would_not_start"] is not None:
-        raise CapacityError(summary["would_not_start"])
+    if summary.would_not_start is not None:
+        raise CapacityError(summary.would_not_start)
     statistics = {name: statistic for name in names if (statistic := parse_statistic(name)) is not None}
-    summary |= {name: _statistic(outcome.result, statistic) for name, statistic in statistics.items()
-                if name not in summary}
-    for name, share in (summary["slo_attainment_by_metric"] or {}).items():
-        summary[f"slo_attainment_by_metric.{name}"] = share
+    values, figures = dict(summary.values_by_key), summary.figures
+    values |= {name: _statistic(outcome.result, statistic) for name, statistic in statistics.items()
+               if name not in values}
+    for name, share in (figures.slo_attainment_by_metric or {}).items():
+        values[f"slo_attainment_by_metric.{name}"] = share
     capacity: dict[str, float | None] = dict.fromkeys(CAPACITY)
-    notes = [*summary["notes"], *([saturation_sentence(summary)] if "saturated" in names else [])]
+    notes = [*summary.notes, *([saturation_sentence(figures.saturation)] if "saturated" in names else [])]
     if set(names) & set(CAPACITY):
         found, about = _capacity(trace, scenario, objectives, names)
         capacity |= found
         notes += about
     notes += _unanswered(summary, statistics)
-    return (numbers(summary) | capacity, list(dict.fromkeys(notes)),
-            {each["name"]: each for each in summary["objectives"]})
+    return numbers(values) | capacity, list(dict.fromkeys(notes)), {one.name: one for one in figures.objectives}
 
 
 def _statistic(result: ReplayResult, statistic: Statistic) -> float | None:
@@ -152,12 +152,12 @@ def _statistic(result: ReplayResult, statistic: Statistic) -> float | None:
     return None if math.isnan(value) else 1e3 * value
 
 
-def _unanswered(summary: Mapping[str, Any], statistics: Mapping[str, Statistic]) -> list[str]:
+def _unanswered(summary: Summary, statistics: Mapping[str, Statistic]) -> list[str]:
     """Return a note if latencies are judged and some requests have none."""
-    lost = summary["workload"]["num_requests"] - summary["completed"]
+    num_requests = summary.workload["num_requests"]
+    lost = num_requests - summary.figures.completed
     if lost == 0 or not statistics:
         return []
-    num_requests = summary["workload"]["num_requests"]
     return [f"{', '.join(statistics)}: of completed requests only. {lost:,} of {num_requests:,} were not completed; a "
             f"target on slo_attainment, or the statistic in slo, counts them"]
 
@@ -207,8 +207,8 @@ def _objective_rows(gated: Gated, found: _Outcome) -> list[TargetVerdict]:
 
 def _objective_row(scenario: str, statistic: Statistic, limit: float, found: _Outcome) -> TargetVerdict:
     judged = found.objectives.get(statistic.name)
-    value = None if judged is None else judged["value"]
-    is_met = judged is not None and judged["is_met"]
+    value = None if judged is None else judged.value
+    is_met = judged is not None and bool(judged.is_met)
     reason = found.reason if judged is None else NO_VALUE if is_met else UNANSWERED
     return TargetVerdict(
         scenario=scenario, metric=statistic.key, kind="max", limit=limit, predicted=value, baseline=None,
@@ -225,43 +225,32 @@ def _limits(target: Target, found: _Outcome, scenario: str, before: float | None
             for kind, limit, margin in target.margins(predicted)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Judged:
-    """The verdict on a regression, its reason, and the share that is still allowed."""
-
-    verdict: str
-    reason: str | None = None
-    margin: float | None = None
-
-
-def _regression(target: Target, limit: float, found: _Outcome, scenario: str, before: float | None,
-                stand_in: _Judged | None) -> TargetVerdict:
-    """Return the row of a target's `max_regression`."""
-    predicted = found.metrics[target.metric]
-    judged = stand_in or _compared(target, limit, predicted, before, found.reason)
-    return TargetVerdict(scenario=scenario, metric=target.metric, predicted=predicted, baseline=before,
-                         margin=judged.margin, reason=judged.reason, kind="max_regression", limit=limit,
-                         verdict=judged.verdict)
-
-
-def _stand_in(metric: str, before: Mapping[str, Any] | None, changed: list[str], update: bool) -> _Judged | None:
-    """Return the verdict in place of a comparison; None if a comparison can be made."""
+def _regression(target: Target, limit: float, found: _Outcome, scenario: str, before: Mapping[str, float] | None,
+                changed: list[str], update: bool) -> TargetVerdict:
+    """Return the row of a target's `max_regression`; `before` has the baseline's metrics, None without --baseline."""
+    metric, predicted = target.metric, found.metrics[target.metric]
+    reason, margin = None, None
     if update:
-        return _Judged(verdict="recorded")
-    if before is None:
-        return _Judged(verdict="not compared", reason="no --baseline is given")
-    if metric not in before:
-        return _Judged(verdict="no baseline", reason="the baseline lacks this metric")
-    return _Judged(verdict="not compared", reason="; ".join(changed)) if changed else None
+        verdict = "recorded"
+    elif before is None:
+        verdict, reason = "not compared", "no --baseline is given"
+    elif metric not in before:
+        verdict, reason = "no baseline", "the baseline lacks this metric"
+    elif changed:
+        verdict, reason = "not compared", "; ".join(changed)
+    else:
+        verdict, reason, margin = _compared(target, limit, predicted, before[metric], found.reason)
+    return TargetVerdict(scenario=scenario, metric=metric, predicted=predicted, baseline=(before or {}).get(metric),
+                         margin=margin, reason=reason, kind="max_regression", limit=limit, verdict=verdict)
 
 
 def _compared(target: Target, limit: float, predicted: float | None, before: float | None,
-              reason: str | None) -> _Judged:
-    """Return how a metric compares with its baseline."""
+              reason: str | None) -> tuple[str, str | None, float | None]:
+    """Return how a metric compares with its baseline: the verdict, its reason, and the share that is still allowed."""
     if predicted is None or before is None:
-        return _Judged(verdict="met" if predicted == before else "regressed", reason=reason or NO_VALUE)
+        return "met" if predicted == before else "regressed", reason or NO_VALUE, None
     worse = (predicted - before) * (1 if target.is_less_better else -1)
     if before == 0:
-        return _Judged(verdict="regressed", reason="the baseline is 0") if worse > 0 else _Judged(verdict="met")
+        return ("regressed", "the baseline is 0", None) if worse > 0 else ("met", None, None)
     margin = limit - worse / abs(before)
-    return _Judged(verdict="met" if margin >= 0 else "regressed", margin=margin)
+    return "met" if margin >= 0 else "regressed", None, margin

@@ -6,7 +6,6 @@ with the requests in flight. One closed loop tests each, with the lengths of the
 
 import shlex
 from dataclasses import dataclass, replace
-from typing import Any
 
 from planner.deployment.shaped_load import shape_load
 from planner.deployment.starting import startable
@@ -70,7 +69,7 @@ def probe(trace: Trace, scenario: Scenario, objectives: Objectives, results: str
         raise UsageError("no rate meets the objectives, so there is no capacity to test; `planner capacity` says which "
                          "objective is missed")
     at_capacity = replay(trace, replace(plain, request_rate=found.capacity)).summary
-    in_flight = found.capacity * at_capacity["mean_e2el_ms"] / 1e3
+    in_flight = found.capacity * (at_capacity.figures.e2el.mean or 0.0) / 1e3
     lengths = trace.requests.select("input_tokens", "output_tokens").mean().row(0)
     mean_input, mean_output = (max(round(length), 1) for length in lengths)
     most = max(round(in_flight), 2)
@@ -100,16 +99,13 @@ def _benchmark(load: Load, scenario: Scenario, level: float, results: str) -> Be
     """Return one benchmark with the prediction of a replay of it."""
     sent = replace(sent_load(without_load(scenario), load), interval=level)
     summary = replay(client_load(sent), sent).summary
-    names = [name for name in SUMMARY_KEYS if summary[name] is not None]
+    values = summary.values_by_key
+    names = [name for name in SUMMARY_KEYS if values[name] is not None]
     return Benchmark(
         name=load.name, tests=TESTS[load.name], max_concurrency=load.in_flight, num_prompts=load.num_prompts,
         random_input_len=load.input_tokens, random_output_len=load.output_tokens,
-        command=benchmark_command(load, scenario, results), expected={name: float(summary[name]) for name in names},
-        intervals={name: _pair(summary[f"{name}_interval"]) for name in names})
-
-
-def _pair(bounds: Any) -> tuple[float, float] | None:
-    return None if bounds is None else (float(bounds[0]), float(bounds[1]))
+        command=benchmark_command(load, scenario, results), expected={name: float(values[name]) for name in names},
+        intervals={name: getattr(summary.intervals, name) for name in names})
 
 
 def benchmark_command(load: Load, scenario: Scenario, results: str) -> str:

@@ -287,14 +287,14 @@ def _fleet(traffic: Traffic, load: Trace, kind: Kind, objectives: Objectives, ch
         return kind, UnableFleet(kind=kind.names, reason=str(error), missed=missed), None
     sized = traded(kind, sized, objectives, choices)
     served = sized.served
-    deployment, summary = served.deployment, summarize(served, None, has_gaps=False)
-    used = utilization(served, summary["duration"], summary["total_output_tokens"])
-    parts = shares(served, summary["duration"])
+    deployment, figures = served.deployment, summarize(served, None, has_gaps=False)
+    used = utilization(served, figures.duration, figures.total_output_tokens)
+    parts = shares(served, figures.duration)
     prefill = sum(part.pool.num_groups for part in parts if part.pool.role == "prefill")
     num_gpus, rented = sized.gpus(kind, choices), rents(served, choices)
     cost, whole = sum(part.usd_per_hour for part in rented), [part.words for part in rented if part.words]
     per_request: Any = load.requests["output_tokens"].mean()
-    mean_rps = _mean_rps(traffic, choices, summary["request_throughput"])
+    mean_rps = _mean_rps(traffic, choices, figures.request_throughput or 0.0)
     command, lacking = launch_command(replace(kind.scenario, router=None))
     longer = step_error(deployment)
     verdict = judge(objectives, served.times_s)
@@ -310,11 +310,11 @@ def _fleet(traffic: Traffic, load: Trace, kind: Kind, objectives: Objectives, ch
             cost / (3600 * mean_rps * float(per_request)) * 1e6),
         cost_usd_per_thousand_results=cost / (3600 * mean_rps) * 1e3 if deployment.pooling else None,
         price_usd_per_gpu_hour=cost / num_gpus,
-        power_kw=sum(power_kw(part, summary["duration"], choices) for part in parts),
+        power_kw=sum(power_kw(part, figures.duration, choices) for part in parts),
         attainment=verdict.attainment, limiting_metric=sized.limiting_metric,
         reached=reached_objectives(objectives, served.times_s),
-        p99_ttft_ms=summary["p99_ttft_ms"], p99_tpot_ms=summary["p99_tpot_ms"],
-        busy_fraction=summary["gpu_busy_fraction"] or 0.0, replay_rate=summary["request_throughput"],
+        p99_ttft_ms=figures.ttft.p99, p99_tpot_ms=figures.tpot.p99,
+        busy_fraction=figures.engine.gpu_busy_fraction or 0.0, replay_rate=figures.request_throughput,
         priors=tuple(dict.fromkeys(name for part in parts if part.pool.deployment.stack is not None
                                    for name in priors(part.pool.deployment.stack))),
         notes=(*notes(_without_router(deployment), load), *slice_notes(kind.names, num_gpus),
@@ -323,7 +323,7 @@ def _fleet(traffic: Traffic, load: Trace, kind: Kind, objectives: Objectives, ch
         headroom_precision=headroom_precision(traffic, effort.precision),
         covers_error=keeps_with_error(served, sized.count, objectives, verdict, longer), trace_copies=sized.times,
         schedule_reason=None, survival=survival, replay_command=fleet_line(traffic, kind, sized, objectives),
-        replay_cost_usd_per_million_output_tokens=used["cost_usd_per_million_output_tokens"])
+        replay_cost_usd_per_million_output_tokens=used.cost_usd_per_million_output_tokens)
     return kind, fleet, partial(_with_rest, fleet, kind, traffic, load, deployment, objectives, verdict, choices)
 
 

@@ -30,6 +30,7 @@ from planner.planning.sweep_answer import Configuration, Optimum, SweepAnswer
 from planner.planning.sweep_store import OWN, SweepStore
 from planner.progress import stage, workers_may_stop
 from planner.results.summary import numbers
+from planner.results.summary_answer import Summary
 from planner.run import replay
 from planner.settings.objectives import Objectives
 from planner.settings.statistic import parse_statistic
@@ -169,26 +170,26 @@ def _row(trace: Trace, point: Point, objectives: Objectives | None) -> dict[str,
     scenario = point.scenario
     try:
         summary = replay(trace, scenario, slo=objectives, recording=Recording()).summary
-        if summary["would_not_start"] is not None:
+        if summary.would_not_start is not None:
             started = startable(scenario, shape_load(scenario, trace))
             scenario = started.scenario
             summary = replay(trace, scenario, slo=objectives, recording=Recording()).summary
-            summary["notes"].insert(0, started.lowered)
+            summary = summary.noted([started.lowered])
     except UnknownNameError:
         raise
     except PlannerError as error:
         return {"status": str(error)}
-    return {"status": "done", "num_gpus": summary["deployment"]["num_gpus"],
-            "max_model_len": summary["deployment"]["max_model_len"], "bottleneck": summary["bottleneck"],
+    return {"status": "done", "num_gpus": summary.deployment["num_gpus"],
+            "max_model_len": summary.deployment["max_model_len"], "bottleneck": summary.utilization.bottleneck,
             "replay_command": replay_line(trace, scenario, objectives),
-            "notes": "\n".join((*point.notes, *summary["notes"])), **_objective_values(summary), **numbers(summary)}
+            "notes": "\n".join((*point.notes, *summary.notes)), **_objective_values(summary),
+            **numbers(summary.values_by_key)}
 
 
-def _objective_values(summary: Mapping[str, Any]) -> dict[str, float | None]:
+def _objective_values(summary: Summary) -> dict[str, float | None]:
     """Return the values of statistic objectives by their columns [ms]."""
-    statistics = {each["name"]: parse_statistic(each["name"]) for each in summary["objectives"]}
-    return {objective_column(statistic): each["value"] for each in summary["objectives"]
-            if (statistic := statistics[each["name"]]) is not None}
+    return {objective_column(statistic): one.value for one in summary.figures.objectives
+            if (statistic := parse_statistic(one.name)) is not None}
 
 
 def _table(plan: Sweep, values: Sequence[Mapping[str, Any]], keys: Sequence[str],

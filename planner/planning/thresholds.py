@@ -302,14 +302,14 @@ def _beside(load: Trace, deployment: Deployment, objectives: Objectives, first: 
 def _answer(threshold: int, started: Sequence[Startable], served: ReplayResult, objectives: Objectives,
             choices: Choices) -> SplitFleet:
     """Return a fleet of two pools as an answer, with spares."""
-    summary, pools = summarize(served, None, has_gaps=False), served.deployment.pools
+    figures, pools = summarize(served, None, has_gaps=False), served.deployment.pools
     cost = fleet_cost(served, choices)
     return SplitFleet(
         threshold_tokens=threshold, num_gpus=count_gpus(served) + spare_gpus(served.deployment, choices, together),
         pools=tuple(_pool(pool, own, served.trace, choices) for pool, own in zip(pools, started, strict=True)),
         cost_usd_per_hour=cost, cost_usd_per_month=usd_per_month(cost),
         attainment=judge(objectives, served.times_s).attainment,
-        p99_ttft_ms=summary["p99_ttft_ms"], p99_tpot_ms=summary["p99_tpot_ms"],
+        p99_ttft_ms=figures.ttft.p99, p99_tpot_ms=figures.tpot.p99,
         reached=reached_objectives(objectives, served.times_s))
 
 

@@ -55,23 +55,6 @@ class Attempts:
         """Columns of the table of requests."""
         return {"num_attempts": self.count, "retry_s": self.retry_s, "gateway_s": self.gateway_s}
 
-    def summary(self) -> dict[str, Any]:
-        """Return a summary of attempts: how many, how they ended, and the cost of attempts without an answer."""
-        outcome = np.asarray(self.rows["outcome"])
-        wasted = outcome != st.COMPLETED
-        computed = int(self.rows["num_computed_tokens"].sum())
-        lost = int(self.rows["num_computed_tokens"][wasted].sum())
-        return {
-            "num_attempts": len(self.rows),
-            "num_retries": int(np.maximum(self.count - 1, 0).sum()),
-            "max_attempts": int(self.count.max(initial=0)),
-            **{name: int((outcome == code).sum()) for code, name in COUNTED.items()},
-            "num_wasted_computed_tokens": lost,
-            "num_wasted_output_tokens": int(self.rows["num_output_tokens"][wasted].sum()),
-            "wasted_work": lost / computed if computed else None,
-            "router_max_queued": self.peak_queued,
-        }
-
     def table(self, request_id: pl.Series, never: pl.Series, *, is_split: bool = False) -> pl.DataFrame:
         """Return one row an attempt, in order of their ends; instants and replica are null without one.
 

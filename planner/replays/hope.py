@@ -63,7 +63,7 @@ class Hope:
     def __init__(self, rules: Sequence[_Rule]) -> None:
         self._rules = rules
         self._limits_s = np.array([[rule.limits_s.get(metric, math.inf) for metric in METRICS] for rule in rules])
-        self._summed = np.array([METRICS.index(*rule.limits_s) if rule.most is None else -1 for rule in rules])
+        self._summed = np.array([-1 if rule.most is not None else METRICS.index(min(rule.limits_s)) for rule in rules])
         self._spent = np.zeros(len(self._rules))
 
     def used(self, requests: Any, now_s: float, num_ended: int = 0) -> Floats:

@@ -119,38 +119,3 @@ def counts_over_time(spans: Sequence[Any]) -> list[tuple[float, int, int]]:
         paid, ready = paid + changes[at_s][0], ready + changes[at_s][1]
         counts.append((at_s, paid, ready))
     return counts
-
-
-def describe_scaling(scaling: Scaling | None, duration_s: float) -> dict[str, Any]:
-    """Return an autoscaled fleet's part of the summary; nothing of a fleet that stays as it is.
-
-    `replicas_mean` and `replicas_peak` count replicas that are paid for; `autoscale` has all events and all replicas'
-    times, seconds on the trace's clock.
-    """
-    if scaling is None:
-        return {}
-    grown = sum(event.after > event.before for event in scaling.events)
-    return {
-        "replicas_mean": scaling.mean_replicas(duration_s),
-        "replicas_peak": max((paid for _, paid, _ in counts_over_time(scaling.spans)), default=0),
-        "num_scale_ups": grown,
-        "num_scale_downs": len(scaling.events) - grown,
-        "autoscale": {
-            **_rules(scaling),
-            "events": [_plain(event) for event in scaling.events],
-            "replicas": [_plain(span) for span in scaling.spans],
-            **({"pools": [{"name": name, **_rules(pool), "replicas_mean": pool.mean_replicas(duration_s)}
-                          for name, pool in scaling.pools.items()]} if scaling.pools else {}),
-        },
-    }
-
-
-def _rules(scaling: Scaling) -> dict[str, Any]:
-    return {"source": scaling.source, "minimum": scaling.minimum, "maximum": scaling.maximum,
-            "initial": scaling.initial, "startup_s": scaling.startup_s, "num_evaluations": scaling.num_evaluations}
-
-
-def _plain(row: Any) -> dict[str, Any]:
-    """Return a row as JSON takes it."""
-    return {name: None if isinstance(value, float) and not math.isfinite(value) else value
-            for name, value in row._asdict().items() if name != "pool" or value is not None}

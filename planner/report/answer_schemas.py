@@ -25,22 +25,20 @@ from planner.planning.size_answer import SizeAnswer
 from planner.planning.sweep_answer import SweepAnswer
 from planner.planning.synth_answer import ModelAnswer
 from planner.planning.watch_answer import WatchAnswer
-from planner.results import glossary
+from planner.results.summary_answer import Summary
 from planner.traces.export.convert import Account
 from planner.traces.shaping.description_answer import Description
 
 Schema = dict[str, Any]
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-ANSWERS = {"capacity": CapacityAnswer, "probe": ProbeAnswer, "measure": MeasureAnswer, "size": SizeAnswer,
-           "share": ShareAnswer, "sweep": SweepAnswer, "check": CheckAnswer, "validate": ValidateAnswer,
-           "calibrate": CalibrateAnswer, "launch": LaunchAnswer, "rollouts": RolloutsAnswer,
-           "watch": WatchAnswer, "trace describe": Description,
+ANSWERS = {"capacity": CapacityAnswer, "probe": ProbeAnswer, "measure": MeasureAnswer,
+           "size": SizeAnswer, "share": ShareAnswer, "sweep": SweepAnswer, "check": CheckAnswer,
+           "validate": ValidateAnswer, "calibrate": CalibrateAnswer, "launch": LaunchAnswer,
+           "rollouts": RolloutsAnswer, "watch": WatchAnswer, "trace describe": Description,
            "trace synth": ModelAnswer, "trace from-prometheus": TrafficAnswer}
 LINES = "watch"  # the command that writes several answers, a line each
 TYPES = {str: "string", Path: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
-NESTED = ("slo",)  # keys of the summary that have a unit and several numbers
-NUMBERS = ("s", "ms", "requests/s", "tokens/s", "tokens", "USD", "kWh")  # units of keys of the summary with one number
 
 
 def answer_schema(command: str) -> Schema:
@@ -82,16 +80,21 @@ def _object(kind: type, parts: dict[str, Schema]) -> Schema:
 
 def _spread(field: Declared, parts: dict[str, Schema]) -> Schema:
     """Return the keys of a part that stand among the keys of the whole; they may be null or absent."""
-    kinds = get_args(field.hint) or (field.hint,)
+    note, kinds = field.note, get_args(field.hint) or (field.hint,)
+    assert isinstance(note, Spread)
     whole = [_object(kind, parts) for kind in kinds if kind is not NoneType]
     properties: dict[str, Schema] = {}
     for schema in whole:
-        properties |= schema["properties"]
+        for name, described in schema["properties"].items():
+            words = described["description"].replace("{}", note.meaning)
+            properties[note.keys.format(name)] = {**described, "description": words}
     if NoneType in kinds:
-        properties = {name: {"anyOf": [schema, {"type": "null"}]} for name, schema in properties.items()}
-    is_always = len(whole) == 1 and NoneType not in kinds and not field.note.only
+        properties = {name: {"description": schema.pop("description"), "anyOf": [schema, {"type": "null"}]}
+                      for name, schema in properties.items()}
+    is_always = len(whole) == 1 and NoneType not in kinds and not note.only
     others = [schema["additionalProperties"] for schema in whole if schema["additionalProperties"]]
-    return {"properties": properties, "required": whole[0]["required"] if is_always else [],
+    required = map(note.keys.format, whole[0]["required"]) if is_always else []
+    return {"properties": properties, "required": [*required],
             "additionalProperties": others[0] if others else False}
 
 
@@ -129,24 +132,13 @@ def _of_hint(hint: Any, parts: dict[str, Schema]) -> Schema:
     return {"type": TYPES[hint]}
 
 
-def _summary() -> Schema:
-    """Return the schema of a replay's summary: the keys of the glossary."""
-    properties = {name: _term(name, *term) for name, term in glossary.SUMMARY.items()}
-    return {"type": "object", "description": "The summary of a replay.", "properties": properties,
-            "required": ["completed", "duration", "notes"], "additionalProperties": False}
-
-
-def _term(name: str, unit: str, meaning: str) -> Schema:
-    kind: Schema = {"type": ["number", "null"]} if unit in NUMBERS and name not in NESTED else {}
-    kind = {"type": ["array", "null"], "items": {"type": "number"}} if name.endswith("_interval") else kind
-    return {"description": meaning + (f". Unit: {unit}" if unit != "1" else ""), **kind}
-
-
 def _comparison() -> Schema:
-    summary = _summary()
+    """Return the schema of the summaries of a comparison, each with its what-if's name."""
+    summary = _of_answer(Summary)
+    parts = summary.pop("$defs")
     name = {"name": {"type": "string", "description": "Name of the what-if"}}
     return {"type": "array", "items": {**summary, "properties": name | summary["properties"],
-                                       "required": ["name", *summary["required"]]}}
+                                       "required": ["name", *summary["required"]]}, "$defs": parts}
 
 
 def _profile() -> Schema:
@@ -170,7 +162,7 @@ def _names_listed() -> Schema:
 
 
 SCHEMAS: Mapping[str, Callable[[], Schema]] = {
-    "replay": _summary, "compare": _comparison,
+    "replay": partial(_of_answer, Summary), "compare": _comparison,
     **{name: partial(_of_answer, kind) for name, kind in ANSWERS.items()},
     "trace convert": partial(_of_answer, Account),
     "db list": _names_listed, "db show": _profile,

@@ -6,24 +6,24 @@ from typing import Any
 
 from planner.report.cells import cell_text
 from planner.report.summary_tables import ROWS
+from planner.results.summary_answer import Summary
 from planner.settings.judged import judged_of, sentences
 
-COST = "cost_usd_per_million_output_tokens"
 MOST_ROWS = 5  # that are shown without --all
 NO_SETTINGS = {"value_sources", "memory", "name"}  # of a summary's deployment and policy
 USED = ("max_running", "max_waiting", "kv_cache_usage_peak", "num_preemptions", "prefix_cache_hit_rate")
 SAME = 0.0005  # share by which two numbers differ that no digit shows
-Summaries = Mapping[str, Mapping[str, Any]]
+Values = Mapping[str, Mapping[str, Any]]  # of summaries, by name
 
 
-def verdict_words(summaries: Summaries) -> list[str]:
+def verdict_words(summaries: Mapping[str, Summary]) -> list[str]:
     """Return which what-ifs keep their objectives, their cost, and the largest difference; nothing for one what-if.
 
     A what-if whose engine would not start is no answer.
     """
     if len(summaries) < 2:
         return []
-    able = {name: summary for name, summary in summaries.items() if summary.get("would_not_start") is None}
+    able = {name: summary for name, summary in summaries.items() if summary.would_not_start is None}
     if not able:
         return ["no what-if starts"]
     verdicts = {name: _keeps(summary) for name, summary in able.items()}
@@ -35,24 +35,26 @@ def verdict_words(summaries: Summaries) -> list[str]:
         lines.append("; ".join([*parts, *([f"miss them: {_priced(missed, summaries)}"] if missed else [])]))
     lines += [f"would not start: {', '.join(name for name in summaries if name not in able)}"] * (
         len(able) < len(summaries))
-    return [*lines, *_cheapest(kept or list(able), able, is_judged=bool(kept)), *_largest(summaries)]
+    return [*lines, *_cheapest(kept or list(able), able, is_judged=bool(kept)),
+            *_largest({name: summary.values_by_key for name, summary in summaries.items()})]
 
 
-def _keeps(summary: Mapping[str, Any]) -> bool | None:
+def _keeps(summary: Summary) -> bool | None:
     """Tell whether a what-if keeps all objectives, its tenants' too; None if no verdict was asked for."""
-    parts = [summary, *(summary.get("tenants") or {}).values()]
-    verdicts = [is_met for part in parts for _, is_met in sentences(judged_of(part)) if is_met is not None]
+    parts = [summary.figures.objectives, *map(judged_of, (summary.figures.tenants or {}).values())]
+    verdicts = [is_met for part in parts for _, is_met in sentences(part) if is_met is not None]
     return all(verdicts) if verdicts else None
 
 
-def _priced(names: Sequence[str], summaries: Summaries) -> str:
-    costs = {name: summaries[name].get(COST) for name in names}
+def _priced(names: Sequence[str], summaries: Mapping[str, Summary]) -> str:
+    costs = {name: summaries[name].utilization.cost_usd_per_million_output_tokens for name in names}
     return ", ".join(name if cost is None else f"{name} ({cost:,.3g} USD/Mtok)" for name, cost in costs.items())
 
 
-def _cheapest(names: Sequence[str], summaries: Summaries, *, is_judged: bool) -> list[str]:
+def _cheapest(names: Sequence[str], summaries: Mapping[str, Summary], *, is_judged: bool) -> list[str]:
     """Return the cheapest of what-ifs that do not all cost the same."""
-    costs = {name: cost for name in names if (cost := summaries[name].get(COST)) is not None}
+    costs = {name: cost for name in names
+             if (cost := summaries[name].utilization.cost_usd_per_million_output_tokens) is not None}
     if len(costs) < 2 or _distance(list(costs.values())) <= SAME:
         return []
     best = min(costs, key=lambda name: costs[name])
@@ -60,7 +62,7 @@ def _cheapest(names: Sequence[str], summaries: Summaries, *, is_judged: bool) ->
     return [f"{of_these}: {best}, {costs[best]:,.3g} USD per million output tokens"]
 
 
-def _largest(summaries: Summaries) -> list[str]:
+def _largest(summaries: Values) -> list[str]:
     """Return the figure that differs most; one of the engine's inside only if no other differs."""
     keys = most_different(summaries)
     if not keys:
@@ -73,7 +75,7 @@ def _largest(summaries: Summaries) -> list[str]:
 
 def _why_equal(summaries: Sequence[Mapping[str, Any]]) -> str:
     """Return why no figure differs: the settings that differ, and how much of the deployment the load uses."""
-    settings = [{**summary.get("deployment", {}), **summary.get("policy", {})} for summary in summaries]
+    settings = [{**summary["deployment"], **summary["policy"]} for summary in summaries]
     options = [name for name in settings[0] if name not in NO_SETTINGS
                and any(row.get(name) != settings[0][name] for row in settings)]
     if not options:
@@ -83,7 +85,7 @@ def _why_equal(summaries: Sequence[Mapping[str, Any]]) -> str:
     return f"no figure differs; without effect on this load: {', '.join(options)} ({used})"
 
 
-def most_different(summaries: Summaries) -> list[str]:
+def most_different(summaries: Values) -> list[str]:
     """Return the figures that differ most, of each group of the table one at most.
 
     The distance of two numbers is their difference as a share of the larger one.

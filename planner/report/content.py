@@ -1,6 +1,6 @@
 """The content of a report, before it is HTML or Markdown: its title and its tables, in reading order."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,14 +9,14 @@ from planner.files.counts import count_text, share_text
 from planner.report import summary_tables as tables
 from planner.report.cells import is_share
 from planner.report.figures.style import clean, labels
-from planner.report.tenant_tables import SHOWN_TENANTS
 from planner.report.verdict_line import verdict_line
 from planner.report.verdicts import NO_TENANT, tenants_missed_in
-from planner.results.causes import difference, explain, policy_named
+from planner.results.causes import difference, explain
 from planner.results.saturation import saturation_sentence
 from planner.results.saved import SavedResult
 from planner.results.summary import HEADLINES
-from planner.settings.judged import ATTAINMENT, judged_of
+from planner.results.summary_answer import Summary
+from planner.settings.judged import ATTAINMENT
 
 MISSING = "–"
 
@@ -89,18 +89,18 @@ def report_title(results: Sequence[SavedResult]) -> str:
 
 def describe(result: SavedResult) -> str:
     """Return one line on the deployment and the replayed requests, not escaped."""
-    deployment, workload, policy = (_part(result, name) for name in ("deployment", "workload", "policy"))
-    count = workload.get("num_requests")
+    deployment, workload, policy = result.summary.deployment, result.summary.workload, result.summary.policy
     model = deployment.get("model") or "an unnamed model"
-    most = "up to " if result.summary.get("autoscale") else ""
+    most = "" if result.summary.figures.scaling is None else "up to "
     gpus = f"{most}{deployment.get('num_gpus') or 1} × {gpu_label(str(deployment.get('gpu') or 'GPU'))}"
-    number = count_text(count, "request") if isinstance(count, int) else "an unknown number of requests"
+    number = count_text(workload["num_requests"], "request")
     return clean(f"{number} of {_source(result)} on {model}, {gpus}, policy {policy.get('name')}")
 
 
 def headline(results: Sequence[SavedResult]) -> Table:
     """Return the numbers that one looks at first."""
-    rows = [Row(label=label, values=_values(results, key), unit=unit) for key, label, unit in HEADLINES]
+    values = _values(results)
+    rows = [Row(label=label, values=values(key), unit=unit) for key, label, unit in HEADLINES]
     return Table(title="Headline numbers", rows=_existing(rows), compares=len(results) > 1)
 
 
@@ -110,15 +110,15 @@ def reasons(results: Sequence[SavedResult]) -> list[str]:
     first: dict[str, Any] | None = None
     for name, result in zip(labels(results), results, strict=True):
         lead = f"{name}: " if len(results) > 1 else ""
-        why = explain(result.requests, result.steps, _num_replicas(result), policy_named(result.summary))
-        if "failed" in result.summary:  # else it has no requests
-            sentences.append(lead + verdict_line(result.summary).sentence)
-        missed = tenants_missed_in(result.summary)
+        summary = result.summary
+        why = explain(result.requests, result.steps, summary.num_replicas, summary.policy["name"])
+        sentences.append(lead + verdict_line(summary).sentence)
+        missed = tenants_missed_in(summary.figures)
         sentences += [f"{lead}objectives missed: {missed}"] if missed else []
-        saturated = saturation_sentence(result.summary)
+        saturated = saturation_sentence(summary.figures.saturation)
         sentences += [lead + saturated] if saturated else []
         sentences.append(lead + why["sentence"])
-        advice = _part(result, "explanation").get("advice")
+        advice = (summary.explanation or {}).get("advice")
         sentences += [lead + advice["sentence"]] if advice and why["phases"] else []
         change = None if first is None else difference(why, first)
         sentences += [f"{name} against the first: {change['sentence']}"] if change else []
@@ -130,37 +130,36 @@ def comparison(results: Sequence[SavedResult]) -> list[Table]:
     """Return the results side by side, with the difference to the first; nothing for one result."""
     if len(results) < 2:
         return []
-    groups = [
-        Table(title=title, rows=_existing(_row(key, _values(results, key)) for key in keys), compares=True)
-        for title, keys in tables.ROWS
-    ]
+    values = _values(results)
+    groups = [Table(title=title, rows=_existing(_row(key, values(key)) for key in keys), compares=True)
+              for title, keys in tables.ROWS]
     return [group for group in groups if group.rows]
 
 
 def settings(results: Sequence[SavedResult]) -> list[Table]:
     """Return the objectives, the resolved deployment, its memory, the policy, the workload and their origins."""
-    deployments = [_part(result, "deployment") for result in results]
+    summaries = [result.summary for result in results]
+    deployments = [summary.deployment for summary in summaries]
     memories = [deployment.get("memory") or {} for deployment in deployments]
     others = [{key: value for key, value in deployment.items() if key != "memory"} for deployment in deployments]
-    origins = [
-        {"trace_sha256": result.summary.get("trace_sha256"), **_part(result, "versions")} for result in results
-    ]
-    tables = {
+    origins = [{"trace_sha256": summary.trace_sha256, **summary.versions} for summary in summaries]
+    tables: dict[str, Sequence[Mapping[str, Any]]] = {
         "Memory of one GPU": memories,
         "Deployment": others,
         "Pools": [{pool["name"]: {key: value for key, value in pool.items() if key != "name"}
-                   for pool in result.summary.get("pools", ())} for result in results],
-        "Policy and limits": [_part(result, "policy") for result in results],
-        "Workload": [_workload(result) for result in results],
+                   for pool in summary.pools or ()} for summary in summaries],
+        "Policy and limits": [summary.policy for summary in summaries],
+        "Workload": [_workload(summary) for summary in summaries],
         "Versions and trace": origins,
     }
     listed = [Table(title=title, rows=_rows(parts), marks=len(results) > 1) for title, parts in tables.items()]
-    return [table for table in [_objectives(results), _tenants(results), *listed] if table.rows]
+    return [table for table in [_objectives(summaries), _tenants(summaries), *listed] if table.rows]
 
 
 def full_summary(results: Sequence[SavedResult]) -> Table:
     """Return every number of the summary."""
-    parts = [{key: value for key, value in result.summary.items() if key not in SEPARATE} for result in results]
+    parts = [{key: value for key, value in result.summary.values_by_key.items() if key not in SEPARATE}
+             for result in results]
     return Table(title="Full summary", rows=_rows(parts))
 
 
@@ -219,44 +218,35 @@ def _bytes(value: float) -> str:
     return f"{value:,.0f} B"
 
 
-def _part(result: SavedResult, name: str) -> Mapping[str, Any]:
-    part = result.summary.get(name)
-    return part if isinstance(part, Mapping) else {}
-
-
-def _num_replicas(result: SavedResult) -> float:
-    """Return the number of replicas of a result; if they came and went, the mean number paid for."""
-    return float(result.summary.get("replicas_mean") or _part(result, "deployment").get("num_replicas") or 1)
-
-
 def _source(result: SavedResult) -> str:
     """Return the trace's file name."""
-    source = str(_part(result, "workload").get("source") or labels([result])[0])
+    source = str(result.summary.workload.get("source") or labels([result])[0])
     return clean(source.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1])
 
 
-def _workload(result: SavedResult) -> dict[str, Any]:
+def _workload(summary: Summary) -> dict[str, Any]:
     """Return the workload with the dropped rows as a number and by reason."""
-    workload = dict(_part(result, "workload"))
+    workload = dict(summary.workload)
     dropped = workload.pop("dropped", None) or {}
     return {**workload, "rows_dropped": sum(dropped.values()), **{f"dropped: {why}": n for why, n in dropped.items()}}
 
 
-def _objectives(results: Sequence[SavedResult]) -> Table:
+def _objectives(summaries: Sequence[Summary]) -> Table:
     rows = []
     for metric, name in METRICS.items():
-        limits = [_part(result, "slo").get(metric) for result in results]
-        shares = [_part(result, "slo_attainment_by_metric").get(metric) for result in results]
+        limits = [(summary.slo or {}).get(metric) for summary in summaries]
+        shares = [(summary.figures.slo_attainment_by_metric or {}).get(metric) for summary in summaries]
         limits_ms = tuple(None if limit is None else 1e3 * limit for limit in limits)
         rows += [Row(label=f"{name}, at most", values=limits_ms, unit="ms"),
                  Row(label=f"{name}, requests within", values=tuple(shares), unit="%")]
-    rows.append(Row(label="all objectives, requests within", unit="%", values=_values(results, "slo_attainment")))
-    return Table(title="Objectives", rows=_existing([*rows, *_verdicts(results)]))
+    rows.append(Row(label="all objectives, requests within", unit="%",
+                    values=tuple(summary.figures.slo_attainment for summary in summaries)))
+    return Table(title="Objectives", rows=_existing([*rows, *_verdicts(summaries)]))
 
 
-def _verdicts(results: Sequence[SavedResult]) -> list[Row]:
+def _verdicts(summaries: Sequence[Summary]) -> list[Row]:
     """Return the share of requests that was asked for, and each statistic with its limit, in the results' order."""
-    judged = [{each.name: each for each in judged_of(result.summary)} for result in results]
+    judged = [{each.name: each for each in summary.figures.objectives} for summary in summaries]
     names = dict.fromkeys(name for found in judged for name, each in found.items()
                           if each.unit == "ms" or name == ATTAINMENT)
     rows = []
@@ -272,18 +262,20 @@ def _verdicts(results: Sequence[SavedResult]) -> list[Row]:
     return rows
 
 
-def _tenants(results: Sequence[SavedResult]) -> Table:
+def _tenants(summaries: Sequence[Summary]) -> Table:
     """Return the figures of the tenants with the most requests."""
-    tenants = [_part(result, "tenants") for result in results]
-    names = list(dict.fromkeys(name for found in tenants for name in found))[:SHOWN_TENANTS]
+    tenants = [summary.figures.tenants or {} for summary in summaries]
+    names = list(dict.fromkeys(name for found in tenants for name in found))[:tables.SHOWN_TENANTS]
     rows = [Row(label=clean(f"{name or NO_TENANT}: {label}"), unit=unit,
                 values=tuple((found.get(name) or {}).get(key) for found in tenants))
             for name in names for key, label, unit in TENANT_ROWS]
     return Table(title="Tenants", rows=_existing(rows))
 
 
-def _values(results: Sequence[SavedResult], key: str) -> tuple[Any, ...]:
-    return tuple(result.summary.get(key) for result in results)
+def _values(results: Sequence[SavedResult]) -> Callable[[str], tuple[Any, ...]]:
+    """Return a function from a key of the summary to its values."""
+    by_key = [result.summary.values_by_key for result in results]
+    return lambda key: tuple(values.get(key) for values in by_key)
 
 
 def _existing(rows: Any) -> tuple[Row, ...]:

@@ -17,18 +17,15 @@ from planner.report import content
 from planner.report.capacity_sentence import limit_words
 from planner.report.content import Listing, Row, Table
 from planner.report.figures import all_figures
-from planner.report.figures.answer_figures import fleet_costs, target_margins
-from planner.report.figures.fleet_figures import fleet_load
-from planner.report.figures.limit_figures import capacity_figure
-from planner.report.figures.sensitivity_figures import tornado
+from planner.report.figures.answer_figures import capacity_figure, fleet_costs, fleet_load, target_margins, tornado
+from planner.report.figures.latency_figures import latency_levels, mean_phases
 from planner.report.figures.style import clean, labels
-from planner.report.figures.summary_figures import latency_levels, mean_phases
 from planner.report.figures.sweep_figures import front_scatter, parallel_axes
 from planner.report.gate_tables import gate_row
 from planner.report.offer_tables import YEAR_COLUMNS
 from planner.report.report_source import SavedAnswer, Source, damaged
-from planner.report.scaling_tables import scale_listings
 from planner.report.shown import text_of
+from planner.report.summary_tables import SCALE_COLUMNS, scale_cells
 from planner.results.saved import SavedResult
 
 MOST_ROWS = 200  # of a list; the answer has the others
@@ -94,7 +91,7 @@ def _replays(results: Sequence[SavedResult], title: str, words: Sequence[str],
     return Findings(
         title=title, leads=[content.describe(result) for result in results], names=labels(results),
         headline=content.headline(results), words=words, compared=content.comparison(results), figures=figures,
-        listings=scale_listings(results), tables={"What was replayed": content.settings(results)},
+        listings=_scale_listings(results), tables={"What was replayed": content.settings(results)},
         summary=content.full_summary(results))
 
 
@@ -106,16 +103,14 @@ def _findings(saved: SavedAnswer) -> Findings:
         return _fleet(answer)
     if isinstance(answer, SweepAnswer):
         return _sweep(answer, saved.table)
-    return _check(answer) if isinstance(answer, CheckAnswer) else _comparison(answer.summaries, saved.name)
+    return _check(answer) if isinstance(answer, CheckAnswer) else _comparison(answer.results)
 
 
-def _comparison(summaries: Sequence[dict[str, Any]], name: str) -> Findings:
+def _comparison(results: Sequence[SavedResult]) -> Findings:
     """Of summaries alone: their requests and steps are in the folders of `--save`."""
-    results = [SavedResult.of_summary(str(each.get("name", name)), each) for each in summaries]
-    names = labels(results)
-    explained = [(name, each["explanation"]) for name, each in zip(names, summaries, strict=True)
-                 if (each.get("explanation") or {}).get("phases")]
-    figures = {"latency": latency_levels(summaries, names)}
+    names, explanations = labels(results), [result.summary.explanation or {} for result in results]
+    explained = [(name, each) for name, each in zip(names, explanations, strict=True) if each.get("phases")]
+    figures = {"latency": latency_levels([result.summary.figures for result in results], names)}
     if explained:
         figures["phases"] = mean_phases([each for _, each in explained], [name for name, _ in explained])
     title = f"{len(results)} scenarios compared" if len(results) > 1 else content.report_title(results)
@@ -300,3 +295,18 @@ def _listing(title: str, columns: Sequence[str], items: Sequence[Any]) -> Listin
 def _settings(trace_sha256: str, **parts: Mapping[str, Any]) -> list[Table]:
     return [*(content.table_of(name.capitalize(), part) for name, part in parts.items()),
             content.table_of("Trace", {"trace_sha256": trace_sha256})]
+
+
+def _scale_listings(results: Sequence[SavedResult]) -> list[Listing]:
+    """Return the scale events of each autoscaled result."""
+    listings = []
+    for name, result in zip(labels(results), results, strict=True):
+        scaling = result.summary.figures.scaling
+        if scaling is None or not scaling.spans:
+            continue
+        events = scaling.autoscale["events"]
+        shown = f", the first {MOST_ROWS:,} of {len(events):,}" if len(events) > MOST_ROWS else ""
+        of = f" of {name}" if len(results) > 1 else ""
+        listings.append(Listing(title=f"Scale events{of}{shown}", columns=SCALE_COLUMNS,
+                                rows=[scale_cells(event) for event in events[:MOST_ROWS]]))
+    return listings

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from planner.errors import UsageError
 from planner.files.writing import write_text
 from planner.results.saved import SavedResult
+from planner.results.summary_answer import EngineTotals, Figures, Summary
 
 Floats = NDArray[np.float64]
 
@@ -51,17 +52,18 @@ def llmd_report(result: SavedResult) -> dict[str, Any]:
     all gaps between tokens; rates have a mean alone, over the duration. Values that the result has not are left out.
     """
     summary, requests = result.summary, result.requests
-    workload = summary["workload"]
+    workload = summary.workload
     return {
         "version": VERSION,
-        "run": {"uid": _hash(summary["trace_sha256"], summary["deployment"], summary["policy"], workload),
-                "time": {"duration": f"PT{summary['duration']:.6f}S"},
+        "run": {"uid": _hash(summary.trace_sha256, summary.deployment, summary.policy, workload),
+                "time": {"duration": f"PT{summary.figures.duration:.6f}S"},
                 "description": f"{result.name}: predicted by a replay of {workload['source']}, not measured",
                 "keywords": KEYWORDS},
         "scenario": {"stack": [_engine(summary)], "load": _load(summary, requests)},
         "results": {"request_performance": {"aggregate": {
-            "requests": _requests(summary, requests), "latency": _latency(summary, requests),
-            "throughput": _throughput(summary)}}, "observability": {"components": [_observed(summary)]}},
+            "requests": _requests(summary.figures, requests), "latency": _latency(summary.figures, requests),
+            "throughput": _throughput(summary.figures)}},
+            "observability": {"components": [_observed(summary.figures.engine)]}},
     }
 
 
@@ -69,24 +71,24 @@ def _hash(*parts: Any) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:32]
 
 
-def _engine(summary: Mapping[str, Any]) -> dict[str, Any]:
-    deployment = summary["deployment"]
+def _engine(summary: Summary) -> dict[str, Any]:
+    deployment = summary.deployment
     tp, dp = int(deployment["tensor_parallel_size"]), int(deployment.get("data_parallel_size") or 1)
     ranks = dp if deployment.get("data_parallel_attention") else 1
     parallelism = {"tp": tp, "pp": int(deployment["pipeline_parallel_size"]), "dp": dp,
                    "ep": tp * ranks // int(deployment["expert_tensor_parallel_size"])
                    if deployment["expert_parallel"] else 1}
     return {
-        "metadata": {"label": ENGINE_LABEL, "cfg_id": _hash(deployment, summary["policy"]),
+        "metadata": {"label": ENGINE_LABEL, "cfg_id": _hash(deployment, summary.policy),
                      "description": "modelled by planner"},
         "standardized": {
             "kind": "inference_engine", "tool": str(deployment["engine"]),
-            "tool_version": f"planner {summary['versions']['planner']}", "role": "replica",
+            "tool_version": f"planner {summary.versions['planner']}", "role": "replica",
             "replicas": int(deployment.get("num_replicas") or 1) // ranks,
             "model": {"name": str(deployment["model"] or "not named")},
             "accelerator": {"model": str(deployment["gpu"] or "not named"), "count": int(deployment["num_gpus"]),
                             "parallelism": parallelism}},
-        "native": {"config": {"deployment": _plain(deployment), "policy": _plain(summary["policy"])}},
+        "native": {"config": {"deployment": _plain(deployment), "policy": _plain(summary.policy)}},
     }
 
 
@@ -94,16 +96,16 @@ def _plain(table: Mapping[str, Any]) -> Any:
     return json.loads(json.dumps(table, default=str))
 
 
-def _load(summary: Mapping[str, Any], requests: pl.DataFrame) -> dict[str, Any]:
-    workload = summary["workload"]
+def _load(summary: Summary, requests: pl.DataFrame) -> dict[str, Any]:
+    workload = summary.workload
     span_s = workload["last_arrival_s"] - workload["first_arrival_s"]
     rate = {} if span_s <= 0 else {"rate_qps": (workload["num_requests"] - 1) / span_s}
     limit = workload.get("max_concurrency")
     return {
-        "metadata": {"cfg_id": _hash(workload, summary["trace_sha256"]),
+        "metadata": {"cfg_id": _hash(workload, summary.trace_sha256),
                      "description": f"replay of {workload['source']} ({workload['format']})"},
         "standardized": {
-            "tool": "planner", "tool_version": summary["versions"]["planner"], "source": "unknown",
+            "tool": "planner", "tool_version": summary.versions["planner"], "source": "unknown",
             "input_seq_len": _length(requests["input_tokens"]), "output_seq_len": _length(requests["output_tokens"]),
             **rate, **({"concurrency": int(limit)} if limit else {})},
         "native": {"config": _plain(workload)},
@@ -118,12 +120,12 @@ def _length(tokens: pl.Series) -> dict[str, Any]:
             "min": int(values.min()), "max": int(values.max())}
 
 
-def _requests(summary: Mapping[str, Any], requests: pl.DataFrame) -> dict[str, Any]:
+def _requests(figures: Figures, requests: pl.DataFrame) -> dict[str, Any]:
     done = requests.filter(pl.col("status") == "completed")
     lengths = {name: _statistics(done[column].to_numpy(), "count") for name, column in (
         ("input_length", "input_tokens"), ("output_length", "output_tokens"))} if done.height else {}
-    return {"total": requests.height, "failures": summary["failed"] + summary["rejected"],
-            "incomplete": requests.height - summary["completed"] - summary["failed"] - summary["rejected"], **lengths}
+    return {"total": requests.height, "failures": figures.failed + figures.rejected,
+            "incomplete": requests.height - figures.completed - figures.failed - figures.rejected, **lengths}
 
 
 def _statistics(values: Any, units: str) -> dict[str, Any]:
@@ -132,35 +134,36 @@ def _statistics(values: Any, units: str) -> dict[str, Any]:
             **{name: float(point) for name, point in zip(POINTS, points, strict=True)}}
 
 
-def _latency(summary: Mapping[str, Any], requests: pl.DataFrame) -> dict[str, Any]:
+def _latency(figures: Figures, requests: pl.DataFrame) -> dict[str, Any]:
     normalized = (requests["e2e_s"] / requests["output_tokens"]).drop_nulls()
     columns = {"time_to_first_token": (requests["ttft_s"], "s"),
                "normalized_time_per_output_token": (normalized, "s/token"),
                "time_per_output_token": (requests["tpot_s"], "s/token"), "request_latency": (requests["e2e_s"], "s")}
     statistics = {name: _statistics(values.drop_nulls().to_numpy(), units) for name, (values, units) in columns.items()
                   if values.drop_nulls().len()}
-    if summary["mean_itl_ms"] is not None:
-        names = {"mean": "mean_itl_ms", "stddev": "std_itl_ms", "p50": "median_itl_ms", "p90": "p90_itl_ms",
-                 "p95": "p95_itl_ms", "p99": "p99_itl_ms"}
+    itl = figures.itl
+    if itl is not None and itl.mean is not None:
+        values_ms = {"mean": itl.mean, "stddev": itl.std, "p50": itl.median, "p90": itl.p90, "p95": itl.p95,
+                     "p99": itl.p99}
         statistics["inter_token_latency"] = {"units": "s/token", **{
-            name: summary[key] / 1e3 for name, key in names.items() if summary.get(key) is not None}}
+            name: value / 1e3 for name, value in values_ms.items() if value is not None}}
     return statistics
 
 
-def _throughput(summary: Mapping[str, Any]) -> dict[str, Any]:
-    duration = summary["duration"]
-    rates = {"input_token_rate": (summary["total_input_tokens"] / duration if duration else None, "tokens/s"),
-             "output_token_rate": (summary["output_throughput"], "tokens/s"),
-             "total_token_rate": (summary["total_token_throughput"], "tokens/s"),
-             "request_rate": (summary["request_throughput"], "queries/s")}
+def _throughput(figures: Figures) -> dict[str, Any]:
+    duration = figures.duration
+    rates = {"input_token_rate": (figures.total_input_tokens / duration if duration else None, "tokens/s"),
+             "output_token_rate": (figures.output_throughput, "tokens/s"),
+             "total_token_rate": (figures.total_token_throughput, "tokens/s"),
+             "request_rate": (figures.request_throughput, "queries/s")}
     return {name: {"units": units, "mean": float(rate)} for name, (rate, units) in rates.items() if rate is not None}
 
 
-def _observed(summary: Mapping[str, Any]) -> dict[str, Any]:
-    values = {"kv_cache_usage": (summary["kv_cache_usage_mean"], summary["kv_cache_usage_peak"], "fraction"),
-              "cache_hit_rate": (summary["prefix_cache_hit_rate"], None, "fraction"),
-              "gpu_utilization": (summary["gpu_busy_fraction"], None, "fraction"),
-              "preemptions": (summary["num_preemptions"], None, "count")}
+def _observed(engine: EngineTotals) -> dict[str, Any]:
+    values = {"kv_cache_usage": (engine.kv_cache_usage_mean, engine.kv_cache_usage_peak, "fraction"),
+              "cache_hit_rate": (engine.prefix_cache_hit_rate, None, "fraction"),
+              "gpu_utilization": (engine.gpu_busy_fraction, None, "fraction"),
+              "preemptions": (engine.num_preemptions, None, "count")}
     found = {name: {"units": units, "mean": float(mean)} | ({} if peak is None else {"max": float(peak)})
              for name, (mean, peak, units) in values.items() if mean is not None}
     return {"component_label": ENGINE_LABEL, "aggregate": found}

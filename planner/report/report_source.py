@@ -1,9 +1,9 @@
 """The source of a report: saved replays, or the answer of another command, told apart by the file's keys."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import polars as pl
 
@@ -16,8 +16,10 @@ from planner.planning.size_answer import SizeAnswer
 from planner.planning.sweep_answer import SweepAnswer
 from planner.planning.sweeping import describe_file
 from planner.results.saved import SavedResult, load_result
+from planner.results.summary_answer import Summary
 
-KINDS = {  # name and type of an answer, and the keys that tell it
+T = TypeVar("T")
+KINDS: Mapping[str, tuple[type[Any], tuple[str, ...]]] = {  # name and type of an answer, and the keys that tell it
     "capacity": (CapacityAnswer, ("probes", "bracket")),
     "fleet": (SizeAnswer, ("alternatives", "fewest_gpus", "num_replicas")),
     "sweep": (SweepAnswer, ("axes", "pareto", "front")),
@@ -30,9 +32,9 @@ WRITERS = ("a folder of planner replay --save or compare --save, the --json of r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """The summaries of replays side by side."""
+    """The summaries of replays side by side, without their requests and steps."""
 
-    summaries: Sequence[dict[str, Any]]
+    results: Sequence[SavedResult]
 
 
 Answer = Comparison | CapacityAnswer | SizeAnswer | SweepAnswer | CheckAnswer
@@ -114,15 +116,20 @@ def answer_of(found: Any, name: str, folder: Path | None = None) -> SavedAnswer:
     """
     rows = found if isinstance(found, list) else [found]
     if rows and all(_has(row, SUMMARY_KEYS) for row in rows):
-        return SavedAnswer(name=name, answer=Comparison(summaries=rows))
+        return SavedAnswer(name=name, answer=Comparison(results=[SavedResult(
+            name=str(row.get("name", name)), summary=_parsed(Summary, row, name, "comparison")) for row in rows]))
     for kind, (answer_type, keys) in KINDS.items():
         if _has(found, keys):
-            try:
-                answer: Answer = fromdict(answer_type, found)
-            except ValueError as error:
-                raise damaged(name, kind, str(error)) from error
+            answer: Answer = _parsed(answer_type, found, name, kind)
             return SavedAnswer(name=name, answer=answer, table=_table_beside(answer, folder))
     raise PlannerError(f"{name}: no report can be made of this file; give {WRITERS}")
+
+
+def _parsed(answer_type: type[T], values: Any, name: str, kind: str) -> T:
+    try:
+        return fromdict(answer_type, values)
+    except ValueError as error:
+        raise damaged(name, kind, str(error)) from error
 
 
 def damaged(name: str, kind: str, reason: str) -> PlannerError:

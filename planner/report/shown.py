@@ -22,10 +22,12 @@ from planner.report.plan_tables import capacity_table, sizing_table
 from planner.report.probe_table import measure_table, probe_table
 from planner.report.rollouts_table import rollouts_table
 from planner.report.share_table import share_table
+from planner.report.summary_tables import summary_table
 from planner.report.sweep_tables import sweep_table
 from planner.report.text import Text
 from planner.report.watch_table import watch_table
 from planner.results.answers import Answer, Shown, shown
+from planner.results.summary_answer import Summary
 
 FLEET = ("gpu", "tensor_parallel_size", "quantization", "num_replicas", "num_gpus", "cost_usd_per_hour",
          "cost_usd_per_million_output_tokens", "attainment", "p99_ttft_ms", "p99_tpot_ms", "headroom",
@@ -33,7 +35,8 @@ FLEET = ("gpu", "tensor_parallel_size", "quantization", "num_replicas", "num_gpu
 TEXTS: Mapping[type, Callable[[Any], Text]] = {
     CapacityAnswer: capacity_table, SizeAnswer: sizing_table, SweepAnswer: sweep_table, CheckAnswer: gate_table,
     ShareAnswer: share_table, ProbeAnswer: probe_table, MeasureAnswer: measure_table, ValidateAnswer: accuracy_table,
-    CalibrateAnswer: calibration_table, WatchAnswer: watch_table, RolloutsAnswer: rollouts_table}
+    CalibrateAnswer: calibration_table, WatchAnswer: watch_table, RolloutsAnswer: rollouts_table,
+    Summary: summary_table}
 ROWS: Mapping[type, Callable[[Any], list[dict[str, Any]]]] = {
     CapacityAnswer: lambda answer: answer["probes"],
     SizeAnswer: lambda answer: [_fleet(row) for row in answer["alternatives"]],
@@ -44,7 +47,9 @@ ROWS: Mapping[type, Callable[[Any], list[dict[str, Any]]]] = {
     ProbeAnswer: lambda answer: [_benchmark(each) for each in answer.benchmarks],
     MeasureAnswer: lambda answer: answer["runs"],
     RolloutsAnswer: lambda answer: answer["fleets"],
-    WatchAnswer: lambda answer: answer["quantities"]}
+    WatchAnswer: lambda answer: answer["quantities"],
+    Summary: lambda answer: [{"key": key, "value": value} for key, value in answer.values_by_key.items()
+                             if type(value) in (int, float)]}
 
 
 def text_of(answer: Any) -> Text:

@@ -7,13 +7,14 @@ from planner.catalog.pooling import RATES
 from planner.files.counts import count_text, share_text
 from planner.replays.attempts import COUNTED
 from planner.report.cells import cell_text, launch_line, number_text
-from planner.report.tenant_tables import tenant_lines
 from planner.report.text import Grid, Text
 from planner.report.verdict_line import first_words
-from planner.report.verdicts import objective_lines
+from planner.report.verdicts import NO_TENANT, objective_lines
+from planner.results.glossary import SUMMARY
 from planner.results.limits import QUEUE_LIMITS, STEP_BOUNDS
 from planner.results.phases import PHASES
 from planner.results.saturation import saturation_sentence
+from planner.results.summary_answer import Figures, Summary
 from planner.settings.judged import ATTAINMENT
 
 ROWS = (
@@ -46,47 +47,45 @@ POOL_ROWS = ("role", "accepts", "policy", "num_replicas", "replicas_mean", "tens
 SHOWN_SHARE = 0.0005  # of time; smaller shares are not shown
 SHOWN_EVENTS = 12  # of an autoscaler; the JSON has all
 SCALE_COLUMNS = ("at [s]", "before", "after", "metric", "value", "target", "wanted", "limited by")
-UNITS = {
-    "duration": "s",
-    "offered_request_rate": "requests/s",
-    "served_request_rate": "requests/s",
-    "request_throughput": "requests/s",
-    "output_throughput": "tokens/s",
-    "total_token_throughput": "tokens/s",
-    "request_goodput": "requests/s",
-}
+SHOWN_TENANTS = 12  # the tenants with the most requests; the JSON has all
+TENANT_COLUMNS = {"num_requests": "requests", "completed": "completed", "rejected": "rejected",
+                  "slo_attainment": "attainment", "mean_ttft_ms": "TTFT mean", "p99_ttft_ms": "TTFT p99",
+                  "mean_tpot_ms": "TPOT mean", "p99_tpot_ms": "TPOT p99", "output_throughput": "tokens/s"}
+UNITS = {key: SUMMARY[key].unit for key in ("duration", "offered_request_rate", "served_request_rate",  # are shown
+                                            "request_throughput", "output_throughput", "total_token_throughput",
+                                            "request_goodput")}
 
 
-def summary_table(summary: Mapping[str, Any]) -> Text:
+def summary_table(summary: Summary) -> Text:
     """Return one summary without the values that do not exist for the input."""
-    verdict = saturation_sentence(summary)
+    figures, values = summary.figures, summary.values_by_key
+    verdict = saturation_sentence(figures.saturation)
     rows: list[tuple[str, ...] | str] = []
     for title, keys in ROWS:
-        shown = [(key, summary[key]) for key in keys if summary.get(key) is not None and key not in IN_A_LINE]
+        shown = [(key, values[key]) for key in keys if values.get(key) is not None and key not in IN_A_LINE]
         if title == "Requests":
-            shown[3:3] = [(f"  {name}", count) for name, count in summary.get("rejected_by_reason", {}).items()]
+            shown[3:3] = [(f"  {name}", count) for name, count in (figures.rejected_by_reason or {}).items()]
         rows += [title] if shown else []
-        rows += [(key, _value(summary, key, value), f"{_unit(summary, key):<12}{_bounds(summary, key)}".rstrip())
+        rows += [(key, _value(figures, key, value), f"{_unit(summary, key):<12}{_bounds(summary, key)}".rstrip())
                  for key, value in shown]
-    speed = summary["simulated_requests_per_s"]
     return Text([
         _headline(summary), *first_words(summary), *_memory_line(summary), *([verdict] if verdict else []),
-        Grid(heads=("", "", ""), rows=rows, left=(0, -1), indent=2), *_pool_lines(summary.get("pools", ())),
-        *_scale_lines(summary), *tenant_lines(summary.get("tenants", {})), *objective_lines(summary),
-        f"replayed {count_text(summary['workload']['num_requests'], 'request')} at {speed:,.0f} requests/s of "
-        f"loop time, {summary['wall_s']:.2f} s in all"])
+        Grid(heads=("", "", ""), rows=rows, left=(0, -1), indent=2), *_pool_lines(summary.pools or ()),
+        *_scale_lines(figures), *_tenant_lines(figures.tenants or {}), *objective_lines(summary),
+        f"replayed {count_text(summary.workload['num_requests'], 'request')} at "
+        f"{summary.simulated_requests_per_s:,.0f} requests/s of loop time, {summary.wall_s:.2f} s in all"])
 
 
-def _value(summary: Mapping[str, Any], key: str, value: Any) -> str:
+def _value(figures: Figures, key: str, value: Any) -> str:
     """Return a number of the summary; the share within the objectives is set apart from the required one."""
-    required = next((one["limit"] for one in summary.get("objectives", ()) if one["name"] == ATTAINMENT), None)
+    required = next((one.limit for one in figures.objectives if one.name == ATTAINMENT), None)
     return share_text(value, required) if key == "slo_attainment" else number_text(value, key)
 
 
-def _unit(summary: Mapping[str, Any], key: str) -> str:
+def _unit(summary: Summary, key: str) -> str:
     """Return the unit of a number; a pooling model's requests are embeddings or pairs."""
     unit = UNITS.get(key, "")
-    return RATES.get(summary["deployment"].get("pooling"), unit) if unit == "requests/s" else unit
+    return RATES.get(summary.deployment.get("pooling"), unit) if unit == "requests/s" else unit
 
 
 def _pool_lines(pools: Sequence[Mapping[str, Any]]) -> list[Grid]:
@@ -135,18 +134,30 @@ def scale_cells(event: Mapping[str, Any]) -> list[Any]:
             event["limited_by"] or "–"]
 
 
-def _scale_lines(summary: Mapping[str, Any]) -> list[str | Grid]:
+def _tenant_lines(tenants: Mapping[str, Mapping[str, Any]]) -> list[str | Grid]:
+    """Return a row for each of the tenants with the most requests; times are in milliseconds."""
+    if not tenants:
+        return []
+    keys = [key for key in TENANT_COLUMNS if any(figures[key] is not None for figures in tenants.values())]
+    shown = list(tenants.items())[:SHOWN_TENANTS]
+    rows = [[name or NO_TENANT, *(cell_text(figures[key], key) for key in keys)] for name, figures in shown]
+    others = len(tenants) - len(shown)
+    grid = Grid(heads=("", *(TENANT_COLUMNS[key] for key in keys)), rows=rows, indent=2)
+    return ["Tenants [ms]", grid, *([f"  … {others:,} more tenants; --json has all"] if others else [])]
+
+
+def _scale_lines(figures: Figures) -> list[str | Grid]:
     """Return the first scale events as rows."""
-    events = (summary.get("autoscale") or {}).get("events") or []
+    events = [] if figures.scaling is None else figures.scaling.autoscale["events"]
     rows = [[f"{cell:,}" if isinstance(cell, int | float) else cell for cell in scale_cells(event)]
             for event in events[:SHOWN_EVENTS]]
     more = [f"  … {len(events) - SHOWN_EVENTS:,} more; --scale-events writes all"] if len(events) > SHOWN_EVENTS else []
     return ["Scale events", Grid(heads=SCALE_COLUMNS, rows=rows, left=(), indent=2), *more] if events else []
 
 
-def _headline(summary: Mapping[str, Any]) -> str:
-    deployment, policy = summary["deployment"], summary["policy"]
-    most = "up to " if summary.get("autoscale") else ""
+def _headline(summary: Summary) -> str:
+    deployment, policy = summary.deployment, summary.policy
+    most = "" if summary.figures.scaling is None else "up to "
     gpu, count = deployment["gpu"] or "GPU", deployment["num_gpus"]
     gpus = f"{count:,} GPUs ({gpu})" if " + " in gpu else f"{count:,} × {gpu}"
     parts = [deployment["model"] or "model not named",
@@ -156,9 +167,9 @@ def _headline(summary: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _memory_line(summary: Mapping[str, Any]) -> list[str]:
+def _memory_line(summary: Summary) -> list[str]:
     """Return how the KV cache follows from the memory of a GPU, if the memory model was asked."""
-    memory = summary["deployment"]["memory"]
+    memory = summary.deployment["memory"]
     if memory is None:
         return []
     taken_by = ("weight", "activation", "communication", "runtime", "state")
@@ -173,12 +184,12 @@ def _memory_line(summary: Mapping[str, Any]) -> list[str]:
                if memory["windows"]["window_tokens"] else "")]
 
 
-def _bounds(summary: Mapping[str, Any], key: str) -> str:
+def _bounds(summary: Summary, key: str) -> str:
     """Return the interval of a number that has one."""
-    bounds = summary.get(f"{key}_interval")
+    bounds = getattr(summary.intervals, key, None)
     if bounds is None:
         return ""
-    return f"  ({share_text(summary['deployment']['interval'])}: {number_text(bounds[0])} to {number_text(bounds[1])})"
+    return f"  ({share_text(summary.deployment['interval'])}: {number_text(bounds[0])} to {number_text(bounds[1])})"
 
 
 def _cell(key: str, value: Any, first: Any) -> str:

@@ -1,13 +1,12 @@
 """The three numbers that one looks at first: TTFT, TPOT and served requests, each against its limit."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from planner.catalog.pooling import RATES
 from planner.files.counts import share_text
 from planner.results.short_times import time_text
-from planner.settings.judged import ATTAINMENT, Judged, judged_of
+from planner.results.summary_answer import Latency, Summary
+from planner.settings.judged import ATTAINMENT, Judged
 from planner.settings.statistic import parse_statistic
 
 METRICS = {"ttft": "Time to first token", "tpot": "Time per output token", "e2el": "End to end"}
@@ -37,16 +36,17 @@ class Card:
     is_met: bool | None = None
 
 
-def cards(summary: Mapping[str, Any]) -> list[Card]:
+def cards(summary: Summary) -> list[Card]:
     """Return the cards of a replay: TTFT, TPOT, end to end if it has a target, and the served requests.
 
     A pooling model's results come in one piece: they have an end-to-end latency alone.
     """
-    judged = judged_of(summary)
+    judged = summary.figures.objectives
     own = {metric: [each for each in judged if _metric(each) == metric] for metric in METRICS}
-    always = ALWAYS if summary["deployment"].get("pooling") is None else ("e2el",)
+    always = ALWAYS if summary.deployment.get("pooling") is None else ("e2el",)
     shown = [metric for metric in METRICS if metric in always or own[metric]]
-    return [*(_latency(summary, metric, own[metric]) for metric in shown), _served(summary, judged)]
+    return [*(_latency(getattr(summary.figures, metric), METRICS[metric], own[metric]) for metric in shown),
+            _served(summary)]
 
 
 def _metric(judged: Judged) -> str:
@@ -54,10 +54,10 @@ def _metric(judged: Judged) -> str:
     return judged.name if statistic is None else statistic.metric
 
 
-def _latency(summary: Mapping[str, Any], metric: str, judged: list[Judged]) -> Card:
+def _latency(latency: Latency, title: str, judged: list[Judged]) -> Card:
     """Return the card of a latency: the statistic nearest to its limit, else p99 against the requests' limit."""
-    p50, p99 = summary[f"median_{metric}_ms"], summary[f"p99_{metric}_ms"]
-    title, beside = METRICS[metric], f"p50 {time_text(p50)}"
+    p50, p99 = latency.median, latency.p99
+    beside = f"p50 {time_text(p50)}"
     of_statistics = [(_used(each.value, each.limit), each.limit, each) for each in judged
                      if each.unit == "ms" and each.limit]
     if of_statistics:
@@ -90,14 +90,14 @@ def _times(used: float) -> str:
     return f"{used:,.0f} ×" if used >= 10 else f"{used:.1f} ×"
 
 
-def _served(summary: Mapping[str, Any], judged: list[Judged]) -> Card:
+def _served(summary: Summary) -> Card:
     """Return the card of the served requests: the share within all limits, if one is asked for."""
-    count, total = summary["completed"], summary["workload"]["num_requests"]
-    tokens = summary["output_throughput"] or summary["total_token_throughput"]
-    unit = RATES.get(summary["deployment"].get("pooling"), "requests/s")
-    rate = f"{summary['request_throughput']:,.3g} {unit}, {tokens:,.0f} tokens/s"
+    figures, total = summary.figures, summary.workload["num_requests"]
+    count, tokens = figures.completed, figures.output_throughput or figures.total_token_throughput
+    unit = RATES.get(summary.deployment.get("pooling"), "requests/s")
+    rate = f"{figures.request_throughput:,.3g} {unit}, {tokens:,.0f} tokens/s"
     title, value = "Served", f"{count:,} of {total:,}" if count < total else f"all {total:,}"
-    asked = next((each for each in judged if each.name == ATTAINMENT), None)
+    asked = next((each for each in figures.objectives if each.name == ATTAINMENT), None)
     if asked is None:
         return Card(title=title, value=value, beside=rate, used=count / total if total else None,
                     limit="" if count == total else f"{share_text(count / total)} of the requests")

@@ -2,7 +2,7 @@
 
 import functools
 import html
-from collections.abc import Iterator, KeysView, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,10 +32,12 @@ class Shown:
 @functools.singledispatch
 def shown(answer: Any) -> Shown:
     """Return an answer for a reader; `report/shown.py` registers a function for each kind of answer."""
-    return Shown(text=f"{type(answer).__name__} {asdict(answer)}", headline="", table=pl.DataFrame())
+    values = asdict(answer)
+    return Shown(text=f"{type(answer).__name__} {values}", headline="",
+                 table=pl.DataFrame({"key": list(values), "value": list(map(str, values.values()))}))
 
 
-class Answer:
+class Answer(Mapping[str, Any]):
     """The base of answers: a mapping of the keys of `--json`, and how notebooks show it."""
 
     __slots__ = ()
@@ -51,9 +53,8 @@ class Answer:
     def __iter__(self) -> Iterator[str]:
         return iter(self.values_by_key)
 
-    def keys(self) -> KeysView[str]:
-        """The keys, with which `**answer` works too."""
-        return self.values_by_key.keys()
+    def __len__(self) -> int:
+        return len(self.values_by_key)
 
     def to_polars(self) -> pl.DataFrame:
         """Return the rows behind the answer."""

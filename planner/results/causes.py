@@ -55,11 +55,6 @@ def explain(requests: pl.DataFrame, steps: pl.DataFrame, num_replicas: float = 1
     return explanation | {"sentence": _sentence(explanation, policy, most_running)}
 
 
-def policy_named(summary: Mapping[str, Any]) -> str:
-    """Return the name of a replay's policy; empty if replicas have several."""
-    return str((summary.get("policy") or {}).get("name") or "")
-
-
 def difference(explanation: Mapping[str, Any], first: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return how the mean time of a request differs from the first replay's, by phase; None if one has none.
 

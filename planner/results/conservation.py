@@ -36,7 +36,7 @@ def little(requests: pl.DataFrame, steps: pl.DataFrame) -> dict[str, Any]:
     return law
 
 
-def work(requests: pl.DataFrame, steps: pl.DataFrame) -> dict[str, Any]:
+def work(requests: pl.DataFrame, steps: pl.DataFrame) -> dict[str, float]:
     """Return whether all work was done once, and no engine was idle while a request waited.
 
     Returns

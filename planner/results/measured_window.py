@@ -2,15 +2,14 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.errors import UsageError
 from planner.replays.result_tables import ReplayResult
+from planner.results.summary_answer import Figures
 from planner.settings.scenario import Scenario
 
 OUTCOMES = ("completed", "failed", "rejected", "unfinished", "num_cancelled")  # each request has one
@@ -58,9 +57,9 @@ def window_of(scenario: Scenario) -> Window | None:
     return Window(warmup_s=warmup_s or 0.0, measure_s=math.inf if measure_s is None else measure_s)
 
 
-def window_note(summary: Mapping[str, Any], window: Window, whole_s: float) -> str:
+def window_note(figures: Figures, window: Window, whole_s: float) -> str:
     """Return the sentence on the requests that count."""
-    requests = sum(int(summary[name]) for name in OUTCOMES)
+    requests = sum(getattr(figures, name) for name in OUTCOMES)
     return (f"counts, latencies, rates, tenants and attainment cover the {requests:,} requests that were sent "
             f"{window} of the replay; steps, KV use, saturation, GPU figures and cost cover the whole replay of "
             f"{whole_s:.6g} s, and ITL has a mean alone")

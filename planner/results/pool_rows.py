@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 
 from planner.deployment.conditions import described
+from planner.files.keys import asdict
 from planner.replays.fleet.shares import Share, busy_fraction, shares
 from planner.replays.result_tables import ReplayResult
-from planner.results.tier_totals import tier_totals
-from planner.results.utilization import hardware
+from planner.results.utilization import hardware, tier_totals
 
 
-def describe_pools(result: ReplayResult, duration_s: float) -> list[dict[str, Any]]:
+def describe_pools(result: ReplayResult, duration_s: float) -> tuple[dict[str, Any], ...]:
     """Return a row of numbers for each pool, for the summary.
 
     Costs and GPU-hours of all pools add up to the fleet's. Of a pool that prefills alone `mean_tpot_ms` is None, of one
@@ -21,12 +21,12 @@ def describe_pools(result: ReplayResult, duration_s: float) -> list[dict[str, An
     ----------
     duration_s : from the first arrival to the last departure [s].
     """
-    return [_row(result, part, duration_s) for part in shares(result, duration_s)]
+    return tuple(_row(result, part, duration_s) for part in shares(result, duration_s))
 
 
 def _row(result: ReplayResult, part: Share, duration_s: float) -> dict[str, Any]:
     pool, replica, engine = part.pool, part.pool.deployment, part.engine
-    blocks = int(part.settings.num_gpu_blocks)
+    blocks, tiers = int(part.settings.num_gpu_blocks), tier_totals([part])
     taken = _of(result, part)
     queried = int(engine.num_queried_tokens)
     has_hits = (part.settings.enable_prefix_caching or part.settings.caches_in_tree) and queried > 0
@@ -45,10 +45,11 @@ def _row(result: ReplayResult, part: Share, duration_s: float) -> dict[str, Any]
         "mean_tpot_ms": None if pool.role == "prefill" else _mean_ms(result.tpot_s[taken]),
         "num_steps": int(engine.num_steps), "num_preemptions": int(engine.num_preemptions),
         "prefix_cache_hit_rate": int(engine.num_hit_tokens) / queried if has_hits else None,
-        **{name: value for name, value in tier_totals([part]).items() if name.endswith("_rate")},
+        "gpu_hit_rate": tiers.gpu_hit_rate, "cpu_hit_rate": tiers.cpu_hit_rate,
+        "remote_hit_rate": tiers.remote_hit_rate,
         "num_gpu_blocks": blocks, "kv_cache_usage_peak": int(engine.peak_blocks) / blocks,
         "max_running": int(engine.max_running), "max_waiting": int(engine.max_waiting),
-        "gpu_busy_fraction": busy_fraction([part], duration_s), **hardware([part], duration_s),
+        "gpu_busy_fraction": busy_fraction([part], duration_s), **asdict(hardware([part], duration_s)),
     }
 
 

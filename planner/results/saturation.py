@@ -22,10 +22,8 @@ Each conclusion is drawn if its probability under the opposite is below `LEVEL`,
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +31,7 @@ from numpy.typing import NDArray
 from planner.files.counts import figure_text
 from planner.loop.state import engine_state as st
 from planner.replays.result_tables import ReplayResult
+from planner.results.summary_answer import Saturation
 
 YES, NO, CANNOT_TELL = "yes", "no", "unknown"
 NUMBER = {NO: 0.0, CANNOT_TELL: 0.5, YES: 1.0}  # of a verdict, for targets and sweeps
@@ -103,26 +102,6 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """The conclusion.
-
-    Parameters
-    ----------
-    saturated : YES, NO or CANNOT_TELL.
-    confidence : that the opposite would have looked otherwise; None if nothing was compared [1].
-    reason : the finding that led to it, in words.
-    since_s : from when on the deployment does not keep up; None unless it is YES [s].
-    served_rate : the most that its seats can serve, if they are too few [1/s].
-    """
-
-    saturated: str
-    confidence: float | None
-    reason: str
-    since_s: float | None = None
-    served_rate: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Seats:
     """Seats for running requests: their number, the mean need, and how sure it is that the need is more.
 
@@ -137,56 +116,58 @@ class Seats:
     confidence: float
 
 
-def saturation(result: ReplayResult) -> dict[str, Any]:
-    """Return the verdict on a replay, with the rates offered and served, by the names of the summary."""
+def saturation(result: ReplayResult) -> Saturation:
+    """Return the verdict on a replay, with the rates offered and served."""
     scenario, queue = result.deployment.scenario, _queue(result)
     if scenario.is_closed_loop:
         limit, what = ((scenario.max_sessions, "sessions open") if scenario.max_concurrency is None else
                        (scenario.max_concurrency, "requests in flight"))
-        verdict = Verdict(saturated=NO, confidence=None,
-                          reason=f"closed loop: with at most {limit:,} {what} the load adapts")
+        verdict = _verdict(NO, f"closed loop: with at most {limit:,} {what} the load adapts")
     elif queue is None:
-        verdict = Verdict(saturated=CANNOT_TELL, confidence=None, reason="every request is rejected, at any load")
+        verdict = _verdict(CANNOT_TELL, "every request is rejected, at any load")
     elif queue.span_s <= 0:
-        reason = ("one request has no rate" if len(queue.arrival_s) == 1 else
-                  "the requests have no rate: all arrive at once")
-        verdict = Verdict(saturated=CANNOT_TELL, confidence=None, reason=reason)
+        verdict = _verdict(CANNOT_TELL, "one request has no rate" if len(queue.arrival_s) == 1 else
+                           "the requests have no rate: all arrive at once")
     elif len(queue.arrival_s) < LEAST_REQUESTS:
-        verdict = Verdict(saturated=CANNOT_TELL, confidence=None,
-                          reason=f"fewer than {LEAST_REQUESTS} requests show no trend")
+        verdict = _verdict(CANNOT_TELL, f"fewer than {LEAST_REQUESTS} requests show no trend")
     else:
         verdict = _judged(result, queue)
     offered, served = _rates(result, queue, verdict)
-    return {"saturated": verdict.saturated, "saturated_since_s": verdict.since_s, "offered_request_rate": offered,
-            "served_request_rate": served, "saturation_confidence": verdict.confidence,
-            "saturation_reason": verdict.reason}
+    return replace(verdict, offered_request_rate=offered, served_request_rate=served)
+
+
+def _verdict(saturated: str, reason: str, sure: float | None = None, since_s: float | None = None,
+             served_rate: float | None = None) -> Saturation:
+    """Return a conclusion, with the finding that led to it; `served_rate` is the most that too few seats can serve."""
+    return Saturation(saturated=saturated, saturation_reason=reason, saturation_confidence=sure,
+                      saturated_since_s=since_s, served_request_rate=served_rate)
 
 
 def is_surely_steady(result: ReplayResult) -> bool:
     """Tell whether the queue of a replay does not grow, with a confidence of more than 99.9 %."""
     verdict = saturation(result)
-    return bool(verdict["saturated"] == NO and (verdict["saturation_confidence"] or 0.0) > SURE)
+    return verdict.saturated == NO and (verdict.saturation_confidence or 0.0) > SURE
 
 
-def saturation_sentence(summary: Mapping[str, Any]) -> str:
-    """Return the verdict of a summary in one sentence; empty if an earlier release has written it.
+def saturation_sentence(found: Saturation) -> str:
+    """Return the verdict in one sentence; empty if an earlier release has written the summary.
 
-    >>> saturation_sentence({"saturated": "no", "saturation_confidence": 0.9991, "saturated_since_s": None,
-    ...     "offered_request_rate": 4.0, "served_request_rate": 4.0, "saturation_reason": "the queue does not grow"})
+    >>> saturation_sentence(Saturation(saturated="no", saturation_confidence=0.9991, offered_request_rate=4.0,
+    ...     served_request_rate=4.0, saturation_reason="the queue does not grow"))
     'saturated: no (> 99.9 % sure), 4/s offered, 4/s served: the queue does not grow'
     """
-    verdict, sure, since_s = (summary.get(key) for key in ("saturated", "saturation_confidence", "saturated_since_s"))
+    verdict, sure, since_s = found.saturated, found.saturation_confidence, found.saturated_since_s
     if verdict is None:
         return ""
     since = "" if since_s is None else f" since {figure_text(since_s)} s"
     how = "" if sure is None or verdict == CANNOT_TELL else f" ({_percent(sure)} sure)"
-    keys = (("offered_request_rate", "offered"), ("served_request_rate", "served"))
-    rates = [f"{figure_text(summary[key])}/s {what}" for key, what in keys
-             if summary[key] is not None and summary["saturation_confidence"] is not None]
+    rates = [f"{figure_text(rate)}/s {what}" for rate, what in (
+        (found.offered_request_rate, "offered"), (found.served_request_rate, "served"))
+        if rate is not None and sure is not None]
     marked = "; latencies depend on the trace's length" if verdict == YES else ""
     between = ": " if rates else ", "
     word = "cannot tell" if verdict == CANNOT_TELL else verdict
-    return ", ".join([f"saturated: {word}{since}{how}", *rates]) + f"{between}{summary['saturation_reason']}{marked}"
+    return ", ".join([f"saturated: {word}{since}{how}", *rates]) + f"{between}{found.saturation_reason}{marked}"
 
 
 def _percent(sure: float) -> str:
@@ -211,7 +192,7 @@ def _queue(result: ReplayResult) -> Queue | None:
                  finished_s=np.sort(np.nan_to_num(np.asarray(r.finished_s), nan=math.inf), kind="stable"))
 
 
-def _judged(result: ReplayResult, queue: Queue) -> Verdict:
+def _judged(result: ReplayResult, queue: Queue) -> Saturation:
     """Return the conclusion from all findings."""
     middle_s = (queue.begin_s + queue.end_s) / 2
     grown = {"": _growth(queue, queue.begin_s), " in the second half": _growth(queue, middle_s)}
@@ -220,22 +201,20 @@ def _judged(result: ReplayResult, queue: Queue) -> Verdict:
     is_grown = _confident(grown[""], YES)
     if _confident(seats.confidence, YES):
         since_s = _since_s(queue, queue.begin_s) if is_grown else queue.begin_s
-        return Verdict(saturated=YES, confidence=seats.confidence, since_s=since_s,
-                       served_rate=None if is_grown else seats.rate,
-                       reason=f"the requests need {seats.needed:,.0f} running sequences at once; at most "
-                              f"{seats.count:,} run")
+        return _verdict(YES, f"the requests need {seats.needed:,.0f} running sequences at once; at most "
+                        f"{seats.count:,} run", seats.confidence, since_s, None if is_grown else seats.rate)
     for when, sure in grown.items():
         contradicted = not when and _confident(idle, NO)
         if _confident(sure, YES) and not contradicted:
             begin_s = middle_s if when else queue.begin_s
             length = int(queue.length_at(queue.end_s))
-            return Verdict(saturated=YES, confidence=sure, since_s=_since_s(queue, begin_s),
-                           reason=f"the queue grows{when}, to {length:,} requests at the last arrival")
+            return _verdict(YES, f"the queue grows{when}, to {length:,} requests at the last arrival", sure,
+                            _since_s(queue, begin_s))
     for sure, why in ((near, "the queue does not grow"), (idle, "the engine is idle at times")):
         if _confident(sure, NO) and not is_grown:
-            return Verdict(saturated=NO, confidence=sure, reason=why)
-    return Verdict(saturated=CANNOT_TELL, confidence=max(near, idle, *grown.values()),
-                   reason="the load is near the capacity, or the trace too short")
+            return _verdict(NO, why, sure)
+    return _verdict(CANNOT_TELL, "the load is near the capacity, or the trace too short",
+                    max(near, idle, *grown.values()))
 
 
 def _confident(sure: float, conclusion: str) -> bool:
@@ -367,17 +346,18 @@ def _since_s(queue: Queue, begin_s: float) -> float:
     return float(at_s[np.flatnonzero(length <= length[0] + queue.scale(begin_s))[-1]])
 
 
-def _rates(result: ReplayResult, queue: Queue | None, verdict: Verdict) -> tuple[float | None, float | None]:
+def _rates(result: ReplayResult, queue: Queue | None, verdict: Saturation) -> tuple[float | None, float | None]:
     """Return how many requests come, and how many get their first token, while requests come from outside [1/s].
 
     Of a queue that grows that is from when on it does, and served are those until the last first token.
     """
-    begin_s = math.nan if queue is None else queue.begin_s if verdict.since_s is None else verdict.since_s
+    since_s = verdict.saturated_since_s
+    begin_s = math.nan if queue is None else queue.begin_s if since_s is None else since_s
     if queue is None or queue.end_s <= begin_s:
         return None, None
     offered = int(((queue.arrival_s > begin_s) & (queue.arrival_s <= queue.end_s)).sum()) / (queue.end_s - begin_s)
-    if verdict.served_rate is not None:
-        return offered, verdict.served_rate
+    if verdict.served_request_rate is not None:
+        return offered, verdict.served_request_rate
     first_token_s = np.asarray(result.records.requests.first_token_s)
-    end_s = queue.end_s if verdict.since_s is None else float(np.nanmax(np.append(first_token_s, queue.end_s)))
+    end_s = queue.end_s if since_s is None else float(np.nanmax(np.append(first_token_s, queue.end_s)))
     return offered, int(((first_token_s > begin_s) & (first_token_s <= end_s)).sum()) / (end_s - begin_s)

@@ -1,18 +1,19 @@
 """A replay's result as a folder: summary.json, requests.parquet and steps.parquet."""
 
 import json
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from planner.errors import OutputError, PlannerError
-from planner.files.keys import asdict
+from planner.files.keys import asdict, fromdict
 from planner.files.nested import parse_json
 from planner.files.table_file import DAMAGE
 from planner.files.writing import write_text
 from planner.replays.result_tables import ReplayResult, write_table
+from planner.results.summary_answer import Summary
 
 SUMMARY = "summary.json"
 FILES = ("requests.parquet", "steps.parquet", SUMMARY)
@@ -23,17 +24,12 @@ class SavedResult:
     """A result as it was saved, with the tables of `ReplayResult`."""
 
     name: str
-    summary: dict[str, Any]
-    requests: pl.DataFrame
-    steps: pl.DataFrame
-
-    @classmethod
-    def of_summary(cls, name: str, summary: dict[str, Any]) -> "SavedResult":
-        """Return a result without tables of requests and steps."""
-        return cls(name=name, summary=summary, requests=pl.DataFrame(), steps=pl.DataFrame())
+    summary: Summary
+    requests: pl.DataFrame = field(default_factory=pl.DataFrame)
+    steps: pl.DataFrame = field(default_factory=pl.DataFrame)
 
 
-def save_result(result: ReplayResult, summary: dict[str, Any], folder: Path) -> str | None:
+def save_result(result: ReplayResult, summary: Summary, folder: Path) -> str | None:
     """Write a result's folder, the summary last, so that a folder with a summary is whole.
 
     Returns
@@ -45,7 +41,7 @@ def save_result(result: ReplayResult, summary: dict[str, Any], folder: Path) -> 
     ------
     OutputError : the folder or a file in it cannot be written.
     """
-    replaced = _summary(folder).get("trace_sha256", summary["trace_sha256"])
+    replaced = _summary(folder).get("trace_sha256", summary.trace_sha256)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / SUMMARY).unlink(missing_ok=True)  # of an earlier result, whose tables are replaced now
@@ -54,7 +50,7 @@ def save_result(result: ReplayResult, summary: dict[str, Any], folder: Path) -> 
     write_table(result.requests_table(), folder / "requests.parquet")
     write_table(result.steps_table(), folder / "steps.parquet")
     write_text(folder / SUMMARY, to_json(summary))
-    return None if replaced == summary["trace_sha256"] else (
+    return None if replaced == summary.trace_sha256 else (
         f"--save {folder}: the replaced result was of a trace with other content")
 
 
@@ -66,7 +62,7 @@ def load_result(folder: Path) -> SavedResult:
     PlannerError : a file is missing or not as `save_result` writes it.
     """
     try:
-        summary = parse_json((folder / SUMMARY).read_text(encoding="utf-8"))
+        summary = fromdict(Summary, parse_json((folder / SUMMARY).read_text(encoding="utf-8")))
         requests = pl.read_parquet(folder / "requests.parquet")
         steps = pl.read_parquet(folder / "steps.parquet")
     except (ValueError, *DAMAGE) as error:

@@ -1,13 +1,13 @@
 """Results of each tenant: counts, latencies, throughput, and its objectives."""
 
 import math
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from planner.files.keys import asdict
 from planner.loop.state import engine_state as st
 from planner.replays.reasons import FAILED, REJECTED
 from planner.replays.result_tables import ReplayResult
@@ -18,8 +18,9 @@ from planner.traces.shaping.tenants import tenant_names
 LATENCIES = {"ttft": "ttft_s", "tpot": "tpot_s", "e2el": "e2e_s"}
 
 
-def describe_tenants(result: ReplayResult, good: NDArray[np.bool_] | None, duration_s: float) -> dict[str, Any]:
-    """Return `tenants`: each tenant's figures by the summary's names; nothing if the trace has no tenants.
+def describe_tenants(result: ReplayResult, good: NDArray[np.bool_] | None,
+                     duration_s: float) -> dict[str, dict[str, Any]] | None:
+    """Return each tenant's figures by the summary's names; None if the trace has no tenants.
 
     Parameters
     ----------
@@ -27,12 +28,12 @@ def describe_tenants(result: ReplayResult, good: NDArray[np.bool_] | None, durat
     duration_s : of the replay [s].
     """
     if "tenant" not in result.trace.requests.columns:
-        return {}
+        return None
     table = _by_tenant(result, good, duration_s)
     by_tenant = {row.pop("tenant"): row for row in table.to_dicts()}
     for name, objectives in _objectives(result).items():
         by_tenant[name] |= objectives
-    return {"tenants": by_tenant}
+    return by_tenant
 
 
 def _by_tenant(result: ReplayResult, good: NDArray[np.bool_] | None, duration_s: float) -> pl.DataFrame:

@@ -5,7 +5,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +13,8 @@ from planner.catalog.catalog_files import data_dir, load_gpu
 from planner.deployment.deploy import Deployment
 from planner.errors import CatalogError, UsageError
 from planner.files.counts import share_text
+from planner.files.keys import asdict
+from planner.results.summary_answer import Figures, Intervals
 from planner.steptime.engine_constants import read_table
 from planner.steptime.roofline import priors
 
@@ -262,11 +263,10 @@ def runs_note(gpu: str) -> list[str]:
     return [str(read_table(_errors_of(gpu), "source")["note"])] if _errors_of(gpu).exists() else []
 
 
-def summary_intervals(summary: Mapping[str, Any], deployment: Deployment,
-                      level: float) -> tuple[dict[str, list[float] | None], list[str]]:
-    """Return `<key>_interval` for each of SUMMARY_KEYS, and remarks on them, a sentence each.
+def summary_intervals(figures: Figures, deployment: Deployment, level: float) -> tuple[Intervals, list[str]]:
+    """Return the intervals of SUMMARY_KEYS, and remarks on them, a sentence each.
 
-    An interval is None if the summary, or the errors, have no value. Throughput has one in a closed loop only:
+    An interval is None if the figures, or the errors, have no value. Throughput has one in a closed loop only:
     elsewhere it follows the arrivals.
     """
     residuals = residuals_for(deployment)
@@ -274,15 +274,15 @@ def summary_intervals(summary: Mapping[str, Any], deployment: Deployment,
     if not set(residuals.log_errors) & set(SUMMARY_KEYS.values()):
         raise UsageError(f"--interval: {residuals.source} has errors of {', '.join(residuals.log_errors)} only; for "
                          f"intervals of latencies, calibrate on runs or requests")
-    intervals: dict[str, list[float] | None] = {}
+    values, intervals = asdict(figures), {}
     notes = [residuals.basis] if residuals.basis else []
     for key, metric in SUMMARY_KEYS.items():
         hidden = metric == THROUGHPUT and not deployment.scenario.is_closed_loop
-        bounds = None if hidden or summary[key] is None else residuals.interval(metric, summary[key], level)
-        intervals[f"{key}_interval"] = None if bounds is None else list(bounds)
-        if bounds is not None and not bounds[0] <= summary[key] <= bounds[1]:
-            notes.append(_outside(key, summary[key], bounds, residuals, level))
-    return intervals, notes
+        bounds = None if hidden or values[key] is None else residuals.interval(metric, values[key], level)
+        intervals[key] = bounds
+        if bounds is not None and not bounds[0] <= values[key] <= bounds[1]:
+            notes.append(_outside(key, values[key], bounds, residuals, level))
+    return Intervals(**intervals), notes
 
 
 def _outside(key: str, value: float, bounds: tuple[float, float], residuals: Residuals, level: float) -> str:

@@ -1,4 +1,4 @@
-"""How hard the hardware worked and its cost: MFU, MBU, GPU-hours, money, energy, and which limit binds."""
+"""How hard the hardware worked and its cost: MFU, MBU, GPU-hours, money, energy, KV tiers, and the limit that binds."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,9 +12,10 @@ from planner.replays.fleet.shares import Share, busy_fraction, shares
 from planner.replays.result_tables import STOPPED_BY, ReplayResult
 from planner.results.energy import mean_power_w
 from planner.results.limits import bottleneck
+from planner.results.summary_answer import Hardware, ResultCosts, TierTotals, Utilization
 
 
-def utilization(result: ReplayResult, duration_s: float, output_tokens: int) -> dict[str, Any]:
+def utilization(result: ReplayResult, duration_s: float, output_tokens: int) -> Utilization:
     """Return the hardware's part of the summary; `None` if no GPU or model is named.
 
     Parameters
@@ -24,29 +25,26 @@ def utilization(result: ReplayResult, duration_s: float, output_tokens: int) -> 
     """
     parts = shares(result, duration_s)
     figures = hardware(parts, duration_s)
-    cost_usd = figures["cost_usd"]
+    cost_usd = figures.cost_usd
     per_token = cost_usd / output_tokens if cost_usd is not None and output_tokens else None
     sessions = result.trace.requests["session_id"].n_unique() if "session_id" in result.trace.requests.columns else 0
-    return {
-        **figures,
-        **(_cost_of_results(result, cost_usd) if result.deployment.pooling else {}),
-        "cost_usd_per_million_output_tokens": None if per_token is None else per_token * 1e6,
-        "cost_usd_per_session": cost_usd / sessions if cost_usd is not None and sessions else None,
-        "bottleneck": _bottleneck(result, parts, busy_fraction(parts, duration_s)),
-    }
+    return Utilization(
+        hardware=figures, results=_cost_of_results(result, cost_usd) if result.deployment.pooling else None,
+        cost_usd_per_million_output_tokens=None if per_token is None else per_token * 1e6,
+        cost_usd_per_session=cost_usd / sessions if cost_usd is not None and sessions else None,
+        bottleneck=_bottleneck(result, parts, busy_fraction(parts, duration_s)))
 
 
-def _cost_of_results(result: ReplayResult, cost_usd: float | None) -> dict[str, float | None]:
-    """Return the cost of prompts and of embeddings or scores; only pooling models have these keys."""
+def _cost_of_results(result: ReplayResult, cost_usd: float | None) -> ResultCosts:
     done = result.records.requests.state == st.COMPLETED
     inputs = int(result.records.requests.input_tokens[done].sum())
     if cost_usd is None or not inputs:
-        return dict.fromkeys(("cost_usd_per_million_input_tokens", "cost_usd_per_thousand_results"))
-    return {"cost_usd_per_million_input_tokens": cost_usd / inputs * 1e6,
-            "cost_usd_per_thousand_results": cost_usd / int(done.sum()) * 1e3}
+        return ResultCosts(cost_usd_per_million_input_tokens=None, cost_usd_per_thousand_results=None)
+    return ResultCosts(cost_usd_per_million_input_tokens=cost_usd / inputs * 1e6,
+                       cost_usd_per_thousand_results=cost_usd / int(done.sum()) * 1e3)
 
 
-def hardware(parts: Sequence[Share], duration_s: float) -> dict[str, Any]:
+def hardware(parts: Sequence[Share], duration_s: float) -> Hardware:
     """Return how hard the GPUs of some pools worked, and their cost; `None` if a pool names none."""
     powered = [(part, part.pool.deployment.gpu) for part in parts]
     cost_usd = energy_kwh = 0.0
@@ -56,13 +54,9 @@ def hardware(parts: Sequence[Share], duration_s: float) -> dict[str, Any]:
             cost_usd += gpu_hours * gpu.price_usd_per_hour
             energy_kwh += gpu_hours * mean_power_w(part, duration_s) / 1e3
     is_known = all(gpu is not None for _, gpu in powered)
-    return {
-        "mfu": _mfu(parts),
-        "mbu": _mbu(parts),
-        "gpu_hours": sum(part.num_gpus for part in parts) * duration_s / 3600,
-        "cost_usd": cost_usd if is_known else None,
-        "energy_kwh": energy_kwh if is_known else None,
-    }
+    return Hardware(
+        mfu=_mfu(parts), mbu=_mbu(parts), gpu_hours=sum(part.num_gpus for part in parts) * duration_s / 3600,
+        cost_usd=cost_usd if is_known else None, energy_kwh=energy_kwh if is_known else None)
 
 
 def _mbu(parts: Sequence[Share]) -> float | None:
@@ -113,3 +107,24 @@ def _bottleneck(result: ReplayResult, parts: Sequence[Share], busy: float) -> st
             compute_s += _flops(part) * deployment.layout.pipeline_parallel_size / flops_per_s
             memory_s += float(part.engine.total_hbm_bytes) / deployment.gpu.hbm_bandwidth_bytes_per_s
     return bottleneck(queue, busy, compute_s, memory_s)
+
+
+def tier_totals(parts: Sequence[Share]) -> TierTotals:
+    """Return hits and traffic of some pools together; None for each tier that no pool has."""
+    queried = sum(int(part.engine.num_queried_tokens) for part in parts)
+    below = sum(int(part.links.num_hit_tokens.sum()) for part in parts)
+    counts: dict[str, Any] = {}
+    if any(part.settings.has_tiers for part in parts):
+        counts["num_gpu_hit_tokens"] = sum(int(part.engine.num_hit_tokens) for part in parts) - below
+    for row, name in enumerate(("cpu", "remote")):
+        tiers = [(getattr(part.pool.deployment.settings, f"{name}_tier"), part.links[row]) for part in parts
+                 if part.settings.has_tiers]
+        there = [(tier.block_bytes, link) for tier, link in tiers if tier is not None]
+        if there:
+            counts[f"num_{name}_hit_tokens"] = sum(int(link.num_hit_tokens) for _, link in there)
+            for way in ("read", "written"):
+                counts[f"{name}_{way}_bytes"] = round(sum(
+                    int(link[f"num_{way}_blocks"]) * block_bytes for block_bytes, link in there))
+    return TierTotals(**counts, **{f"{name}_hit_rate": count / queried if count is not None and queried else None
+                                   for name in ("gpu", "cpu", "remote")
+                                   for count in [counts.get(f"num_{name}_hit_tokens")]})

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from planner.files.counts import digits_apart, share_text
+from planner.files.keys import Key
 from planner.settings.slo import DEADLINE
 from planner.settings.statistic import LABELS, parse_statistic
 
@@ -13,23 +14,16 @@ ATTAINMENT = "attainment"  # name of the verdict on the share of requests within
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """One objective, with the value that was reached.
+    """One objective, with the value that was reached."""
 
-    Parameters
-    ----------
-    name : in the grammar, "ttft" or "p99_ttft"; "deadline" for the trace's; "attainment" for the share of requests
-        within all of their limits.
-    limit : [ms]; of "attainment" the share that is asked for [1]; None if requests have limits of their own.
-    value : of a statistic [ms], None without one; of the others the share of requests within the limit [1].
-    unit : of the value, "ms" or "1".
-    is_met : None if no share of requests is asked for.
-    """
-
-    name: str
-    limit: float | None
-    value: float | None
-    unit: str
-    is_met: bool | None
+    name: Annotated[str, Key("", 'In the grammar, "ttft" or "p99_ttft"; "deadline" for the trace\'s; "attainment" for '
+                             "the share of requests within all of their limits")]
+    limit: Annotated[float | None, Key("ms", 'Of "attainment" the share that is asked for [1]. Null if requests have '
+                                       "limits of their own")]
+    value: Annotated[float | None, Key("ms", "Of a statistic, null without one; of the others the share of requests "
+                                       "within the limit [1]")]
+    unit: Annotated[str, Key("", 'Of the value, "ms" or "1"')]
+    is_met: Annotated[bool | None, Key("", "Null if no share of requests is asked for")]
 
 
 def sentences(judged: Sequence[Judged]) -> list[tuple[str, bool | None]]:
@@ -59,9 +53,9 @@ def _of_requests(judged: Sequence[Judged]) -> list[Judged]:
     return [one for one in judged if one.unit == "1" and one.name != ATTAINMENT]
 
 
-def judged_of(summary: Mapping[str, Any]) -> list[Judged]:
-    """Return the verdicts in a summary, or in the figures of a tenant; one without objectives of its own has none."""
-    return [Judged(**row) for row in summary.get("objectives", ())]
+def judged_of(tenant: Mapping[str, Any]) -> list[Judged]:
+    """Return the verdicts in the figures of a tenant; one without objectives of its own has none."""
+    return [Judged(**row) for row in tenant.get("objectives", ())]
 
 
 def missed_sentence(judged: Sequence[Judged], unanswered: float) -> str:

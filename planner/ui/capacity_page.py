@@ -16,8 +16,7 @@ from planner.planning.other_targets import kept_up_to, tried_loads
 from planner.planning.search_options import Search
 from planner.planning.study import Study, command_line, without_rate
 from planner.report.capacity_sentence import capacity_sentence, confidence_sentence, limit_words
-from planner.report.figures.answer_figures import load_axis
-from planner.report.figures.limit_figures import capacity_figure, limited_statistics
+from planner.report.figures.answer_figures import capacity_figure, limited_statistics, load_axis
 from planner.report.figures.rate_figures import arrivals
 from planner.report.shown import text_of
 from planner.settings.objectives import objectives_text

@@ -69,7 +69,7 @@ def find_changes(asked: Asked) -> Changes:
     helpful = helpful_changes(advice["metric"], advice["value"], advice["changes"])
     best = [row for place, row in enumerate(helpful)
             if row["setting"] not in {earlier["setting"] for earlier in helpful[:place]}]
-    num_gpus = summary["deployment"]["num_gpus"]
+    num_gpus = summary.deployment["num_gpus"]
     same = sorted((row for row in best if row["num_gpus"] <= num_gpus), key=lambda row: row["setting"] in LOSSY)
     found = [_setting(row, advice) for row in same[:MOST_SAME_GPUS]]
     notes = [] if best else [f"No change of a single setting helps by {share_text(LEAST_GAIN)} or more."]
@@ -103,9 +103,10 @@ def _replicas(asked: Asked, outcome: Outcome, slo: Objectives) -> tuple[Change |
     scenario, result = asked.study.scenario, outcome.result
     if (scenario.is_closed_loop or result.deployment.pools or scenario.prefill_replicas or scenario.recycle_sessions
             or scenario.data_parallel_attention or scenario.autoscale is not None
-            or outcome.summary["would_not_start"] is not None):
+            or outcome.summary.would_not_start is not None):
         return None, ""
-    offered, served = outcome.summary["offered_request_rate"], outcome.summary["served_request_rate"]
+    saturation = outcome.summary.figures.saturation
+    offered, served = saturation.offered_request_rate, saturation.served_request_rate
     guess = math.ceil(scenario.data_parallel_size * offered / served) if offered and served else 1
     try:
         count, _, _ = fewest_replicas(result.trace, result.deployment, slo, min(guess, MOST_REPLICAS),

@@ -93,7 +93,7 @@ def _table(scenarios: Sequence[Asked], found: Sequence[Numbers]) -> None:
               for option, values in settings.items()]
     lines.append(line("verdict", [plain(verdict_line(each.summary).kind.value) for each in found]))
     lines += [line(label, [cell(number) for number in numbers])
-              for label, numbers in compared_rows([each.summary for each in found]).items()]
+              for label, numbers in compared_rows([each.summary.values_by_key for each in found]).items()]
     with st.container(key="compared"):
         st.html("<style>.st-key-compared th, .st-key-compared td { overflow-wrap: anywhere; }</style>")  # on a phone
         st.markdown("\n".join(lines))
@@ -145,14 +145,14 @@ def _rows(table: Table, names: Sequence[str]) -> list[dict[str, str]]:
 
 
 def _results(scenarios: Sequence[Asked], found: Sequence[Numbers]) -> list[SavedResult]:
-    return [SavedResult.of_summary(asked.study.name, each.summary)
+    return [SavedResult(name=asked.study.name, summary=each.summary)
             for asked, each in zip(scenarios, found, strict=True)]
 
 
 def _downloads(scenarios: Sequence[Asked], found: Sequence[Numbers]) -> None:
     """Offer the summaries, as compare writes them, and the report of all."""
     st.subheader("Downloads", anchor=False)
-    summaries = to_json([{"name": asked.study.name, **each.summary}
+    summaries = to_json([{"name": asked.study.name, **each.summary.values_by_key}
                          for asked, each in zip(scenarios, found, strict=True)])
     left, right = st.columns(2)
     left.download_button("Summaries, JSON", summaries, "comparison.json", "application/json", width="stretch",

@@ -46,7 +46,7 @@ def keep_try(own: Asked, found: Numbers) -> None:
     summary = found.summary
     tried.pop(key, None)
     tried[key] = Try(study=portable(own.study), row={
-        "TTFT p99": time_text(summary["p99_ttft_ms"]), "TPOT p99": time_text(summary["p99_tpot_ms"]),
+        "TTFT p99": time_text(summary.figures.ttft.p99), "TPOT p99": time_text(summary.figures.tpot.p99),
         "verdict": verdict_line(summary).sentence,
     }, text=settings_text(), settings={name: st.session_state[name] for name in SETTINGS if name in st.session_state})
     while len(tried) > MOST:

@@ -13,6 +13,7 @@ from planner.report.verdict_line import Kind, verdict_line
 from planner.results.saturation import NO, saturation_sentence
 from planner.results.saved import to_json
 from planner.results.short_times import time_text
+from planner.results.summary_answer import Summary
 from planner.traces import Trace
 from planner.ui.applied import set_options
 from planner.ui.brush import brushed, draw_brush, show_brushed
@@ -100,8 +101,8 @@ def _why(own: Asked, found: Numbers, first: Pin | None) -> None:
     if part is not None:
         words.caption(plain(part))
     show_brushed(picture.figure, figure, key=f"replay-{figure}")
-    notes = [*([saturation_sentence(found.summary)] if found.summary["saturated"] == NO else []),
-             *found.summary["notes"]]
+    saturation = found.summary.figures.saturation
+    notes = [*([saturation_sentence(saturation)] if saturation.saturated == NO else []), *found.summary.notes]
     if notes:
         with st.expander(f"Notes ({len(notes):,})"):
             for note in notes:
@@ -117,7 +118,7 @@ def downloads(own: Asked, found: Numbers) -> None:
     columns = st.columns(5)
     columns[0].download_button("Summary, JSON", to_json(summary), "summary.json", "application/json",
                                width="stretch", on_click="ignore")
-    count = summary["workload"]["num_requests"]
+    count = summary.workload["num_requests"]
     columns[1].download_button("Requests, CSV", lambda: table_csv(waited_for(requests, own)), "requests.csv",
                                "text/csv", width="stretch", on_click="ignore", disabled=count > MOST_CSV_ROWS,
                                help=f"Up to {MOST_CSV_ROWS:,} requests; for more, add --requests requests.csv to the "
@@ -180,7 +181,7 @@ def draw_verdict(numbers: Numbers) -> None:
     box(plain(verdict.sentence), icon=icon)
 
 
-def draw_cards(summary: Mapping[str, Any], pinned: Mapping[str, Any] | None) -> None:
+def draw_cards(summary: Summary, pinned: Summary | None) -> None:
     """Draw the cards, each with the pinned result's number if there is one; then the other numbers."""
     shown = cards(summary)
     before = [] if pinned is None else cards(pinned)
@@ -189,9 +190,10 @@ def draw_cards(summary: Mapping[str, Any], pinned: Mapping[str, Any] | None) -> 
         key = f"{'missed' if card.is_met is False else 'card'}_{place}"  # the page's style colours a missed limit's bar
         with column.container(border=True, key=key, height="stretch"):
             _draw_card(card, same)
-    st.caption(plain(" · ".join(quiet_numbers(summary))))
-    if summary["saturated"] != NO:
-        st.caption(plain(sentence(saturation_sentence(summary))))
+    st.caption(plain(" · ".join(quiet_numbers(summary.values_by_key))))
+    saturation = summary.figures.saturation
+    if saturation.saturated != NO:
+        st.caption(plain(sentence(saturation_sentence(saturation))))
 
 
 def _draw_card(card: Card, before: Card | None) -> None:

@@ -17,8 +17,9 @@ from planner.report.content import describe
 from planner.report.figures import FIGURES, OVER_TIME
 from planner.report.figures.bins import Span, within
 from planner.report.page import to_html
-from planner.results.causes import difference, explain, policy_named
+from planner.results.causes import difference, explain
 from planner.results.saved import SavedResult
+from planner.results.summary_answer import Summary
 from planner.run import Outcome, replay
 from planner.settings.scenario import Scenario
 from planner.traces import Trace
@@ -48,7 +49,7 @@ class Numbers:
     """
 
     caption: str
-    summary: dict[str, Any]
+    summary: Summary
     unserved: tuple[tuple[str, str | None, int], ...]
 
 
@@ -79,7 +80,7 @@ def numbers(asked: Asked) -> Numbers:
     """
     check_load(asked.trace, asked.study.scenario)
     outcome = replay(asked.trace, asked.study.scenario, slo=asked.study.objectives)
-    result = SavedResult.of_summary(asked.study.name, outcome.summary)
+    result = SavedResult(name=asked.study.name, summary=outcome.summary)
     return Numbers(caption=describe(result), summary=outcome.summary, unserved=_unserved(outcome))
 
 
@@ -100,7 +101,7 @@ def picture(asked: Sequence[Asked], figure: str, span: Span | None = None,
     recorded = [_recorded(each, MOST_STEPS // len(asked), known[place] if known else None)
                 for place, each in enumerate(asked)]
     results = [each.result for each in recorded]
-    whys = [explain(result.requests, result.steps, _replicas(result), policy_named(result.summary))
+    whys = [explain(result.requests, result.steps, result.summary.num_replicas, result.summary.policy["name"])
             for result in results]
     changes = [None, *(difference(why, whys[0]) for why in whys[1:])]
     drawn = (FIGURES[figure](results, span=span) if figure in OVER_TIME else
@@ -113,9 +114,7 @@ def picture(asked: Sequence[Asked], figure: str, span: Span | None = None,
 def report(asked: Sequence[Asked]) -> str:
     """Return the report of replays as HTML; a part of their figures is told among their notes."""
     recorded = [_recorded(each, MOST_STEPS // len(asked)) for each in asked]
-    notes = [[*each.result.summary["notes"], *([] if each.part is None else [each.part])] for each in recorded]
-    return to_html([replace(each.result, summary=each.result.summary | {"notes": told})
-                    for each, told in zip(recorded, notes, strict=True)])
+    return to_html([replace(each.result, summary=each.result.summary.noted((), [each.part])) for each in recorded])
 
 
 def requests(asked: Asked) -> pl.DataFrame:
@@ -143,7 +142,7 @@ def _recorded(asked: Asked, most_steps: int, known: Numbers | None = None) -> _R
     trace, study = asked.trace, asked.study
     check_load(trace, study.scenario)
     whole = known or replay(trace, study.scenario, slo=study.objectives)
-    num_steps = int(whole.summary["num_steps"])
+    num_steps = whole.summary.figures.engine.num_steps
     if num_steps <= most_steps:
         served = stepped = replay(trace, study.scenario, recording=Recording(steps=True))
         part = None
@@ -159,14 +158,10 @@ def _recorded(asked: Asked, most_steps: int, known: Numbers | None = None) -> _R
     return _Recorded(result=result, part=part)
 
 
-def _replicas(result: SavedResult) -> float:
-    return float(result.summary["deployment"]["num_replicas"])
-
-
 def _unserved(outcome: Outcome) -> tuple[tuple[str, str | None, int], ...]:
     """Return how many requests were not completed, by status and reason, the most first."""
     states, counts = np.unique(outcome.result.records.requests.state, return_counts=True)
-    rejected = outcome.summary["rejected_by_reason"]  # includes requests whose state does not tell why
+    rejected = outcome.summary.figures.rejected_by_reason or {}  # includes requests whose state does not tell why
     unserved = [(STATUS.get(int(state), "unfinished"), REASON.get(int(state)), int(count))
                 for state, count in zip(states, counts, strict=True)
                 if STATUS.get(int(state)) not in ("completed", "rejected")]

@@ -33,7 +33,7 @@ def page(trace: Trace, study: Study) -> None:
                f"arrival. Drag over the time above to show others, at most {MOST}.")
     show(shown.figure, key="timeline", on_select=_clicked)
     _story(shown)
-    num_steps = int(replayed(own).summary["num_steps"])
+    num_steps = replayed(own).summary.figures.engine.num_steps
     st.download_button("Whole replay for Perfetto, JSON", lambda: waited_for(timeline, own), "timeline.json.gz",
                        "application/gzip", on_click="ignore", disabled=num_steps > MOST_TIMELINE_STEPS,
                        help=f"A Chrome trace of all steps and requests, for Perfetto or chrome://tracing. Up to "

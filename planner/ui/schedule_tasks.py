@@ -92,7 +92,7 @@ def _up_to(asked: Asked, whole: Outcome, chosen: pl.DataFrame, first: int) -> Re
     until_s: Any = chosen["finished_at_s"].max()
     shaped = shape_load(asked.study.scenario, asked.trace)
     num_before = shaped.num_requests if until_s is None else int((shaped.requests["arrival_s"] <= until_s).sum())
-    num_steps = int(whole.summary["num_steps"]) * num_before // shaped.num_requests
+    num_steps = whole.summary.figures.engine.num_steps * num_before // shaped.num_requests
     if num_steps > MOST_STEPS:
         raise UsageError(f"from request {first:,}: about {num_steps:,} steps pass before these requests end, and at "
                          f"most {MOST_STEPS:,} are recorded here; set start_at (Load) to begin closer to them")

@@ -14,9 +14,7 @@ from planner.planning.size_answer import SizeAnswer
 from planner.planning.sizing import size
 from planner.planning.study import Study, command_line, without_rate
 from planner.report.column_words import column_words
-from planner.report.figures.answer_figures import fleet_costs
-from planner.report.figures.fleet_figures import fleet_load
-from planner.report.figures.sensitivity_figures import tornado
+from planner.report.figures.answer_figures import fleet_costs, fleet_load, tornado
 from planner.report.findings import OFFER_COLUMNS
 from planner.report.shown import text_of
 from planner.report.split_tables import split_words

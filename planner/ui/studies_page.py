@@ -106,7 +106,7 @@ def _show(study: SavedStudy) -> None:
 
 def _answer(study: SavedStudy) -> None:
     answer = _saved_answer(study).answer
-    text = summary_table(answer.summaries[0]) if isinstance(answer, Comparison) else text_of(answer)
+    text = summary_table(answer.results[0].summary) if isinstance(answer, Comparison) else text_of(answer)
     st.code(without_paths(str(text)), language=None)
     st.download_button("Answer, JSON", study.answer, "answer.json", "application/json", on_click="ignore",
                        key=f"answer_{study.id}")
@@ -121,7 +121,7 @@ def _compare(first: SavedStudy, second: SavedStudy) -> None:
     lines += [line(_label(name), [plain(with_labels(", ".join(texts.get(name, ["default"])))) for texts in settings])
               for name in dict.fromkeys([*settings[0], *settings[1]]) if settings[0].get(name) != settings[1].get(name)]
     answers = [_saved_answer(study).answer for study in (first, second)]
-    summaries = [answer.summaries[0] for answer in answers if isinstance(answer, Comparison)]
+    summaries = [answer.results[0].summary.values_by_key for answer in answers if isinstance(answer, Comparison)]
     if len(summaries) == 2:
         lines += [line(label, [cell(number) for number in numbers])
                   for label, numbers in compared_rows(summaries).items()]

@@ -11,7 +11,7 @@ from planner.files.keys import fromdict
 from planner.files.nested import parse_json
 from planner.planning.study import Study
 from planner.planning.watch_answer import WatchAnswer
-from planner.report.figures.watch_figures import over_time
+from planner.report.figures.answer_figures import watched_over_time
 from planner.report.watch_table import drift_lines, watch_grid, watch_line
 from planner.traces import Trace
 from planner.ui.hosting import WATCH
@@ -87,7 +87,7 @@ def _draw(intervals: Sequence[WatchAnswer]) -> None:
                  hide_index=True, alt="predicted beside measured")
     names = [one.name for one in last.quantities]
     chosen: str = st.selectbox("Over time", names, key="watched_quantity")
-    show(over_time(values, chosen), key=f"watched-{chosen}")
+    show(watched_over_time(values, chosen), key=f"watched-{chosen}")
     with st.expander(f"Intervals ({len(intervals):,})"):
         st.code("\n".join(map(watch_line, reversed(intervals))), language=None)
     for note in last.notes:

@@ -9,13 +9,17 @@ import pickle
 import sys
 import threading
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, BinaryIO
+
+import joblib
 
 from planner.errors import PlannerError
 from planner.progress import Stage, shown_by
-from planner.ui.processes import short_lived
 
 TELL_S = 0.25  # between two looks at the stages
+IDLE_S = 60  # without work, after which a process that a search starts ends; joblib's own is five minutes
 SAYING = threading.Lock()  # of the output, which two threads write to
 
 
@@ -31,6 +35,13 @@ def main() -> None:
             except EOFError:
                 return
             _say(answers, *_done(answers, task, args))
+
+
+@contextmanager
+def short_lived() -> Iterator[None]:
+    """Let processes that this thread starts meanwhile end after `IDLE_S` without work."""
+    with joblib.parallel_config(backend="loky", idle_worker_timeout=IDLE_S):
+        yield
 
 
 class Told:

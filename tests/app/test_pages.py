@@ -15,11 +15,14 @@ from typer.testing import CliRunner
 
 from planner.commands.cli import app as cli
 from planner.errors import UsageError
+from planner.files.keys import fromdict
 from planner.loop.state.engine_settings import Recording
 from planner.planning.study import Study, command_line, read_study, study_toml
 from planner.report.target_cards import cards
 from planner.report.verdict_line import verdict_line
 from planner.results.causes import explain
+from planner.results.saved import to_json
+from planner.results.summary_answer import Summary
 from planner.run import replay
 from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
@@ -53,15 +56,16 @@ def test_the_numbers_are_the_command_lines() -> None:
                                     "--rate-scale", "3", "--max-num-seqs", "32", "--policy", "decode-first", "--slo",
                                     "ttft:500 tpot:50", "--attainment", "0.99", "--json", "-"])
     summary = json.loads(done.stdout)
+    printed = fromdict(Summary, summary)
     found = [pickle.loads(content) for name, content in page.session_state["kept"].items() if name.startswith("numb")]
     (shown,) = [each for each in found if each.summary["policy"]["max_num_seqs"] == 32]
-    own = json.loads(json.dumps(shown.summary))
+    own = json.loads(to_json(shown.summary))
     for name in ("wall_s", "simulated_requests_per_s"):
         own.pop(name), summary.pop(name)
     assert summary.pop("replay_command").startswith("planner replay chat ")  # a result in a file names its command
     assert own == summary
-    assert metrics(page) == {card.title: card.value for card in cards(summary)}
-    assert verdict_line(summary).sentence in said(page).replace("\\", "")
+    assert metrics(page) == {card.title: card.value for card in cards(printed)}
+    assert verdict_line(printed).sentence in said(page).replace("\\", "")
     outcome = replay(read_trace("chat"), Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=1000, rate_scale=3.0,
                                                   max_num_seqs=32, policy="decode-first"),
                      recording=Recording(steps=True))

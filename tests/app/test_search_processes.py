@@ -16,7 +16,7 @@ from planner.planning.sizing import size
 from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
 from planner.traces import read_trace
-from planner.ui import processes, work
+from planner.ui import work, worker
 from planner.ui.work import Job
 
 pytest.importorskip("streamlit")
@@ -58,8 +58,8 @@ def test_a_search_tells_its_stage_with_its_parts_and_the_cheapest_fleet_before_i
 
 
 def test_processes_of_a_search_end_once_they_have_had_no_work_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "IDLE_S", 1)
-    with processes.short_lived():
+    monkeypatch.setattr(worker, "IDLE_S", 1)
+    with worker.short_lived():
         started = set(joblib.Parallel(n_jobs=2)(joblib.delayed(os.getpid)() for _ in range(8)))
     assert os.getpid() not in started
     assert held(lambda: not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE

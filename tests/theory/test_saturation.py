@@ -38,7 +38,7 @@ def verdict(kind: str, share: float, count: int, seed: int) -> str:
     seats, steps = QUEUES[kind]
     trace = poisson(share * seats / (steps * STEP_S), count, seed, steps)
     scenario = scenario_of(max_num_seqs=seats, step_time=f"linear:{STEP_S},0", num_gpu_blocks=10**6)
-    return str(saturation(serve(trace, resolve(scenario, trace)))["saturated"])
+    return str(saturation(serve(trace, resolve(scenario, trace))).saturated)
 
 
 @pytest.mark.parametrize("kind", QUEUES)
@@ -68,11 +68,11 @@ def test_a_queue_that_grows_has_its_beginning_and_its_rates() -> None:
     gaps_s = np.concatenate((rng.exponential(1 / 80, 4000), rng.exponential(1 / 150, 7500)))
     trace = trace_of([(at_s, 1, 1) for at_s in np.cumsum(gaps_s).tolist()])
     found = saturation(play(trace, max_num_seqs=1, step_time=f"linear:{STEP_S},0"))
-    assert found["saturated"] == YES
-    assert found["saturated_since_s"] == pytest.approx(50, abs=8)
-    assert found["offered_request_rate"] == pytest.approx(150, rel=0.05)
-    assert found["served_request_rate"] == pytest.approx(100, rel=0.01)
-    assert found["saturation_confidence"] > 0.999
+    assert found.saturated == YES
+    assert found.saturated_since_s == pytest.approx(50, abs=8)
+    assert found.offered_request_rate == pytest.approx(150, rel=0.05)
+    assert found.served_request_rate == pytest.approx(100, rel=0.01)
+    assert (found.saturation_confidence or 0.0) > 0.999
     assert saturation_sentence(found).endswith("; latencies depend on the trace's length")
 
 
@@ -114,19 +114,19 @@ def test_loads_without_a_rate_of_their_own() -> None:
     trace = poisson(150, 1000, 0, 1)
     options: dict[str, Any] = {"max_num_seqs": 1, "step_time": f"linear:{STEP_S},0"}
     closed = saturation(play(trace, max_concurrency=4, **options))
-    assert (closed["saturated"], closed["saturation_confidence"]) == (NO, None)
-    assert "closed loop: with at most 4 requests in flight" in closed["saturation_reason"]
+    assert (closed.saturated, closed.saturation_confidence) == (NO, None)
+    assert "closed loop: with at most 4 requests in flight" in str(closed.saturation_reason)
     at_once = replace(trace, requests=trace.requests.with_columns(arrival_s=pl.lit(0.0)))
-    assert saturation(play(at_once, **options))["saturated"] == CANNOT_TELL
+    assert saturation(play(at_once, **options)).saturated == CANNOT_TELL
     few = replace(trace, requests=trace.requests.head(50))
-    assert "fewer than" in saturation(play(few, **options))["saturation_reason"]
+    assert "fewer than" in str(saturation(play(few, **options)).saturation_reason)
     one_able = trace_of([(float(k), 1 if k == 7 else 500, 1) for k in range(20)])
     none_able = trace_of([(float(k), 500, 1) for k in range(20)])
     for load, reason in ((at_once, "the requests have no rate: all arrive at once"),
                          (one_able, "one request has no rate"),
                          (none_able, "every request is rejected, at any load")):
         found = saturation(play(load, max_model_len=400, **options))
-        assert (found["saturated"], found["saturation_reason"]) == (CANNOT_TELL, reason)
+        assert (found.saturated, found.saturation_reason) == (CANNOT_TELL, reason)
 
 
 @pytest.mark.slow
@@ -140,7 +140,7 @@ def test_recorded_traffic_below_the_capacity_is_no_alarm(name: str, slo: str) ->
     found = capacity(trace, scenario, parse_objectives(slo, None), search)
     for share in (0.3, 0.6, 0.8, 0.9, 1.0):
         load = at_rate(shape_load(scenario, trace), share * found.capacity, "thin", 0)
-        assert saturation(serve(load, resolve(scenario, load)))["saturated"] != YES
+        assert saturation(serve(load, resolve(scenario, load))).saturated != YES
 
 
 def test_the_sample_keeps_up_and_twelve_times_its_load_does_not() -> None:

@@ -117,7 +117,7 @@ def jit(function: F) -> F:
 
 
 class Helper:
-    """A helper of the loop. Numba's dispatcher of it is made once something is compiled: code from the cache needs none.
+    """A helper of the loop. Numba's dispatcher is made once something is compiled: code from the cache needs none.
 
     Numba compiles a helper once for every combination of integer widths that it is called with. Here each is compiled
     for 64-bit arguments only, which cuts the compile time to a third, and without the wrappers that only Python

@@ -7,8 +7,7 @@ from typing import Any
 import yaml
 
 from planner.errors import TraceError
-from planner.measured.reports.evalscope_summary import is_evalscope, read_evalscope
-from planner.measured.reports.genai_bench_result import is_genai_bench, read_genai_bench
+from planner.measured.reports.client_results import is_evalscope, is_genai_bench, read_evalscope, read_genai_bench
 from planner.measured.reports.guidellm_report import is_guidellm, read_guidellm
 from planner.measured.reports.inferencex_file import is_inferencex, read_inferencex
 from planner.measured.reports.llmd_report import is_llmd, read_llmd

@@ -190,10 +190,10 @@ def num_replicas(result: SavedResult) -> int:
 
 def _paid_replicas(result: SavedResult, bins: TimeBins) -> Values | int:
     """Return how many replicas were paid for, in the mean of each bin if they came and went; at least 1."""
-    autoscale = result.summary.get("autoscale")
-    if autoscale is None or not autoscale["replicas"]:
+    scaling = result.summary.figures.scaling
+    if scaling is None or not scaling.autoscale["replicas"]:
         return num_replicas(result)
-    times_s, paid, _ = zip(*counts_over_time([tuple(span.values()) for span in autoscale["replicas"]]), strict=True)
+    times_s, paid, _ = zip(*counts_over_time(scaling.spans), strict=True)
     total_s = np.concatenate([[0.0], np.cumsum(np.diff(times_s) * paid[:-1])])
     edges_s = origin_s(result) + bins.start_s + np.arange(bins.count + 1) * bins.width_s
     spent_s = np.diff(np.interp(edges_s, times_s, total_s))

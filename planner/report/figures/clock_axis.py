@@ -1,10 +1,11 @@
 """Clock times on the time axes of figures, if the log has dates."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from planner.results.saved import SavedResult
+from planner.results.summary_answer import Summary
 from planner.traces import Trace
 
 STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800)
@@ -18,9 +19,9 @@ def zero_of(results: Sequence[SavedResult]) -> float | None:
     return instants.pop() if len(instants) == 1 else None
 
 
-def zero_of_summary(summary: Mapping[str, Any]) -> float | None:
+def zero_of_summary(summary: Summary) -> float | None:
     """Return the instant of the first arrival of a replay, from 1970 [s]; None if its load has no dates."""
-    text = (summary.get("workload") or {}).get("first_arrival_at")
+    text = summary.workload.get("first_arrival_at")
     return None if text is None else datetime.fromisoformat(text).timestamp()
 
 

@@ -1,7 +1,7 @@
 """Figures of latency: its distributions, and a request's time divided into phases."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,12 +27,15 @@ from planner.report.figures.style import (
 from planner.results.phases import PHASES, request_phases
 from planner.results.saved import SavedResult
 from planner.results.short_times import time_text
+from planner.results.summary_answer import Figures
 
 METRICS = {  # column, title
     "ttft": ("ttft_s", "Time to first token"),
     "tpot": ("tpot_s", "Time per output token"),
     "e2el": ("e2e_s", "End-to-end latency"),
 }
+LEVELS = ("mean", "median", "p90", "p95", "p99")
+AXES = {"ttft": "TTFT [ms]", "tpot": "TPOT [ms]", "e2el": "end to end [ms]"}
 MARKED = (50, 90, 99)  # percentiles that carry a marker
 SLO_COLORS = (GREY, ORANGE, PURPLE)
 
@@ -121,7 +124,7 @@ def _add_cdf(figure: Any, name: str, values_ms: NDArray[np.float64], place: int,
 
 
 def _add_objectives(figure: Any, results: Sequence[SavedResult], metric: str) -> None:
-    limits_s = [(result.summary.get("slo") or {}).get(metric) for result in results]
+    limits_s = [(result.summary.slo or {}).get(metric) for result in results]
     for place, limit_s in enumerate(sorted({limit for limit in limits_s if limit is not None})):
         color = SLO_COLORS[place % len(SLO_COLORS)]
         figure.add_scatter(x=[limit_s * 1e3] * 2, y=[0, 100], mode="lines", name=f"SLO {limit_s * 1e3:,g} ms",
@@ -163,3 +166,43 @@ def _phase_means(results: Sequence[SavedResult]) -> tuple[list[str], dict[str, N
             rows.append({phase: float(np.nan_to_num(numbers(slowest, phase)).mean()) * 1e3 for phase in PHASES})
             counts.append(slowest.height)
     return names, {phase: np.array([row[phase] for row in rows]) for phase in PHASES if rows}, counts
+
+
+def latency_levels(replays: Sequence[Figures], names: Sequence[str]) -> Any:
+    """Draw mean, median and percentiles of TTFT, TPOT and end-to-end latency.
+
+    Parameters
+    ----------
+    replays, names : figures and names of the compared replays, in the same order; names are not escaped.
+    """
+    figure = figure_of_rows(list(AXES.values()), "", row_px=190)
+    for place, (figures, name) in enumerate(zip(replays, names, strict=True)):
+        for row, metric in enumerate(AXES, 1):
+            values = [getattr(getattr(figures, metric), level) for level in LEVELS]
+            if any(value is not None for value in values):
+                figure.add_scatter(x=list(LEVELS), y=values, mode="lines+markers", name=plot_text(name), row=row, col=1,
+                                   legendgroup=str(place), showlegend=row == 1 and len(names) > 1,
+                                   line=line_style(place), hovertemplate="%{y:,.4g} ms")
+    note = "of completed requests" if figure.data else "no request has a value"
+    return finish(figure, "Latency", note)
+
+
+def mean_phases(explanations: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Any:
+    """Draw the mean time that completed requests spend in each phase, a bar for each explanation.
+
+    Parameters
+    ----------
+    explanations, names : as `explanation.explain`, and the name of each; names are not escaped.
+    """
+    figure = go.Figure()
+    means = [found["phases"]["all"]["mean_ms"] for found in explanations]
+    for phase, color in PHASE_COLORS.items():
+        values = [each.get(phase) or 0.0 for each in means]
+        if any(values):
+            figure.add_bar(y=[plot_text(name) for name in names], x=values, name=phase, orientation="h",
+                           marker_color=color, hovertemplate=f"{PHASES[phase]} %{{x:,.1f}} ms<extra></extra>")
+    figure.update_layout(barmode="stack", height=190 + 42 * max(2, len(names)))
+    figure.update_xaxes(title_text="mean time per request [ms]", rangemode="tozero")
+    figure.update_yaxes(autorange="reversed")
+    return finish(figure, "Time per request by phase", "means of completed requests" if figure.data else
+                  "no request was completed", hovermode="closest")

@@ -20,7 +20,8 @@ NO_SCALING = "no fleet was autoscaled"
 
 def is_autoscaled(result: SavedResult) -> bool:
     """Tell whether a result's replicas came and went."""
-    return bool((result.summary.get("autoscale") or {}).get("replicas"))
+    scaling = result.summary.figures.scaling
+    return scaling is not None and bool(scaling.autoscale["replicas"])
 
 
 def replicas(results: Results, *, span: Span | None = None) -> Any:
@@ -62,11 +63,12 @@ def replicas(results: Results, *, span: Span | None = None) -> Any:
 
 def _counts(result: SavedResult, bins: TimeBins) -> list[tuple[str, Values, Values]]:
     """Return the numbers of replicas paid for and of replicas that serve, with the times at which they change."""
-    if not is_autoscaled(result):
-        count = (result.summary.get("deployment") or {}).get("num_replicas") or 1
+    scaling = result.summary.figures.scaling
+    if scaling is None or not scaling.autoscale["replicas"]:
+        count = result.summary.deployment.get("num_replicas") or 1
         return [("paid for", np.array([bins.start_s, bins.end_s]), np.array([count, count], np.float64))]
-    changes = counts_over_time([tuple(span.values()) for span in result.summary["autoscale"]["replicas"]])
-    times_s, paid, ready = (np.array(column, np.float64) for column in zip(*changes, strict=True))
+    times_s, paid, ready = (np.array(column, np.float64)
+                            for column in zip(*counts_over_time(scaling.spans), strict=True))
     return [("paid for", times_s - origin_s(result), paid), ("serving", times_s - origin_s(result), ready)]
 
 
@@ -77,7 +79,7 @@ def _requests(result: SavedResult, bins: TimeBins, origin: float) -> Sequence[Va
     place = np.clip(np.nan_to_num(sent_s) // bins.width_s, 0, bins.count - 1).astype(np.int64)
     count = np.bincount(place, minlength=bins.count)
     missed = np.full(bins.count, math.nan)
-    limits = result.summary.get("slo")
+    limits = result.summary.slo
     if limits:
         slo = Slo(**{f"{name}_s": limit for name, limit in limits.items()})
         good = meets(slo, *(numbers(requests, f"{name}_s") for name in ("ttft", "tpot", "e2e")))

@@ -159,7 +159,7 @@ def _add_series(figure: Any, row: int, drawn: Series, bins: TimeBins, place: int
 
 def _add_terms(figure: Any, row: int, result: SavedResult, bins: TimeBins) -> None:
     steps = bin_steps(result, bins)
-    stages = (result.summary.get("deployment") or {}).get("pipeline_parallel_size") or 1
+    stages = result.summary.deployment.get("pipeline_parallel_size") or 1
     named = {trace.name for trace in figure.data}
     for term, color in TERM_COLORS.items():
         share = 100 * steps.rate(term) / (stages * steps.paid_replicas)
@@ -174,7 +174,7 @@ def _in_tokens(result: SavedResult) -> SavedResult:
     """Return a result whose steps count used blocks in tokens, by the block size of the deployment or of each pool."""
     if "num_used_blocks" not in result.steps.columns:
         return result
-    pools = result.summary.get("pools") or ()
+    pools = result.summary.pools or ()
     size = pl.col("pool").replace_strict({pool["name"]: pool["block_size"] for pool in pools},
                                          return_dtype=pl.Int64) if pools else pl.lit(_block_size(result))
     return replace(result, steps=result.steps.with_columns(pl.col("num_used_blocks") * size))
@@ -182,11 +182,11 @@ def _in_tokens(result: SavedResult) -> SavedResult:
 
 def _capacities(result: SavedResult) -> list[int]:
     """Return the KV capacities of a replica of each kind [tokens]."""
-    pools = result.summary.get("pools")
+    pools = result.summary.pools
     if pools:
         return [pool["num_gpu_blocks"] * pool["block_size"] for pool in pools]
-    return [(result.summary.get("num_gpu_blocks") or 0) * _block_size(result)]
+    return [(result.summary.figures.engine.num_gpu_blocks or 0) * _block_size(result)]
 
 
 def _block_size(result: SavedResult) -> int:
-    return int((result.summary.get("deployment") or {}).get("block_size") or 1)
+    return int(result.summary.deployment.get("block_size") or 1)

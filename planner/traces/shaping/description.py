@@ -55,7 +55,7 @@ def describe(trace: Trace, *, cache_tokens: float | None = None) -> Description:
         sharing=None if shared is None else describe_sharing(shared, cache_tokens),
         sessions=_sessions(table) if "session_id" in table.columns else None,
         tenants=tuple(_tenants(table)) if "tenant" in table.columns else None,
-        anomalies=tuple(find_anomalies(trace)), assumption=_assumption(table, num_moved))
+        anomalies=find_anomalies(trace), assumption=_assumption(table, num_moved))
 
 
 def _assumption(table: pl.DataFrame, num_moved: int) -> str | None:
