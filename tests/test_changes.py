@@ -11,14 +11,14 @@ from planner.errors import UnknownNameError, UsageError
 from planner.traces.synthesis import Model, generate
 from planner.traces.synthesis.arrival_processes import Process
 from planner.traces.synthesis.changes import at_rate, grown, lasting, mixed, with_flash, with_lengths, with_tenant
-from planner.traces.synthesis.quantiles import Quantiles
-from planner.traces.synthesis.traffic_model import Epoch, Kind, Tenant
+from planner.traces.synthesis.quantiles import QuantileCurve
+from planner.traces.synthesis.traffic_model import Epoch, RequestKind, Tenant
 
 
 def model_of(*rates: float, duration_s: float = 1000.0, block_tokens: int = 0) -> Model:
-    kind = Kind(kind="alone", share=1.0, variables={
-        "new_tokens": Quantiles(at=(0.0, 1.0), values=(100.0, 300.0)),
-        "output_tokens": Quantiles(at=(0.0, 1.0), values=(10.0, 10.0))}, correlation=((1.0, 0.0), (0.0, 1.0)))
+    kind = RequestKind(kind="alone", share=1.0, variables={
+        "new_tokens": QuantileCurve(at=(0.0, 1.0), values=(100.0, 300.0)),
+        "output_tokens": QuantileCurve(at=(0.0, 1.0), values=(10.0, 10.0))}, correlation=((1.0, 0.0), (0.0, 1.0)))
     tenants = tuple(Tenant(name=f"t{k}", arrivals=Process(process="poisson", rate_per_s=rate),
                            epochs=(Epoch(start_s=0.0, kinds=(kind,)),)) for k, rate in enumerate(rates))
     return Model(name="m", meaning="", source="", seed=0, duration_s=duration_s, block_tokens=block_tokens,
@@ -99,7 +99,7 @@ def test_epochs_begin_again_in_longer_traces_with_crowds(process: Process) -> No
     model = model_of(2.0)
     tenant = model.tenants[0]
     kind = tenant.epochs[0].kinds[0]
-    short = replace(kind, variables={**kind.variables, "new_tokens": Quantiles(at=(0.0, 1.0), values=(1.0, 1.0))})
+    short = replace(kind, variables={**kind.variables, "new_tokens": QuantileCurve(at=(0.0, 1.0), values=(1.0, 1.0))})
     epochs = (Epoch(start_s=0.0, kinds=(short,)), Epoch(start_s=500.0, kinds=(kind,)))
     two = replace(model, tenants=(replace(tenant, arrivals=process, epochs=epochs),))
     crowd = with_flash(lasting(two, 3000.0), at_s=100.0, lasts_s=10.0, times=3.0)

@@ -16,7 +16,7 @@ from planner.run import replay
 from planner.settings.scenario import Scenario
 from planner.traces import Trace
 from planner.traces.shaping.window_and_rate import scale_rate, slice_time
-from planner.ui.replay_tasks import Asked
+from planner.ui.replay_tasks import ReplayQuestion
 from planner.ui.schedule_tasks import window
 
 LOG = "ts,input_tokens,output_tokens\n" + "".join(
@@ -59,7 +59,7 @@ def test_a_replay_keeps_the_clock_unless_its_load_changes(read: Callable[..., Tr
 def test_schedule_plan_and_replicas_have_the_clock(read: Callable[..., Trace], tmp_path: Path) -> None:
     trace = read(LOG, format="columns,arrival_s=ts")
     study = Study(name="", trace="log.csv", format="auto", scenario=PLAIN, objectives=None)
-    shown = window(Asked(trace=trace, study=study), 3, 4)
+    shown = window(ReplayQuestion(trace=trace, study=study), 3, 4)
     assert ticks(shown.strip)[3570.0] == "10:00"
     (title,) = {axis.title.text for axis in shown.figure.select_xaxes()}
     assert title == "time since the first of these arrivals, at 2026-11-01 09:21:30.000000 UTC [s]"

@@ -16,7 +16,7 @@ from hypothesis import strategies as some
 from planner.catalog.catalog_files import load_gpu
 from planner.errors import ClusterError, UsageError
 from planner.planning.cluster_file import read_cluster, whole_gpu
-from planner.planning.cluster_share import Sized, choose, share
+from planner.planning.cluster_share import SizedDeployment, choose, share
 from planner.planning.search_options import RANKS, Choices
 from planner.planning.size_answer import Fleet, KindNames, SizeAnswer
 from planner.report.share_table import share_table
@@ -27,10 +27,10 @@ OPTIONS = some.lists(some.tuples(some.sampled_from(GPUS), some.integers(1, 9)), 
                      unique_by=lambda option: option[0])
 
 
-def sized(name: str, options: Sequence[tuple[str, int]]) -> Sized:
+def sized(name: str, options: Sequence[tuple[str, int]]) -> SizedDeployment:
     fleets = tuple(filled(Fleet, kind=filled(KindNames, gpu=gpu, decode_gpu=None), num_gpus=count,
                           cost_usd_per_hour=count * PRICES[gpu]) for gpu, count in options)
-    return Sized(name=name, answer=filled(SizeAnswer, alternatives=fleets))
+    return SizedDeployment(name=name, answer=filled(SizeAnswer, alternatives=fleets))
 
 
 def whole(fleets: Sequence[Fleet]) -> dict[str, int]:

@@ -14,7 +14,7 @@ import filelock
 import pytest
 from watching import Recorded
 
-from planner.commands.display import Lines, Watch
+from planner.commands.display import DisplayThread, Lines
 from planner.loop.compiled import jit
 from planner.loop.compiled.cache_locator import PackageCacheLocator
 from planner.progress import shown_by, stage
@@ -110,7 +110,7 @@ def test_the_process_that_waits_says_that_another_compiles(tmp_path: Path, monke
     with filelock.FileLock(tmp_path / "replay loop (planner.advance).lock"):
         assert jit.compiled_elsewhere() == ["replay loop"]
         log = io.StringIO()
-        with shown_by(Watch(Lines(log), 0.0, 0.01)), stage("sizing fleets", 3):
+        with shown_by(DisplayThread(Lines(log), 0.0, 0.01)), stage("sizing fleets", 3):
             deadline_s = time.monotonic() + 60
             while not log.getvalue() and time.monotonic() < deadline_s:
                 time.sleep(0.01)

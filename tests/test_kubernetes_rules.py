@@ -16,7 +16,7 @@ from planner.deployment.autoscale import Autoscale, Metric, Startup, read_autosc
 from planner.deployment.recommendation import Direction, Rules
 from planner.errors import AutoscaleError, UsageError
 from planner.launch import launch_command, read_launch
-from planner.launch.write_manifest import Engine
+from planner.launch.write_manifest import EngineGroup
 from planner.planning.write_autoscaler import autoscaled_manifest
 from planner.policies.builtin_autoscalers import AUTOSCALERS
 
@@ -184,7 +184,7 @@ def test_rules_that_are_written_read_back(kind: str, tmp_path_factory: pytest.Te
     size = data.draw(st.sampled_from([1, 2, 4]))
     command, _ = launch_command(Scenario(model="m/m", engine=engine, tensor_parallel_size=size))
     path = tmp_path_factory.mktemp("written") / "llm.yaml"
-    path.write_text(autoscaled_manifest(kind, Engine(command=command, replicas=scaler.initial), scaler))
+    path.write_text(autoscaled_manifest(kind, EngineGroup(command=command, replicas=scaler.initial), scaler))
     assert replace(read_autoscale(path), source="") == scaler
     options = dict(read_launch(command).options)
     if scaler.initial > 1:
@@ -196,7 +196,7 @@ def test_rules_that_are_written_read_back(kind: str, tmp_path_factory: pytest.Te
 def test_written_files_are_valid_for_kubernetes(scaler: Autoscale) -> None:
     kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
     command, _ = launch_command(Scenario(model="m/m"))
-    for document in yaml.safe_load_all(autoscaled_manifest("hpa", Engine(command=command, replicas=1), scaler)):
+    for document in yaml.safe_load_all(autoscaled_manifest("hpa", EngineGroup(command=command, replicas=1), scaler)):
         kubernetes_validate.validate(document, "1.33", strict=True)
 
 
@@ -217,7 +217,7 @@ def test_a_rule_without_words_in_kubernetes_is_refused(tmp_path: Path, kind: str
     command, _ = launch_command(Scenario(model="m/m"))
     scaler = read_autoscale(write_rules(tmp_path, metric, more))
     with pytest.raises(UsageError, match=message):
-        autoscaled_manifest(kind, Engine(command=command, replicas=1), scaler)
+        autoscaled_manifest(kind, EngineGroup(command=command, replicas=1), scaler)
 
 
 def test_size_writes_its_fleet_with_the_rules_and_replay_reads_them(tmp_path: Path) -> None:

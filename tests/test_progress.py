@@ -10,7 +10,7 @@ from command_line import planner
 from joblib.externals.loky import get_reusable_executor, process_executor
 from watching import Recorded
 
-from planner.commands.display import Bars, Lines, Shown, Watch, progress_shown
+from planner.commands.display import Bars, DisplayThread, Lines, RunningStage, progress_shown
 from planner.planning.bracket import find_bracket
 from planner.progress import Stage, in_parallel, later, shown_by, stage
 from planner.settings.objectives import Verdict
@@ -27,7 +27,7 @@ def test_a_log_has_how_far_each_stage_is_and_how_long_it_takes() -> None:
     log = io.StringIO()
     outer, inner = Stage(what="trying rates", total=12, done=3), Stage(what="replaying", total=None, done=lambda: 7.0)
     begun_at_s = time.monotonic() - 30
-    Lines(log).paint([Shown(stage=outer, begun_at_s=begun_at_s), Shown(stage=inner, begun_at_s=begun_at_s)])
+    Lines(log).paint([RunningStage(stage=each, begun_at_s=begun_at_s) for each in (outer, inner)])
     assert log.getvalue() == ("trying rates: 3 of 12, 30 s so far, about 90 s left; replaying: 7, 30 s so far\n")
 
 
@@ -36,7 +36,7 @@ def test_the_time_left_falls_until_the_next_unit_is_counted(monkeypatch: pytest.
     counting, clock = Stage(what="sizing", total=3), [120.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     counting.move(1)
-    shown, said = Shown(stage=counting, begun_at_s=100.0), []
+    shown, said = RunningStage(stage=counting, begun_at_s=100.0), []
     for clock[0] in (120.0, 150.0, 190.0):
         said.append(shown.times)
     assert said == ["20 s so far, about 40 s left", "50 s so far, about 10 s left", "90 s so far"]
@@ -70,7 +70,7 @@ def test_calls_are_made_though_processes_stop_between_them() -> None:
 
 def test_a_terminal_is_left_as_it_was() -> None:
     screen = Terminal()
-    with shown_by(Watch(Bars(screen), 0.0, 0.01)), stage("adding", 3):
+    with shown_by(DisplayThread(Bars(screen), 0.0, 0.01)), stage("adding", 3):
         deadline_s = time.monotonic() + 60
         while "adding" not in screen.getvalue() and time.monotonic() < deadline_s:
             time.sleep(0.01)
@@ -81,7 +81,7 @@ def test_a_terminal_is_left_as_it_was() -> None:
 
 def test_a_stage_that_fails_is_taken_away() -> None:
     log = io.StringIO()
-    watch = Watch(Lines(log), 0.0, 0.01)
+    watch = DisplayThread(Lines(log), 0.0, 0.01)
     with shown_by(watch):
         with pytest.raises(ZeroDivisionError), stage("dividing"):
             raise ZeroDivisionError

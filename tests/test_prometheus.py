@@ -23,7 +23,7 @@ from exporter import TOKENS, open_metrics, served
 from planner.engines import ENGINES, METRICS
 from planner.engines.dynamo_metrics import DYNAMO
 from planner.engines.package import Metrics
-from planner.measured.counted_traffic import Lengths, Traffic
+from planner.measured.counted_traffic import CountedLengths, CountedTraffic
 from planner.measured.drawn_traffic import law_of, model_of_traffic
 from planner.measured.traffic_files import read_traffic
 from planner.planning.closeness import replayed_capacity
@@ -233,7 +233,7 @@ def test_credentials_are_sent_and_not_printed(monkeypatch: pytest.MonkeyPatch) -
     assert seen == [("Bearer secret", "team"), ("Basic YW5uOnBhc3NAd29yZA==", None)]
 
 
-def of_file(path: Path, **options: Any) -> Traffic:
+def of_file(path: Path, **options: Any) -> CountedTraffic:
     return read_traffic(str(path), {}, **({"model_name": None, "lengths": None, "request_rate": None} | options))
 
 
@@ -284,8 +284,8 @@ def test_a_law_keeps_the_mean_and_the_buckets(name: str) -> None:
     values = SAMPLES[name]
     edges = np.array([*TOKENS, math.inf])
     counts = np.histogram(values, [-math.inf, *np.nextafter(edges, math.inf)])[0].astype(float)
-    lengths = Lengths(edges=edges, counts=counts[None], num=np.array([float(len(values))]),
-                      sums=np.array([values.sum()]))
+    lengths = CountedLengths(edges=edges, counts=counts[None], num=np.array([float(len(values))]),
+                             sums=np.array([values.sum()]))
     law = law_of(lengths, slice(0, 1))
     drawn = law(np.linspace(0.0, 1.0, 200_001))
     assert drawn.mean() == pytest.approx(values.mean(), rel=0.003)

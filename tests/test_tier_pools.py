@@ -15,7 +15,7 @@ from test_tiers import BLOCK, GIB_A_BLOCK, MS_A_BLOCK, PLAIN, A, B, chains, colu
 
 from planner.deployment.deploy import pools_of, resolve
 from planner.errors import FleetError
-from planner.replays.fleet.interleaved import Fleet, fleet_states
+from planner.replays.fleet.interleaved import RoutedFleet, fleet_states
 from planner.report.summary_tables import summary_table
 from planner.run import replay
 from planner.settings.scenario import Scenario
@@ -137,8 +137,8 @@ def test_equal_contents_have_equal_numbers(shapes: list[tuple[int, int, int]], p
     fleet = fleet_of(folder, *({"policy": policy} for policy in policies))
     deployment = resolve(Scenario(**PLAIN | REMOTE | {"fleet": fleet, "max_model_len": 200}), trace)
     router: Any = None  # nobody is routed
-    states, _ = fleet_states(trace, Fleet(pools=pools_of(deployment, 4), router=router, report_interval_s=0.0, seed=0),
-                        EVERYTHING)
+    routed = RoutedFleet(pools=pools_of(deployment, 4), router=router, report_interval_s=0.0, seed=0)
+    states, _ = fleet_states(trace, routed, EVERYTHING)
     for i in range(trace.num_requests):
         own = []
         for state in states:

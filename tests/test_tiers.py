@@ -13,7 +13,7 @@ from hypothesis import strategies as some
 from planner.deployment.deploy import pools_of, resolve
 from planner.errors import UsageError
 from planner.policies.builtin_routers import ROUTERS
-from planner.replays.fleet.interleaved import Fleet, fleet_states, run_interleaved
+from planner.replays.fleet.interleaved import RoutedFleet, fleet_states, run_interleaved
 from planner.replays.initial import start_anew
 from planner.results.notes import notes
 from planner.results.phases import request_phases
@@ -432,7 +432,7 @@ def test_tiers_end_with_what_they_say(case: tuple[Trace, dict[str, Any]]) -> Non
     """Lists and places agree, nothing is above a capacity, and what swapped requests took has been returned."""
     trace, options = case
     deployment = resolve(Scenario(**PLAIN | options), trace)
-    fleet = Fleet(pools=pools_of(deployment, 2), router=ROUTERS["round-robin"], report_interval_s=0.0, seed=0)
+    fleet = RoutedFleet(pools=pools_of(deployment, 2), router=ROUTERS["round-robin"], report_interval_s=0.0, seed=0)
     kept: list[Any] = []
     original = fleet_states
 

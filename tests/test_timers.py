@@ -9,7 +9,7 @@ from helpers import EVERYTHING, scenario_of, trace_of
 
 from planner.deployment.deploy import pools_of, resolve
 from planner.policies.builtin_routers import ROUTERS
-from planner.replays.fleet.interleaved import Fleet, run_interleaved
+from planner.replays.fleet.interleaved import RoutedFleet, run_interleaved
 from planner.replays.fleet.timers import RunningFleet, Timer, Timers, close_replica, open_replica
 
 
@@ -32,7 +32,7 @@ def who_takes(router: str, timers: Iterable[Timer], weights: Sequence[int] = (1,
     trace = trace_of([(float(at_s), 10, 2) for at_s in range(8)])
     one = pools_of(resolve(scenario_of(), trace), 1)[0]
     pools = tuple(dataclasses.replace(one, weight=weight) for weight in weights)
-    fleet = Fleet(pools=pools, router=ROUTERS[router], report_interval_s=0.0, seed=0)
+    fleet = RoutedFleet(pools=pools, router=ROUTERS[router], report_interval_s=0.0, seed=0)
     _, replica, *_ = run_interleaved(trace, fleet, None, EVERYTHING, timers)
     return [int(k) for k in replica]
 
@@ -61,8 +61,8 @@ def test_a_timer_acts_before_what_happens_at_its_instant() -> None:
 
 def test_requests_wait_while_no_replica_is_open() -> None:
     trace = trace_of([(float(at_s), 10, 2) for at_s in range(4)])
-    fleet = Fleet(pools=pools_of(resolve(scenario_of(), trace), 1), router=ROUTERS["round-robin"],
-                  report_interval_s=0.0, seed=0)
+    fleet = RoutedFleet(pools=pools_of(resolve(scenario_of(), trace), 1), router=ROUTERS["round-robin"],
+                        report_interval_s=0.0, seed=0)
     timers = [close(0, 0.5), reopen(0, 2.25)]
     parts, *_ = run_interleaved(trace, fleet, None, EVERYTHING, timers)
     assert parts[0].requests.arrival_s.tolist() == [0.0, 2.25, 2.25, 3.0]

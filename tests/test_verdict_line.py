@@ -8,7 +8,7 @@ import pytest
 from planner.report.compare_rows import compared_rows
 from planner.report.summary_tables import summary_table
 from planner.report.target_cards import cards
-from planner.report.verdict_line import Kind, verdict_line
+from planner.report.verdict_line import VerdictKind, verdict_line
 from planner.results.rejections import WHY as REJECTIONS
 from planner.results.summary_answer import Summary
 from planner.run import replay
@@ -33,19 +33,20 @@ def test_the_share_within_the_objectives_reads_alike_in_the_table_and_in_the_ver
 
 
 @pytest.mark.parametrize(("asked", "kind", "said"), [
-    ({}, Kind.KEPT, "Keeps its targets: 100 % of the requests keep TTFT within 500 ms and TPOT within 50 ms, 99 % "
-                    "required"),
-    ({"slo": "p99_ttft:100", "attainment": None}, Kind.MISSED, "Misses its targets: p99 TTFT {p99_ttft_ms:.0f} ms of "
-                                                               "100 ms allowed"),
-    ({"rate_scale": 20.0}, Kind.OVERLOADED, "Overloaded: {offered_request_rate:,.3g} requests/s arrive, "
-                                            "{served_request_rate:,.3g}/s are served"),
-    ({"max_model_len": 2048, "slo": None, "attainment": None}, Kind.UNSERVED,
+    ({}, VerdictKind.KEPT,
+     "Keeps its targets: 100 % of the requests keep TTFT within 500 ms and TPOT within 50 ms, 99 % required"),
+    ({"slo": "p99_ttft:100", "attainment": None}, VerdictKind.MISSED,
+     "Misses its targets: p99 TTFT {p99_ttft_ms:.0f} ms of 100 ms allowed"),
+    ({"rate_scale": 20.0}, VerdictKind.OVERLOADED, "Overloaded: {offered_request_rate:,.3g} requests/s arrive, "
+                                                   "{served_request_rate:,.3g}/s are served"),
+    ({"max_model_len": 2048, "slo": None, "attainment": None}, VerdictKind.UNSERVED,
      "{completed} of 1,000 requests served; {rejected} rejected: longer than the context of 2,048 tokens"),
-    ({"slo": None, "attainment": None}, Kind.NO_TARGETS, "All 1,000 requests are served; no targets are set"),
-    ({"attainment": None}, Kind.NO_TARGETS, "All 1,000 requests are served; 100 % of the requests keep TTFT within "
-                                            "500 ms; 100 % of the requests keep TPOT within 50 ms"),
+    ({"slo": None, "attainment": None}, VerdictKind.NO_TARGETS, "All 1,000 requests are served; no targets are set"),
+    ({"attainment": None}, VerdictKind.NO_TARGETS,
+     "All 1,000 requests are served; 100 % of the requests keep TTFT within 500 ms; 100 % of the requests keep TPOT "
+     "within 50 ms"),
 ])
-def test_each_kind_of_finding_has_its_words(asked: dict[str, Any], kind: Kind, said: str) -> None:
+def test_each_kind_of_finding_has_its_words(asked: dict[str, Any], kind: VerdictKind, said: str) -> None:
     found = summary(**asked)
     verdict = verdict_line(found)
     assert (verdict.kind, verdict.sentence) == (kind, said.format(**found))
@@ -56,7 +57,7 @@ def test_a_verdict_has_all_findings() -> None:
     found = summary(rate_scale=20.0, max_queued_requests=10)
     assert f"{found['rejected']:,} rejected: the queue was full" in verdict_line(found).sentence
     found = summary(max_model_len=2048)
-    assert verdict_line(found).kind is Kind.UNSERVED
+    assert verdict_line(found).kind is VerdictKind.UNSERVED
     assert "Misses its targets: " in verdict_line(found).sentence
 
 

@@ -37,7 +37,7 @@ from planner.planning.prediction_error import hurried
 from planner.planning.study import Study, command_line, parse_command
 from planner.planning.watch_answer import CAUSES, Drift, WatchAnswer
 from planner.planning.watched_plan import Plan, read_plan
-from planner.planning.watching import Limits, watched
+from planner.planning.watching import DriftLimits, watched
 from planner.report.answer_schemas import answer_schema
 from planner.report.watch_files import DRIFT, ENDED, MEASURED, PREDICTED, REPLICAS
 from planner.settings.objectives import parse_objectives
@@ -50,7 +50,7 @@ WEDNESDAY, FRIDAY = "2026-11-11", "2026-11-13"
 RATE_RPS = 0.03
 INTERVAL_S = 6 * 3600.0
 LONGER, SLOWER = 1.3, 1.2
-LIMITS = Limits(tolerance=0.15, server_tolerance=None, confirm=3)
+LIMITS = DriftLimits(tolerance=0.15, server_tolerance=None, confirm=3)
 SLO = ("--slo", "ttft:500 tpot:50", "--attainment", 0.99)
 TIMES = ("arrival_s", "ttft_s", "tpot_s", "e2e_s", "end_s")
 

@@ -18,7 +18,7 @@ from planner.engines import ENGINES
 from planner.engines.package import Package
 from planner.errors import UsageError
 from planner.launch import launch_command, read_launch
-from planner.launch.write_manifest import WRITERS, Engine, manifest, role_command
+from planner.launch.write_manifest import WRITERS, EngineGroup, manifest, role_command
 from planner.planning.write_size import SKUS
 from planner.traces import read_trace
 
@@ -67,10 +67,10 @@ VALUES: dict[str, list[Any]] = {  # of random fleets
     "enable_chunked_prefill": [True, False]}
 
 
-def engine_of(options: dict[str, Any], **changes: Any) -> Engine:
+def engine_of(options: dict[str, Any], **changes: Any) -> EngineGroup:
     command, lacking = launch_command(Scenario(model="m/m", **options))
     assert lacking == ()
-    return Engine(**{"command": command, "replicas": 3, **changes})
+    return EngineGroup(**{"command": command, "replicas": 3, **changes})
 
 
 @pytest.mark.parametrize("kind", WRITERS)
@@ -102,7 +102,7 @@ def test_random_fleets_read_back(tmp_path_factory: pytest.TempPathFactory, optio
     path = tmp_path_factory.mktemp("written") / "written.yaml"
     for kind in WRITERS:
         try:
-            path.write_text(manifest(kind, [Engine(command=command, replicas=replicas)]))
+            path.write_text(manifest(kind, [EngineGroup(command=command, replicas=replicas)]))
         except UsageError:
             assert kind not in ("k8s", "compose")
             assert options["engine"] != "vllm"
@@ -187,7 +187,7 @@ def test_a_kind_that_is_not_known_is_refused() -> None:
 @pytest.mark.parametrize("kind", OF_VLLM)
 def test_a_model_that_is_no_name_of_the_hub_is_refused(kind: str) -> None:
     with pytest.raises(UsageError, match="loads models of the Hugging Face Hub, and the model is /models/m"):
-        manifest(kind, [Engine(command="vllm serve /models/m", replicas=1)])
+        manifest(kind, [EngineGroup(command="vllm serve /models/m", replicas=1)])
 
 
 def test_size_writes_its_fleet(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from planner.catalog.architecture import Architecture
 from planner.catalog.layers.layer_group import Attention, LayerGroup
 
 
-class Reading(NamedTuple):
+class ContextReading(NamedTuple):
     """The reads of one attention's layers from a sequence's context.
 
     Parameters
@@ -28,7 +28,7 @@ class Reading(NamedTuple):
     attention: Attention
 
 
-def readings(arch: Architecture) -> list[Reading]:
+def readings(arch: Architecture) -> list[ContextReading]:
     """Return the kinds of attention with a KV cache, with the reads of their layers.
 
     An entry is a token, except in CSA, which keeps one for several tokens: its layers with an indexer choose among the
@@ -43,14 +43,14 @@ def readings(arch: Architecture) -> list[Reading]:
     return [reading_of(attention, groups) for attention, groups in arch.by_attention if attention.has_cache]
 
 
-def reading_of(attention: Attention, groups: Iterable[LayerGroup]) -> Reading:
+def reading_of(attention: Attention, groups: Iterable[LayerGroup]) -> ContextReading:
     """Return the reads of the layers of one attention."""
     groups = tuple(groups)
     layers = sum(group.count for group in groups)
-    return Reading(layers, sum(group.entries_per_token for group in groups if not group.seen_tokens),
-                   sum(group.entries_per_token for group in groups if group.seen_tokens),
-                   layers * attention.recent_entries, sum(group.count for group in groups if group.shares_cache),
-                   attention)
+    return ContextReading(layers, sum(group.entries_per_token for group in groups if not group.seen_tokens),
+                          sum(group.entries_per_token for group in groups if group.seen_tokens),
+                          layers * attention.recent_entries, sum(group.count for group in groups if group.shares_cache),
+                          attention)
 
 
 def window_tokens(arch: Architecture) -> int:

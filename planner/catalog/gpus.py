@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from planner.catalog.provenance import Quantity, quantity_of, text_of
+from planner.catalog.provenance import CatalogNumber, quantity_of, text_of
 from planner.errors import CatalogError, UnknownNameError
 
 PRECISIONS = ("fp32", "bf16", "fp16", "fp8", "fp4", "int8")
@@ -90,7 +90,7 @@ class Gpu:
     slice_of: str = ""
     instances: int = 1
     power_limit_w: float = 0.0
-    provenance: Mapping[str, Quantity]
+    provenance: Mapping[str, CatalogNumber]
 
 
 def read_gpu(entry: Mapping[str, object], path: Path) -> Gpu:
@@ -133,7 +133,7 @@ def read_gpu(entry: Mapping[str, object], path: Path) -> Gpu:
     )
 
 
-def _within(number: Quantity, limits: tuple[float, float], key: str, path: Path) -> Quantity:
+def _within(number: CatalogNumber, limits: tuple[float, float], key: str, path: Path) -> CatalogNumber:
     """Return a number of a range; outside it, it is in a multiple of its unit, or a slip."""
     least, most = limits
     if not least <= number.value <= most:

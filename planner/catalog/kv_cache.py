@@ -1,7 +1,7 @@
 """Memory of the KV cache of a token, and of the recurrent states of a sequence."""
 
 from planner.catalog.architecture import Architecture
-from planner.catalog.attention_reads import Reading, reading_of, readings
+from planner.catalog.attention_reads import ContextReading, reading_of, readings
 from planner.catalog.layers.layer_group import LayerGroup
 
 
@@ -84,7 +84,7 @@ def state_bytes_per_seq(arch: Architecture, kv_bytes_per_element: float, tensor_
                for attention, groups in arch.by_attention)
 
 
-def _entries_kept(reading: Reading) -> float:
+def _entries_kept(reading: ContextReading) -> float:
     """Entries that a layer of a kind keeps of a token in the mean: none if it reads an earlier layer's [1]."""
     return (reading.context + reading.window) / reading.layers * (1 - reading.shared / reading.layers)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.catalog.gpus import Gpu
-from planner.catalog.provenance import Quantity
+from planner.catalog.provenance import CatalogNumber
 from planner.errors import CatalogError
 
 SEPARATOR = ":"  # between the GPU's name and the profile's
@@ -97,6 +97,6 @@ def sliced(gpu: Gpu, profile: str, slices: Mapping[str, Slice]) -> Gpu:
                     for field, number in gpu.provenance.items()})
 
 
-def _part(number: Quantity, factor: float, gpu: str, slice_: Slice) -> Quantity:
+def _part(number: CatalogNumber, factor: float, gpu: str, slice_: Slice) -> CatalogNumber:
     return replace(number, value=number.value * factor, date=slice_.date, note=slice_.note,
                    source=f"{factor:.4g} of {gpu}'s, by {slice_.source}")

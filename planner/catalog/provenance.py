@@ -10,7 +10,7 @@ from planner.errors import CatalogError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quantity:
+class CatalogNumber:
     """One number of the catalog and its source.
 
     Parameters
@@ -30,7 +30,7 @@ class Quantity:
     note: str
 
 
-def quantity_of(table: Mapping[str, object], key: str, unit: str, path: Path) -> Quantity:
+def quantity_of(table: Mapping[str, object], key: str, unit: str, path: Path) -> CatalogNumber:
     """Return one number with its unit, source and date.
 
     Parameters
@@ -54,9 +54,9 @@ def quantity_of(table: Mapping[str, object], key: str, unit: str, path: Path) ->
         raise CatalogError(f"{path}: {key}.value = {value!r}; must be a positive number")
     if entry.get("unit") != unit:
         raise CatalogError(f"{path}: {key}.unit = {entry.get('unit')!r}; must be {unit!r}")
-    return Quantity(value=float(value), unit=unit, source=text_of(entry, "source", path, f"{key}."),
-                    date=date_of(entry, path, f"{key}."), dense=entry.get("dense") is True,
-                    note=str(entry.get("note", "")))
+    return CatalogNumber(value=float(value), unit=unit, source=text_of(entry, "source", path, f"{key}."),
+                         date=date_of(entry, path, f"{key}."), dense=entry.get("dense") is True,
+                         note=str(entry.get("note", "")))
 
 
 def text_of(table: Mapping[str, object], key: str, path: Path, prefix: str = "") -> str:

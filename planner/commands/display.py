@@ -28,7 +28,9 @@ def progress_shown(*, quiet: bool, stream: TextIO | None = None) -> Iterator[Non
         return
     stream = sys.stderr if stream is None else stream
     period_s = float(os.environ.get(PERIOD) or PERIOD_S)
-    watch = Watch(Bars(stream), DELAY_S, REFRESH_S) if stream.isatty() else Watch(Lines(stream), period_s, period_s)
+    is_terminal = stream.isatty()
+    watch = DisplayThread(Bars(stream) if is_terminal else Lines(stream), DELAY_S if is_terminal else period_s,
+                          REFRESH_S if is_terminal else period_s)
     try:
         with shown_by(watch):
             yield
@@ -37,7 +39,7 @@ def progress_shown(*, quiet: bool, stream: TextIO | None = None) -> Iterator[Non
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Shown:
+class RunningStage:
     """A stage and when it began, on the clock of `time.monotonic` [s]."""
 
     stage: Stage
@@ -65,21 +67,21 @@ class Shown:
         return f"{elapsed_s:.0f} s so far{left}"
 
 
-def _begun(stage: Stage) -> Shown:
-    return Shown(stage=stage, begun_at_s=time.monotonic())
+def _begun(stage: Stage) -> RunningStage:
+    return RunningStage(stage=stage, begun_at_s=time.monotonic())
 
 
 class Painter(Protocol):
     """Puts stages on a screen or into a log."""
 
-    def paint(self, stages: Sequence[Shown]) -> None:
+    def paint(self, stages: Sequence[RunningStage]) -> None:
         """Show how far each is."""
 
     def clear(self) -> None:
         """Leave the screen as it was."""
 
 
-class Watch:
+class DisplayThread:
     """A display that paints every so often while a stage is under way, from a thread of its own.
 
     Parameters
@@ -89,8 +91,8 @@ class Watch:
 
     def __init__(self, painter: Painter, delay_s: float, period_s: float) -> None:
         self._painter, self._delay_s, self._period_s = painter, delay_s, period_s
-        self._stages: list[Shown] = []
-        self._others: dict[str, Shown] = {}
+        self._stages: list[RunningStage] = []
+        self._others: dict[str, RunningStage] = {}
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -122,7 +124,7 @@ class Watch:
             wait_s = self._period_s
         self._painter.clear()
 
-    def _elsewhere(self) -> list[Shown]:
+    def _elsewhere(self) -> list[RunningStage]:
         """Return a stage for each function that a process of ours, or of another command, compiles now."""
         jit = sys.modules.get("planner.loop.compiled.jit")  # if it is not loaded, no process of ours compiles
         names = [] if jit is None or self._compiles() else jit.compiled_elsewhere()
@@ -142,9 +144,9 @@ class Bars:
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[times]}"),
             console=Console(file=stream), auto_refresh=False, transient=True, redirect_stdout=False,
             redirect_stderr=False)
-        self._tasks: dict[Shown, TaskID] = {}
+        self._tasks: dict[RunningStage, TaskID] = {}
 
-    def paint(self, stages: Sequence[Shown]) -> None:
+    def paint(self, stages: Sequence[RunningStage]) -> None:
         """Draw a bar for each stage."""
         for gone in [shown for shown in self._tasks if shown not in stages]:
             self._progress.remove_task(self._tasks.pop(gone))
@@ -168,7 +170,7 @@ class Lines:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
-    def paint(self, stages: Sequence[Shown]) -> None:
+    def paint(self, stages: Sequence[RunningStage]) -> None:
         """Write the line."""
         print("; ".join(f"{shown.stage.what}: {_counted(shown)}{shown.times}" for shown in stages), file=self._stream,
               flush=True)
@@ -177,6 +179,6 @@ class Lines:
         """Leave the written lines."""
 
 
-def _counted(shown: Shown) -> str:
+def _counted(shown: RunningStage) -> str:
     done, total = shown.done, shown.stage.total
     return f"{done:,.0f} of {total:,.0f}, " if total else f"{done:,.0f}, " if done else ""

@@ -12,7 +12,7 @@ from planner.commands.trace_actions import check_trace_outputs, place_of, print_
 from planner.errors import UsageError
 from planner.files.keys import asdict
 from planner.files.writing import write_text
-from planner.measured.counted_traffic import Traffic
+from planner.measured.counted_traffic import CountedTraffic
 from planner.measured.drawn_traffic import model_of_traffic, variants
 from planner.measured.scraped import QUANTILES, Histogram
 from planner.measured.traffic_answer import TrafficAnswer
@@ -58,7 +58,7 @@ def from_prometheus(source: str, place: Mapping[str, Any], model_name: str | Non
     publish_beside(output, asdict(result), traffic_table(result), json)
 
 
-def _capacities(traffic: Traffic, model: Model, assumed: Mapping[str, Any], scenario: Scenario, slo: str,
+def _capacities(traffic: CountedTraffic, model: Model, assumed: Mapping[str, Any], scenario: Scenario, slo: str,
                 attainment: float) -> dict[str, float]:
     """Return the capacity for the drawn trace, and for traces with other assumptions and the same metrics [1/s]."""
     from planner.planning.closeness import replayed_capacity
@@ -71,7 +71,7 @@ def _capacities(traffic: Traffic, model: Model, assumed: Mapping[str, Any], scen
             for words, one in counted("trying assumptions", models)}
 
 
-def _answer_of(traffic: Traffic) -> TrafficAnswer:
+def _answer_of(traffic: CountedTraffic) -> TrafficAnswer:
     """Return the answer of a traffic, without a drawn trace and without capacities."""
     hits, queries = (0.0, 0.0) if traffic.cached is None else traffic.cached.sum(axis=0)
     rates, means = traffic.requests / traffic.window_s, {side: part.mean for side, part in traffic.lengths.items()}

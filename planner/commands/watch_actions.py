@@ -15,7 +15,7 @@ from planner.measured.metric_source import MetricSource
 from planner.measured.watched_metrics import OWN, recorded, running
 from planner.planning.watch_answer import CAUSES, WatchAnswer
 from planner.planning.watched_plan import Plan, read_plan
-from planner.planning.watching import Limits, watched
+from planner.planning.watching import DriftLimits, watched
 from planner.progress import stage
 from planner.report.watch_files import DRIFT, ENDED, FILES, MEASURED, PREDICTED, REPLICAS
 from planner.report.watch_table import drift_lines, watch_line, watch_table
@@ -34,7 +34,7 @@ def watch(path: Path, url: str | None, length: Mapping[str, Any], place: Mapping
         write_text(target, FILES[kind][1]())
     if url is None:
         return True
-    limits = Limits(**rules)
+    limits = DriftLimits(**rules)
     sources = _sources(url, length, place, limits.confirm)
     with stage(f"replaying {path}"):
         plan = read_plan(path)

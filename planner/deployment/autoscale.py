@@ -81,7 +81,7 @@ class Startup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
+class ReplicaSchedule:
     """Replicas by time.
 
     Parameters
@@ -128,7 +128,7 @@ class Metric:
     window_s: float
     slo: Slo | None
     percentile: float | None
-    schedule: Schedule | None
+    schedule: ReplicaSchedule | None
     forecast: Forecast | None
 
 
@@ -202,7 +202,7 @@ class _File:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Metric:
+class _MetricKeys:
     """The keys of a metric's table."""
 
     name: str
@@ -264,7 +264,7 @@ def _direction(name: str, table: Any, defaults: Mapping[str, Any], interval_s: f
 def _metric(table: Any, place: int, path: Path) -> Metric:
     """Read a metric's table: exactly the keys that its autoscaler asks for."""
     where = f"[[metric]] {place}"
-    keys = fill(_Metric, table, where)
+    keys = fill(_MetricKeys, table, where)
     if not isinstance(keys.name, str):
         raise UsageError(f"{where}: name = {keys.name!r}: must be text in quotes")
     beside = path.parent / path_of(keys.name)
@@ -304,7 +304,7 @@ def _check_fields(where: str, metric: Metric) -> None:
                              f"here, and to `needs` of the Autoscaler")
 
 
-def _checked(keys: _Metric, autoscaler: Autoscaler, folder: Path) -> Metric:
+def _checked(keys: _MetricKeys, autoscaler: Autoscaler, folder: Path) -> Metric:
     """Check the values of a metric's table."""
     if keys.target is not None:
         positive("target", keys.target)
@@ -329,7 +329,7 @@ def _checked(keys: _Metric, autoscaler: Autoscaler, folder: Path) -> Metric:
                   percentile=percentile, schedule=_schedule(keys, folder), forecast=_forecast(keys, folder))
 
 
-def _forecast(keys: _Metric, folder: Path) -> Forecast | None:
+def _forecast(keys: _MetricKeys, folder: Path) -> Forecast | None:
     """Return the rates of the past that a forecast rests on; without `starts_at` the replay has the history's clock."""
     if keys.history is None:
         return None
@@ -343,7 +343,7 @@ def _forecast(keys: _Metric, folder: Path) -> Forecast | None:
     return forecast
 
 
-def _schedule(keys: _Metric, folder: Path) -> Schedule | None:
+def _schedule(keys: _MetricKeys, folder: Path) -> ReplicaSchedule | None:
     """Return a schedule by time of day, or the one that `planner size --json` wrote."""
     if keys.schedule is None:
         return None
@@ -352,9 +352,9 @@ def _schedule(keys: _Metric, folder: Path) -> Schedule | None:
         parts = sorted((_time_of_day(key), key) for key in keys.schedule)
         for _, key in parts:
             whole(f"schedule {key!r}", keys.schedule[key], least=0, most=100_000)
-        return Schedule(start_s=tuple(start_s for start_s, _ in parts), period_s=DAY_S,
-                        num_replicas=tuple(keys.schedule[key] for _, key in parts),
-                        offset_s=_time_of_day(keys.starts_at or "00:00") + lead_s)
+        return ReplicaSchedule(start_s=tuple(start_s for start_s, _ in parts), period_s=DAY_S,
+                               num_replicas=tuple(keys.schedule[key] for _, key in parts),
+                               offset_s=_time_of_day(keys.starts_at or "00:00") + lead_s)
     if not isinstance(keys.schedule, str):
         raise UsageError(f"schedule = {keys.schedule!r}: must be a table of times of day, as in "
                          f"{{ \"07:30\" = 6, \"20:00\" = 2 }}, or the JSON that planner size wrote")
@@ -364,7 +364,7 @@ def _schedule(keys: _Metric, folder: Path) -> Schedule | None:
     return _sized(folder / keys.schedule, lead_s)
 
 
-def _sized(path: Path, lead_s: float) -> Schedule:
+def _sized(path: Path, lead_s: float) -> ReplicaSchedule:
     """Return the schedule in the JSON of `planner size`."""
     try:
         parts = parse_json(path.read_text(encoding="utf-8"))["schedule"]["parts"]
@@ -378,8 +378,8 @@ def _sized(path: Path, lead_s: float) -> Schedule:
         whole(f"{path}: num_replicas from {start_s:g} s on", count, least=0, most=100_000)
     if not starts or any(second <= first for first, second in itertools.pairwise(starts)):
         raise UsageError(f"schedule {path}: each part must start later than the part before it")
-    return Schedule(start_s=tuple(start_s - starts[0] for start_s in starts), num_replicas=tuple(counts),
-                    period_s=math.inf, offset_s=lead_s)
+    return ReplicaSchedule(start_s=tuple(start_s - starts[0] for start_s in starts), num_replicas=tuple(counts),
+                           period_s=math.inf, offset_s=lead_s)
 
 
 def _time_of_day(text: Any) -> float:

@@ -11,7 +11,7 @@ NO_CONTEXT, TOGETHER = "whose lines say no context", "of several engines togethe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class DecodeWindow:
     """Decodes alone, of one rank."""
 
     line: int  # number of the line of the log [1]
@@ -36,7 +36,7 @@ class Look:
     has_prompts: bool
 
 
-Found = Iterator[Window | str]  # windows, and the reason for each that is left out
+Found = Iterator[DecodeWindow | str]  # windows, and the reason for each that is left out
 Lines = Iterator[tuple[int, str]]
 
 
@@ -68,10 +68,10 @@ def between(looks: list[Look]) -> Found:
             yield CHANGED
         else:
             running = (before.num_decodes + now.num_decodes) / 2
-            yield Window(line=now.line, num_decodes=running, tokens_per_decode=now.tokens_per_decode,
-                         step_s=running * (now.tokens_per_decode or 1.0) / now.tokens_per_s,
-                         context_tokens=_mean(before.context_tokens, now.context_tokens),
-                         kv_share=_mean(before.kv_share, now.kv_share))
+            yield DecodeWindow(line=now.line, num_decodes=running, tokens_per_decode=now.tokens_per_decode,
+                               step_s=running * (now.tokens_per_decode or 1.0) / now.tokens_per_s,
+                               context_tokens=_mean(before.context_tokens, now.context_tokens),
+                               kv_share=_mean(before.kv_share, now.kv_share))
 
 
 def _mean(one: float | None, other: float | None) -> float | None:

@@ -36,7 +36,7 @@ from planner.engines.engine import (
     Occupied,
     Scheduler,
 )
-from planner.engines.log_lines import NO_CONTEXT, NOTHING, WITH_PROMPTS, Found, Lines, LogReader, Window
+from planner.engines.log_lines import NO_CONTEXT, NOTHING, WITH_PROMPTS, DecodeWindow, Found, Lines, LogReader
 from planner.engines.package import BENCHMARK, Metrics, Package
 from planner.engines.trtllm_flags import FLAGS
 from planner.engines.values import largest, number, positive, text
@@ -249,7 +249,7 @@ def read_log(lines: Lines) -> Found:
             yield _iteration(last[0], last[2], float(step[1]) / 1e3)
 
 
-def _iteration(line_number: int, line: str, step_s: float) -> Window | str:
+def _iteration(line_number: int, line: str, step_s: float) -> DecodeWindow | str:
     """Return an iteration of decodes alone, or the reason against it."""
     scheduled, prompts = SCHEDULED.search(line), PROMPTS.search(line)
     cached, share = CACHED.search(line), SHARE.search(line)
@@ -259,8 +259,9 @@ def _iteration(line_number: int, line: str, step_s: float) -> Window | str:
         return WITH_PROMPTS
     if cached is None and share is None:
         return NO_CONTEXT
-    return Window(line=line_number, num_decodes=int(scheduled[1]), step_s=step_s,
-                  context_tokens=float(cached[1]) if cached else None, kv_share=float(share[1]) if share else None)
+    return DecodeWindow(line=line_number, num_decodes=int(scheduled[1]), step_s=step_s,
+                        context_tokens=float(cached[1]) if cached else None,
+                        kv_share=float(share[1]) if share else None)
 
 
 TRTLLM = Engine(

@@ -132,7 +132,7 @@ def gpus_of_instance(name: str) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class GpuOffer:
     """GPUs of a node that a task accepts.
 
     Parameters
@@ -145,7 +145,7 @@ class Offer:
     names: tuple[NamedGpu, ...] = ()
 
 
-def offer_of(text: str, names: Mapping[str, str] = MappingProxyType({})) -> Offer:
+def offer_of(text: str, names: Mapping[str, str] = MappingProxyType({})) -> GpuOffer:
     """Return the GPUs of a text: vendor, names, memory and count between colons, of which each may be missing.
 
     Parameters
@@ -160,7 +160,7 @@ def offer_of(text: str, names: Mapping[str, str] = MappingProxyType({})) -> Offe
                  None if "$" in text else 1)
     memory = next((f"-{match[1]}gb" for part in parts if (match := MEMORY.fullmatch(part))), "")
     named = next((part.split(",") for part in parts if not NUMBER.fullmatch(part) and not MEMORY.fullmatch(part)), [])
-    return Offer(count, tuple(_with_memory(name.strip(), memory, text, names) for name in named))
+    return GpuOffer(count, tuple(_with_memory(name.strip(), memory, text, names) for name in named))
 
 
 def _with_memory(name: str, memory: str, text: str, names: Mapping[str, str]) -> NamedGpu:

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from planner.engines import ENGINES
-from planner.engines.engine import Engine as EngineFacts
+from planner.engines.engine import Engine
 from planner.errors import UsageError
 from planner.launch.beginnings import launched
 from planner.launch.described import Described
@@ -19,7 +19,7 @@ from planner.settings.deployment_options import SIZES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Engine:
+class EngineGroup:
     """Equal engines of a deployment.
 
     Parameters
@@ -55,7 +55,7 @@ class Engine:
         return next(script_launches(self.command))
 
     @property
-    def engine(self) -> EngineFacts:
+    def engine(self) -> Engine:
         """Return the engine that the command launches."""
         return ENGINES[launched(self.launch.words).engine]
 
@@ -92,11 +92,11 @@ class Engine:
 
 def role_command(command: str, role: str) -> str:
     """Return the command of an engine with the flags of its role, prefill or decode; a comment if none are known."""
-    flags = Engine(command=command, replicas=1, role=role).engine.package.role_flags.get(role)
+    flags = EngineGroup(command=command, replicas=1, role=role).engine.package.role_flags.get(role)
     return f"{command} {shlex.join(flags)}" if flags else f"{command}  # lacks the flags of {role} replicas"
 
 
-def manifest(kind: str, engines: Sequence[Engine], wanted: Mapping[str, Any] | None = None) -> str:
+def manifest(kind: str, engines: Sequence[EngineGroup], wanted: Mapping[str, Any] | None = None) -> str:
     """Return engines as a file of a kind, which `read_launch` reads back.
 
     Parameters
@@ -116,7 +116,7 @@ def manifest(kind: str, engines: Sequence[Engine], wanted: Mapping[str, Any] | N
     return HEADS.get(kind, "") + "---\n".join(texts)
 
 
-def _kubernetes(engines: Sequence[Engine]) -> list[dict[str, Any]]:
+def _kubernetes(engines: Sequence[EngineGroup]) -> list[dict[str, Any]]:
     """Return Deployments, one for each kind of engine."""
     documents = []
     for engine in engines:
@@ -130,7 +130,7 @@ def _kubernetes(engines: Sequence[Engine]) -> list[dict[str, Any]]:
     return documents
 
 
-def _compose(engines: Sequence[Engine]) -> list[dict[str, Any]]:
+def _compose(engines: Sequence[EngineGroup]) -> list[dict[str, Any]]:
     """Return the services of a compose file."""
     services = {}
     for engine in engines:
@@ -141,13 +141,13 @@ def _compose(engines: Sequence[Engine]) -> list[dict[str, Any]]:
     return [{"services": services}]
 
 
-def _dynamo(engines: Sequence[Engine]) -> list[dict[str, Any]]:
+def _dynamo(engines: Sequence[EngineGroup]) -> list[dict[str, Any]]:
     """Return a graph with a frontend and workers."""
     services = {"Frontend": {"componentType": "frontend", "replicas": 1}, **_dynamo_workers("dynamo", engines)}
     return [{**GRAPH, "metadata": {"name": "llm"}, "spec": {"services": services}}]
 
 
-def _dynamo_request(engines: Sequence[Engine]) -> list[dict[str, Any]]:
+def _dynamo_request(engines: Sequence[EngineGroup]) -> list[dict[str, Any]]:
     """Return a request for a graph. Its overrides have the workers; a graph of Dynamo's profiler names them so."""
     workers = dict(zip(["worker" if engine.role == "both" else engine.role for engine in engines],
                        _dynamo_workers("dgdr", engines).values(), strict=True))
@@ -157,7 +157,7 @@ def _dynamo_request(engines: Sequence[Engine]) -> list[dict[str, Any]]:
                       "overrides": {"dgd": {**GRAPH, "spec": {"services": workers}}}}}]
 
 
-def _dynamo_workers(kind: str, engines: Sequence[Engine]) -> dict[str, Any]:
+def _dynamo_workers(kind: str, engines: Sequence[EngineGroup]) -> dict[str, Any]:
     """Return the services of Dynamo's workers by name."""
     services: dict[str, Any] = {}
     for engine in engines:
@@ -177,7 +177,7 @@ def _dynamo_workers(kind: str, engines: Sequence[Engine]) -> dict[str, Any]:
     return services
 
 
-def _model_and_arguments(kind: str, engine: Engine) -> tuple[str, list[str]]:
+def _model_and_arguments(kind: str, engine: EngineGroup) -> tuple[str, list[str]]:
     """Return the model and the other arguments of an engine, for a kind that has the command itself."""
     if kind not in engine.engine.package.charts or engine.launch.files:
         engines = ", ".join(facts.title for facts in ENGINES.values() if kind in facts.package.charts)
@@ -188,7 +188,7 @@ def _model_and_arguments(kind: str, engine: Engine) -> tuple[str, list[str]]:
     return model, [*arguments, *engine.engine.package.role_flags.get(engine.role, ())]
 
 
-def _kserve(engines: Sequence[Engine]) -> list[dict[str, Any]]:
+def _kserve(engines: Sequence[EngineGroup]) -> list[dict[str, Any]]:
     """Return an LLMInferenceService. Its own template writes the command, with the arguments of a variable."""
     parts, model = {}, ""
     for engine in engines:
@@ -204,7 +204,7 @@ def _kserve(engines: Sequence[Engine]) -> list[dict[str, Any]]:
                       "router": router, **apart}}]
 
 
-def _helm(engines: Sequence[Engine]) -> list[dict[str, Any]]:
+def _helm(engines: Sequence[EngineGroup]) -> list[dict[str, Any]]:
     """Return values of vLLM's production stack."""
     engine, *more = engines
     if more:
@@ -220,7 +220,7 @@ def _helm(engines: Sequence[Engine]) -> list[dict[str, Any]]:
     return [{"servingEngineSpec": {"modelSpec": [spec]}}]
 
 
-def _llmd(engines: Sequence[Engine]) -> list[dict[str, Any]]:
+def _llmd(engines: Sequence[EngineGroup]) -> list[dict[str, Any]]:
     """Return values of the chart llm-d-modelservice: an engine that serves whole is a decode engine alone."""
     model, parts = "", dict[str, Any](decode={"create": False}, prefill={"create": False})
     for engine in engines:
@@ -233,7 +233,7 @@ def _llmd(engines: Sequence[Engine]) -> list[dict[str, Any]]:
     return [{"modelArtifacts": {"name": model, "uri": f"hf://{model}"}, **parts}]
 
 
-WRITERS: Mapping[str, Callable[[Sequence[Engine]], list[dict[str, Any]]]] = {
+WRITERS: Mapping[str, Callable[[Sequence[EngineGroup]], list[dict[str, Any]]]] = {
     "k8s": _kubernetes, "compose": _compose, "dynamo": _dynamo, "dgdr": _dynamo_request, "kserve": _kserve,
     "helm": _helm, "llm-d": _llmd}
 FILES = {"k8s": "deployment.yaml", "compose": "compose.yaml", "dynamo": "graph.yaml", "dgdr": "request.yaml",

@@ -28,7 +28,7 @@ ROLES = ("engine_type",)  # labels of a server's role, of which a request meets 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lengths:
+class CountedLengths:
     """Lengths of requests, window by window.
 
     Parameters
@@ -49,14 +49,14 @@ class Lengths:
         """Mean length [tokens]."""
         return float(self.sums.sum() / self.num.sum())
 
-    def over(self, windows: slice) -> "Lengths":
+    def over(self, windows: slice) -> "CountedLengths":
         """Return the lengths of some windows together, as one window."""
-        return Lengths(edges=self.edges, counts=self.counts[windows].sum(axis=0, keepdims=True),
-                       num=self.num[windows].sum(keepdims=True), sums=self.sums[windows].sum(keepdims=True))
+        return CountedLengths(edges=self.edges, counts=self.counts[windows].sum(axis=0, keepdims=True),
+                              num=self.num[windows].sum(keepdims=True), sums=self.sums[windows].sum(keepdims=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traffic:
+class CountedTraffic:
     """The traffic of a server.
 
     Parameters
@@ -80,7 +80,7 @@ class Traffic:
     edges_s: Floats
     requests: Floats
     counts_ends: bool = True
-    lengths: Mapping[str, Lengths]
+    lengths: Mapping[str, CountedLengths]
     cached: Floats | None = None
     latencies: Mapping[str, Histogram]
     gauges: Mapping[str, tuple[float, float]]
@@ -93,7 +93,7 @@ class Traffic:
         return np.diff(self.edges_s)
 
 
-def counted_traffic(source: MetricSource, model_name: str | None, request_rate: float | None) -> Traffic:
+def counted_traffic(source: MetricSource, model_name: str | None, request_rate: float | None) -> CountedTraffic:
     """Count a source's traffic.
 
     Parameters
@@ -135,11 +135,12 @@ def counted_traffic(source: MetricSource, model_name: str | None, request_rate: 
     if not counts_ends:
         in_system = np.sum([_level(points, source.edges_s) for what in inside for points in gauges[what]], axis=0)
         requests = np.maximum(requests + np.diff(in_system), 0.0)
-    traffic = Traffic(source=source.where, engine=metrics.prefix, model=model, edges_s=source.edges_s,
-                      requests=requests, counts_ends=counts_ends, lengths=lengths, cached=cached, latencies=latencies,
-                      gauges={what: (float(np.mean(values)), max(values)) for what, series in gauges.items()
-                              if (values := _gauge(series, source.edges_s, is_share=what == "kv_use"))},
-                      scrape_interval_s=source.scrape_interval_s, notes=tuple(notes))
+    traffic = CountedTraffic(source=source.where, engine=metrics.prefix, model=model, edges_s=source.edges_s,
+                             requests=requests, counts_ends=counts_ends, lengths=lengths, cached=cached,
+                             latencies=latencies,
+                             gauges={what: (float(np.mean(values)), max(values)) for what, series in gauges.items()
+                                     if (values := _gauge(series, source.edges_s, is_share=what == "kv_use"))},
+                             scrape_interval_s=source.scrape_interval_s, notes=tuple(notes))
     return traffic if source.has_times else _lasting(traffic, request_rate)
 
 
@@ -250,14 +251,14 @@ def _buckets(source: MetricSource, name: str, increases: Increases) -> tuple[Flo
 
 
 def _lengths(source: MetricSource, names: Mapping[str, str], side: str, increases: Increases,
-             requests: Floats) -> Lengths:
+             requests: Floats) -> CountedLengths:
     if side in names:
         edges, counts = _buckets(source, names[side], increases)
         num, sums = (_sum(increases(f"{names[side]}_{part}").values(), source.edges_s) for part in ("count", "sum"))
     else:
         edges, counts, num = np.zeros(0), np.zeros((len(requests), 0)), requests
         sums = _sum(increases(names[f"{side} total"]).values(), source.edges_s)
-    return Lengths(edges=edges, counts=np.maximum(counts, 0.0), num=num, sums=sums)
+    return CountedLengths(edges=edges, counts=np.maximum(counts, 0.0), num=num, sums=sums)
 
 
 def _whole(source: MetricSource, name: str, increases: Increases) -> Histogram:
@@ -283,7 +284,7 @@ def _gauge(series: Iterable[Points], edges_s: Floats, *, is_share: bool) -> list
     return [math.fsum(at_once) / (len(at_once) if is_share else 1) for at_once in by_time.values()]
 
 
-def _lasting(traffic: Traffic, request_rate: float | None) -> Traffic:
+def _lasting(traffic: CountedTraffic, request_rate: float | None) -> CountedTraffic:
     """Return traffic of one window of unknown length at a rate."""
     if request_rate is None:
         raise UsageError(f"{traffic.source}: has no times, so the rate is unknown; give --request-rate, or two scrapes "

@@ -12,11 +12,11 @@ from scipy.optimize import brentq
 from scipy.stats import gamma
 
 from planner.errors import TraceError, UsageError
-from planner.measured.counted_traffic import SIDES, Lengths, Traffic
+from planner.measured.counted_traffic import SIDES, CountedLengths, CountedTraffic
 from planner.schema import MAX_TOKENS
 from planner.traces.synthesis.arrival_processes import Process
-from planner.traces.synthesis.quantiles import Quantiles
-from planner.traces.synthesis.traffic_model import Epoch, Kind, Model, Tenant, to_toml
+from planner.traces.synthesis.quantiles import QuantileCurve
+from planner.traces.synthesis.traffic_model import Epoch, Model, RequestKind, Tenant, to_toml
 
 Floats = NDArray[np.float64]
 
@@ -30,7 +30,7 @@ BURSTY = 3.0  # variation of gaps of bursty traffic, as agents and batches of us
 LAST_BUCKET = 2.0  # its end over its begin, if it has none
 
 
-def model_of_traffic(traffic: Traffic, *, gap_cv: float, correlation: float, seed: int) -> Model:
+def model_of_traffic(traffic: CountedTraffic, *, gap_cv: float, correlation: float, seed: int) -> Model:
     """Return a model of a server's traffic, from which traces are drawn.
 
     Each window has its rate. Windows with FEWEST requests together share their laws of lengths and their share of
@@ -74,9 +74,9 @@ def model_of_traffic(traffic: Traffic, *, gap_cv: float, correlation: float, see
     return replace(model, sha256=hashlib.sha256(to_toml(model).encode()).hexdigest())
 
 
-def variants(traffic: Traffic, *, gap_cv: float, correlation: float, seed: int) -> Iterator[tuple[str, Model]]:
+def variants(traffic: CountedTraffic, *, gap_cv: float, correlation: float, seed: int) -> Iterator[tuple[str, Model]]:
     """Yield other models that have the same counters and histograms, and the assumption of each."""
-    def changed(change: Traffic = traffic, gap_cv: float = gap_cv, correlation: float = correlation) -> Model:
+    def changed(change: CountedTraffic = traffic, gap_cv: float = gap_cv, correlation: float = correlation) -> Model:
         return model_of_traffic(change, gap_cv=gap_cv, correlation=correlation, seed=seed)
 
     yield "even arrivals in each window", changed(gap_cv=0.0)
@@ -91,7 +91,7 @@ def variants(traffic: Traffic, *, gap_cv: float, correlation: float, seed: int) 
             replace(traffic, lengths={**traffic.lengths, **constant}))
 
 
-def _exponential(lengths: Lengths) -> Lengths:
+def _exponential(lengths: CountedLengths) -> CountedLengths:
     """Return lengths of the same means, exponentially distributed."""
     edges = lengths.mean * np.geomspace(0.02, 10.0, 28)
     shares = np.diff(1.0 - np.exp(-edges / lengths.mean), prepend=0.0)
@@ -109,22 +109,23 @@ def _parts(requests: Floats) -> Iterator[slice]:
             begin, counted = end, upto[end - 1]
 
 
-def _kind(traffic: Traffic, windows: slice, correlation: float) -> Kind:
+def _kind(traffic: CountedTraffic, windows: slice, correlation: float) -> RequestKind:
     """Return the kind of request of some windows: alone, or with a prefix of earlier ones if the cache had hits."""
     prompt, output = (law_of(traffic.lengths[side], windows) for side in SIDES)
     hits, queries = (0.0, 0.0) if traffic.cached is None else traffic.cached[windows].sum(axis=0)
     share = min(hits / queries, 1.0) if queries > 0 else 0.0
     if share == 0:
-        return Kind(kind="alone", share=1.0, variables={"new_tokens": prompt, "output_tokens": output},
-                    correlation=((1.0, correlation), (correlation, 1.0)))
-    return Kind(kind="popular", share=1.0, variables={
+        return RequestKind(kind="alone", share=1.0, variables={"new_tokens": prompt, "output_tokens": output},
+                           correlation=((1.0, correlation), (correlation, 1.0)))
+    return RequestKind(kind="popular", share=1.0, variables={
         "new_tokens": prompt.scaled(1.0 - share), "output_tokens": output,
-        "shared_blocks": prompt.scaled(share / BLOCK_TOKENS), "lag_s": Quantiles(at=(0.0, 1.0), values=REUSED_WITHIN_S),
+        "shared_blocks": prompt.scaled(share / BLOCK_TOKENS),
+        "lag_s": QuantileCurve(at=(0.0, 1.0), values=REUSED_WITHIN_S),
     }, correlation=((1.0, correlation, 1.0, 0.0), (correlation, 1.0, correlation, 0.0),
                     (1.0, correlation, 1.0, 0.0), (0.0, 0.0, 0.0, 1.0)))
 
 
-def law_of(lengths: Lengths, windows: slice) -> Quantiles:
+def law_of(lengths: CountedLengths, windows: slice) -> QuantileCurve:
     """Return the law of lengths of some windows: a smooth one through the buckets, with the mean of the sums.
 
     The distribution function is monotone and cubic in the logarithm of the length; then the values of every bucket are
@@ -135,7 +136,7 @@ def law_of(lengths: Lengths, windows: slice) -> Quantiles:
         part = lengths.over(slice(None))
     mean = part.mean
     if not len(part.edges):
-        return Quantiles(at=(0.0, 1.0), values=(mean, mean))
+        return QuantileCurve(at=(0.0, 1.0), values=(mean, mean))
     shares = part.counts[0] / part.counts[0].sum()
     low = np.append(0.0, part.edges[:-1])
     high = _upper(part.edges, low, shares, mean)
@@ -153,7 +154,7 @@ def law_of(lengths: Lengths, windows: slice) -> Quantiles:
     power = (STEEPEST if excess(STEEPEST) > 0 else -STEEPEST if excess(-STEEPEST) < 0 else
              brentq(excess, -STEEPEST, STEEPEST))
     values = np.maximum.accumulate(np.clip(starts + widths * inside ** math.exp(power), 1.0, MAX_TOKENS))
-    return Quantiles(at=tuple(at.tolist()), values=tuple(values.tolist()))
+    return QuantileCurve(at=tuple(at.tolist()), values=tuple(values.tolist()))
 
 
 def _upper(edges: Floats, low: Floats, shares: Floats, mean: float) -> Floats:
@@ -178,12 +179,12 @@ def _points(curve: PchipInterpolator, low: float, high: float, below: float, upt
     return at, low * same, (high - low) * same, place
 
 
-def _gaps(gap_cv: float) -> Quantiles | None:
+def _gaps(gap_cv: float) -> QuantileCurve | None:
     """Return the law of gaps, in mean gaps; None for a Poisson process."""
     if gap_cv == 1:
         return None
     if gap_cv == 0:
-        return Quantiles(at=(0.0, 1.0), values=(1.0, 1.0))
+        return QuantileCurve(at=(0.0, 1.0), values=(1.0, 1.0))
     at = np.concatenate((np.linspace(0.0, 0.9, 19), 1.0 - np.geomspace(0.08, 1e-4, 24), [1.0]))
     values = gamma.ppf(np.minimum(at, 1.0 - 2e-5), 1.0 / gap_cv**2, scale=gap_cv**2)
-    return Quantiles(at=tuple(at.tolist()), values=tuple(np.maximum.accumulate(values).tolist()))
+    return QuantileCurve(at=tuple(at.tolist()), values=tuple(np.maximum.accumulate(values).tolist()))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from planner.engines import ENGINES
-from planner.engines.log_lines import Lines, Window
+from planner.engines.log_lines import DecodeWindow, Lines
 from planner.errors import TraceError
 from planner.traces.source import text_lines
 
@@ -26,7 +26,7 @@ class ServerLog:
     """
 
     engine: str
-    windows: tuple[Window, ...]
+    windows: tuple[DecodeWindow, ...]
     left_out: Mapping[str, int]
     kv_tokens: int | None
 
@@ -56,7 +56,7 @@ def read_server_log(path: Path) -> ServerLog:
                          f"print_iter_log, of TensorRT-LLM")
     stated: list[str] = []
     parts = list(ENGINES[engine].log.read(_noting(text_lines(path), stated)))
-    return ServerLog(engine=engine, windows=tuple(part for part in parts if isinstance(part, Window)),
+    return ServerLog(engine=engine, windows=tuple(part for part in parts if isinstance(part, DecodeWindow)),
                      left_out=Counter(part for part in parts if isinstance(part, str)),
                      kv_tokens=int(stated[-1].replace(",", "")) if stated else None)
 

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from planner.errors import TraceError, UsageError
-from planner.measured.counted_traffic import SIDES, Lengths, Traffic, counted_traffic
+from planner.measured.counted_traffic import SIDES, CountedLengths, CountedTraffic, counted_traffic
 from planner.measured.metric_source import source_of_file, source_of_server
 from planner.measured.scrape import is_scrape
 from planner.traces.shaping.rate_series import read_rate_series
 
 
 def read_traffic(source: str, place: Mapping[str, Any], *, model_name: str | None, lengths: Path | None,
-                 request_rate: float | None) -> Traffic:
+                 request_rate: float | None) -> CountedTraffic:
     """Read traffic of a server's metrics.
 
     Parameters
@@ -50,14 +50,14 @@ def _has_names(path: Path) -> bool:
     return not text.lstrip().startswith("{") or '"__name__"' in text
 
 
-def _traffic_of_rates(source: str) -> Traffic:
+def _traffic_of_rates(source: str) -> CountedTraffic:
     series = read_rate_series(Path(source))
     edges_s = np.append(series.start_s, series.start_s[-1] + series.duration_s[-1])
-    return Traffic(source=source, edges_s=edges_s, requests=series.rate_rps * series.duration_s, lengths={},
-                   latencies={}, gauges={}, notes=series.notes)
+    return CountedTraffic(source=source, edges_s=edges_s, requests=series.rate_rps * series.duration_s, lengths={},
+                          latencies={}, gauges={}, notes=series.notes)
 
 
-def _with_lengths(traffic: Traffic, path: Path) -> Traffic:
+def _with_lengths(traffic: CountedTraffic, path: Path) -> CountedTraffic:
     """Return traffic with the lengths and the prefix hits of a scrape, the same in all windows."""
     scraped = counted_traffic(replace(source_of_file(path), has_times=True), None, None)
     missing = [word for side, word in SIDES.items() if side not in scraped.lengths]
@@ -66,18 +66,18 @@ def _with_lengths(traffic: Traffic, path: Path) -> Traffic:
                          f"totals of prompt and output tokens")
     num = len(traffic.requests)
 
-    def everywhere(lengths: Lengths) -> Lengths:
+    def everywhere(lengths: CountedLengths) -> CountedLengths:
         whole = lengths.over(slice(None))
         share = traffic.requests / traffic.requests.sum()
-        return Lengths(edges=whole.edges, counts=share[:, None] * whole.counts, num=share * whole.num,
-                       sums=share * whole.sums)
+        return CountedLengths(edges=whole.edges, counts=share[:, None] * whole.counts, num=share * whole.num,
+                              sums=share * whole.sums)
 
     cached = None if scraped.cached is None else np.broadcast_to(scraped.cached.sum(axis=0), (num, 2))
     return replace(traffic, lengths={side: everywhere(part) for side, part in scraped.lengths.items()}, cached=cached,
                    notes=(*traffic.notes, f"all windows have the lengths of {path}"))
 
 
-def rates_csv(traffic: Traffic) -> str:
+def rates_csv(traffic: CountedTraffic) -> str:
     """Return the rate, the mean lengths and the prefix hits of each window as CSV; the last row is the end."""
     lines = ["start_s,rate_rps,input_tokens,output_tokens,cached_share"]
     for k, start_s in enumerate(traffic.edges_s[:-1]):
@@ -88,5 +88,5 @@ def rates_csv(traffic: Traffic) -> str:
     return "\n".join([*lines, f"{traffic.edges_s[-1]:.3f},,,,", ""])
 
 
-def _mean(lengths: Lengths, k: int) -> str:
+def _mean(lengths: CountedLengths, k: int) -> str:
     return f"{lengths.sums[k] / lengths.num[k]:.1f}" if lengths.num[k] > 0 else ""

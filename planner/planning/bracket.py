@@ -131,8 +131,8 @@ def find_bracket(evaluate: Callable[[float], Verdict], start: float, *, unknown:
     UnlimitedError, UnreachableLoadError : every load keeps the objectives, or none does.
     """
     with stage(f"trying {'numbers' if unknown.is_whole else 'rates'}") as trying:
-        search = _Search(evaluate=evaluate, unknown=unknown, tolerance=tolerance, checks=checks, limits=limits,
-                         step=step, jobs=jobs, known=dict(known), trying=trying)
+        search = _LoadSearch(evaluate=evaluate, unknown=unknown, tolerance=tolerance, checks=checks, limits=limits,
+                             step=step, jobs=jobs, known=dict(known), trying=trying)
         low, high = search.first_bracket(search.rounded(start))
         trying.total = len(search.known) + _num_loads(low, high, tolerance, checks)
         return search.refined(low, high)
@@ -153,8 +153,8 @@ def find_edge(evaluate: Callable[[float], Verdict], start: float, *, unknown: Un
     The other parameters, and the errors, are as of `find_bracket`.
     """
     with stage(f"trying {'numbers' if unknown.is_whole else 'rates'}") as trying:
-        search = _Search(evaluate=evaluate, unknown=unknown, tolerance=tolerance, checks=(), limits=limits, step=step,
-                         jobs=1, known=dict(known), trying=trying, slope=slope, is_rough=True)
+        search = _LoadSearch(evaluate=evaluate, unknown=unknown, tolerance=tolerance, checks=(), limits=limits,
+                             step=step, jobs=1, known=dict(known), trying=trying, slope=slope, is_rough=True)
         low, high = search.narrowed(*search.first_bracket(search.rounded(start)))
         edge = search.foretold(low, high)
         return Edge(load=low if edge is None else edge, slope=slope_of(search.known, slope), probes=search.known)
@@ -167,7 +167,7 @@ def _num_loads(low: float, high: float, tolerance: float, checks: tuple[float, .
 
 
 @dataclass(slots=True, kw_only=True)
-class _Search:
+class _LoadSearch:
     """A search under way; it has the parameters of `find_bracket`.
 
     Parameters

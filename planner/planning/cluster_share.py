@@ -30,7 +30,7 @@ TOLERANCE = 0.02  # of the share of the loads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sized:
+class SizedDeployment:
     """A deployment with the fleets that serve a share of its load, one for each kind of replica that can."""
 
     name: str
@@ -43,7 +43,7 @@ class Sized:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class ClusterFleets:
     """One fleet for each deployment, and the whole GPUs that they take.
 
     Parameters
@@ -80,7 +80,7 @@ def share(path: Path, choices: Choices, minimize: str = "gpus", reading: Reading
     cluster = read_cluster(path, RANKS)
     loads = [_read(path, candidate.study, reading) for candidate in cluster.candidates]
 
-    def sized(load_share: float) -> list[Sized]:
+    def sized(load_share: float) -> list[SizedDeployment]:
         what = "sizing deployments"
         what += "" if load_share == 1.0 else f" at {share_text(load_share)} of their loads"
         return [_size(path, candidate, load, choices, load_share) for candidate, load in counted(
@@ -105,8 +105,8 @@ def share(path: Path, choices: Choices, minimize: str = "gpus", reading: Reading
     return _answer(cluster, best, chosen, lower, minimize, [], lacking.lacking)
 
 
-def choose(sized: Sequence[Sized], gpus: Mapping[str, int], minimize: str, *,
-           may_lack: bool = False) -> Choice | None:
+def choose(sized: Sequence[SizedDeployment], gpus: Mapping[str, int], minimize: str, *,
+           may_lack: bool = False) -> ClusterFleets | None:
     """Return the best fleet for each deployment within the GPUs, exactly; None if there is none.
 
     An integer program: one fleet for each deployment, and for each GPU and MIG profile the number of whole GPUs that
@@ -165,8 +165,8 @@ def choose(sized: Sequence[Sized], gpus: Mapping[str, int], minimize: str, *,
     taken = np.rint(found.x).astype(int)
     used = {name: int(sum(taken[count + place] for place, kind in enumerate(kinds) if whole_gpu(kind) == name))
             for name in names}
-    return Choice(fleets=tuple(fleet for (_, fleet), is_taken in zip(options, taken, strict=False) if is_taken),
-                  used=used, lacking={name: max(used[name] - gpus[name], 0) for name in names})
+    return ClusterFleets(fleets=tuple(fleet for (_, fleet), is_taken in zip(options, taken, strict=False) if is_taken),
+                         used=used, lacking={name: max(used[name] - gpus[name], 0) for name in names})
 
 
 def _read(path: Path, study: Study, reading: Reading) -> Trace:
@@ -177,7 +177,7 @@ def _read(path: Path, study: Study, reading: Reading) -> Trace:
         raise ClusterError(f"{path}: deployment.{study.name}: {error}") from error
 
 
-def _size(path: Path, candidate: Candidate, load: Trace, choices: Choices, load_share: float) -> Sized:
+def _size(path: Path, candidate: Candidate, load: Trace, choices: Choices, load_share: float) -> SizedDeployment:
     """Return the fleets that serve a share of a deployment's load."""
     study, scenario = candidate.study, candidate.study.scenario
     assert study.objectives is not None
@@ -188,10 +188,10 @@ def _size(path: Path, candidate: Candidate, load: Trace, choices: Choices, load_
         answer = size(load, scenario, study.objectives, asked)
     except PlannerError as error:
         raise ClusterError(f"{path}: deployment.{study.name}: {error}") from error
-    return Sized(name=study.name, answer=answer)
+    return SizedDeployment(name=study.name, answer=answer)
 
 
-def _doubts(sized: Sized, fleet: Fleet, objectives: Objectives | None) -> tuple[str, ...]:
+def _doubts(sized: SizedDeployment, fleet: Fleet, objectives: Objectives | None) -> tuple[str, ...]:
     """Return why the size of a fleet may not hold: the answer has the reasons of its cheapest fleet."""
     answer = sized.answer
     if fleet is answer.cheapest:
@@ -202,13 +202,13 @@ def _doubts(sized: Sized, fleet: Fleet, objectives: Objectives | None) -> tuple[
                   [fleet, *(other for other in sized.fleets if other is not fleet)], objectives, None)
 
 
-def _unable(sized: Sized) -> str:
+def _unable(sized: SizedDeployment) -> str:
     fleets = [fleet for fleet in sized.answer.alternatives if not isinstance(fleet, Fleet)]
     return f"{sized.name}: no number of replicas meets its SLO: {reasons_of(fleets)}"
 
 
-def _answer(cluster: Cluster, sized: Sequence[Sized], chosen: Choice | None, load_share: float, minimize: str,
-            notes: Sequence[str], lacking: Mapping[str, int] | None = None) -> ShareAnswer:
+def _answer(cluster: Cluster, sized: Sequence[SizedDeployment], chosen: ClusterFleets | None, load_share: float,
+            minimize: str, notes: Sequence[str], lacking: Mapping[str, int] | None = None) -> ShareAnswer:
     fleets = () if chosen is None else chosen.fleets
     deployments = tuple(
         DeploymentShare(deployment=each.name, load_share=load_share, rate_rps=each.answer.request_rate or 0.0,

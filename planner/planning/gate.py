@@ -85,7 +85,7 @@ def check(path: Path, *, baseline: Path | None = None, update: bool = False) -> 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Outcome:
+class _GateOutcome:
     """The outcome of a scenario: the metrics of its targets, all None with a reason if its model does not fit.
 
     Parameters
@@ -100,21 +100,21 @@ class _Outcome:
     objectives: Mapping[str, Judged] = field(default_factory=dict)
 
 
-def _outcome(gated: Gated) -> _Outcome:
+def _outcome(gated: Gated) -> _GateOutcome:
     study = gated.study
     trace = read_load(study.trace, study.scenario, study.format, study.on_bad_rows)
     names = [target.metric for target in gated.targets]
     try:
         known, notes, objectives = _metrics(trace, study.scenario, study.objectives, names)
     except CapacityError as error:
-        return _Outcome(trace_sha256=trace.sha256, metrics=dict.fromkeys(names), notes=[], reason=str(error))
+        return _GateOutcome(trace_sha256=trace.sha256, metrics=dict.fromkeys(names), notes=[], reason=str(error))
     for name in names:
         if name not in known:
             raise UnknownNameError("metric", name, known)
         if known[name] is None and name in ("slo_attainment", "request_goodput") and not _has_request_limits(study):
             raise UsageError(f"{name} needs slo, as in slo = \"ttft:500 tpot:50\"")
-    return _Outcome(trace_sha256=trace.sha256, metrics={name: known[name] for name in names}, notes=notes,
-                    objectives=objectives)
+    return _GateOutcome(trace_sha256=trace.sha256, metrics={name: known[name] for name in names}, notes=notes,
+                        objectives=objectives)
 
 
 def _has_request_limits(study: Study) -> bool:
@@ -197,7 +197,7 @@ def _without_rate(scenario: Scenario, search: Search, asked: list[str]) -> tuple
              f"for its other targets"])
 
 
-def _objective_rows(gated: Gated, found: _Outcome) -> list[TargetVerdict]:
+def _objective_rows(gated: Gated, found: _GateOutcome) -> list[TargetVerdict]:
     """Return a row for each statistic in a scenario's `slo`; none if all targets have capacity metrics."""
     if gated.study.objectives is None or all(target.metric in CAPACITY for target in gated.targets):
         return []
@@ -205,7 +205,7 @@ def _objective_rows(gated: Gated, found: _Outcome) -> list[TargetVerdict]:
             for statistic, limit_s in gated.study.objectives.statistics.items()]
 
 
-def _objective_row(scenario: str, statistic: Statistic, limit: float, found: _Outcome) -> TargetVerdict:
+def _objective_row(scenario: str, statistic: Statistic, limit: float, found: _GateOutcome) -> TargetVerdict:
     judged = found.objectives.get(statistic.name)
     value = None if judged is None else judged.value
     is_met = judged is not None and bool(judged.is_met)
@@ -216,7 +216,7 @@ def _objective_row(scenario: str, statistic: Statistic, limit: float, found: _Ou
         reason=reason if value is None else None)
 
 
-def _limits(target: Target, found: _Outcome, scenario: str, before: float | None) -> list[TargetVerdict]:
+def _limits(target: Target, found: _GateOutcome, scenario: str, before: float | None) -> list[TargetVerdict]:
     """Return a row for each limit of a target; `before` is its metric's value in the baseline."""
     predicted, reason = found.metrics[target.metric], found.reason
     return [TargetVerdict(scenario=scenario, metric=target.metric, predicted=predicted, baseline=before, margin=margin,
@@ -225,7 +225,7 @@ def _limits(target: Target, found: _Outcome, scenario: str, before: float | None
             for kind, limit, margin in target.margins(predicted)]
 
 
-def _regression(target: Target, limit: float, found: _Outcome, scenario: str, before: Mapping[str, float] | None,
+def _regression(target: Target, limit: float, found: _GateOutcome, scenario: str, before: Mapping[str, float] | None,
                 changed: list[str], update: bool) -> TargetVerdict:
     """Return the row of a target's `max_regression`; `before` has the baseline's metrics, None without --baseline."""
     metric, predicted = target.metric, found.metrics[target.metric]

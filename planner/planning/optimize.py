@@ -14,7 +14,7 @@ from planner.planning.cluster_tasks import on_backend
 from planner.planning.grid import Sweep
 from planner.planning.pareto import is_less_better, pareto_front
 from planner.planning.sweep_answer import Optimum, SweepAnswer
-from planner.planning.sweeping import Grid, describe, shortfall, sweep
+from planner.planning.sweeping import SweepGrid, describe, shortfall, sweep
 from planner.progress import stage
 
 Floats = NDArray[np.float64]
@@ -68,7 +68,7 @@ def optimize(plan: Sweep, output: Path, *, jobs: int = -1, backend: str = "proce
     ------
     PlannerError : as `sweeping.sweep`.
     """
-    search = _Search(plan, output, jobs, seed)
+    search = _FrontSearch(plan, output, jobs, seed)
     with on_backend(backend, address, search.grid.trace), stage("looking for the best and the front"):
         best = search.find_best()
         search.find_front()
@@ -80,11 +80,11 @@ def optimize(plan: Sweep, output: Path, *, jobs: int = -1, backend: str = "proce
                           num_replays=len(search.rows), num_descents=search.num_descents)
 
 
-class _Search:
+class _FrontSearch:
     """A search through a grid, with the rows of all points that it asked for."""
 
     def __init__(self, plan: Sweep, output: Path, jobs: int, seed: int) -> None:
-        self.grid = Grid(plan, output, jobs=jobs)
+        self.grid = SweepGrid(plan, output, jobs=jobs)
         self.rows: dict[int, Mapping[str, Any]] = {}  # by place in the grid
         self.num_descents = 0
         self._plan = plan

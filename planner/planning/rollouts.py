@@ -60,7 +60,7 @@ class Generation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class SteadyPace:
     """The steps in the long run.
 
     Parameters
@@ -73,7 +73,7 @@ class Pace:
     lags: tuple[int, ...]
 
 
-def paced(generation_s: Sequence[float], trainer_s: Sequence[float], update_s: float, lag: int) -> Pace:
+def paced(generation_s: Sequence[float], trainer_s: Sequence[float], update_s: float, lag: int) -> SteadyPace:
     """Return the pace of steps whose batches follow each other in turn.
 
     A synchronous step takes generation, update and trainer one after the other:
@@ -94,7 +94,7 @@ def paced(generation_s: Sequence[float], trainer_s: Sequence[float], update_s: f
         lags.append(j + lag + 1 - bisect.bisect_right(taken, begin_s, lo=lag + 1))
         generated.append(begin_s + update_s + generation_s[k])
         taken.append(max(generated[-1], taken[-1] + (update_s if lag and j else 0.0)) + trainer_s[k])
-    return Pace(step_s=(taken[-1] - taken[-1 - window]) / window, lags=tuple(lags[-window:]))
+    return SteadyPace(step_s=(taken[-1] - taken[-1 - window]) / window, lags=tuple(lags[-window:]))
 
 
 class Generators:

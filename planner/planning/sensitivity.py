@@ -34,7 +34,7 @@ Able = Sequence[tuple[Kind, Fleet]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Change:
+class _Shift:
     """A changed assumption: the load of a kind, the objectives in its clock, and the factor of the chosen GPU's price.
     """
 
@@ -79,27 +79,27 @@ def sensitivity(traffic: Traffic, able: Able, objectives: Objectives, choices: C
                        sentence=_sentence(chosen, swings, break_even))
 
 
-def _changes(traffic: Traffic, kind: Kind, chosen: Fleet) -> list[tuple[str, tuple[_Change | None, _Change | None]]]:
+def _changes(traffic: Traffic, kind: Kind, chosen: Fleet) -> list[tuple[str, tuple[_Shift | None, _Shift | None]]]:
     """Return the assumptions by name, each with the change to a lighter load or a lower price, and the other way."""
     share = share_text(SHARE)
-    found: list[tuple[str, tuple[_Change | None, _Change | None]]] = [
-        ("output lengths", (_Change(text=f"−{share}", load=lambda load, _: _with_lengths(load, 1 - SHARE)),
-                            _Change(text=f"+{share}", load=lambda load, _: _with_lengths(load, 1 + SHARE)))),
-        ("request rate", (_Change(text=f"−{share}", load=lambda _, __: traffic.grown(1 - SHARE, chosen.trace_copies)),
-                          _Change(text=f"+{share}", load=lambda _, __: traffic.grown(1 + SHARE, chosen.trace_copies)))),
+    found: list[tuple[str, tuple[_Shift | None, _Shift | None]]] = [
+        ("output lengths", (_Shift(text=f"−{share}", load=lambda load, _: _with_lengths(load, 1 - SHARE)),
+                            _Shift(text=f"+{share}", load=lambda load, _: _with_lengths(load, 1 + SHARE)))),
+        ("request rate", (_Shift(text=f"−{share}", load=lambda _, __: traffic.grown(1 - SHARE, chosen.trace_copies)),
+                          _Shift(text=f"+{share}", load=lambda _, __: traffic.grown(1 + SHARE, chosen.trace_copies)))),
         ("step times", (_slower(0), _slower(1))),
-        ("GPU price", (_Change(text=f"−{share}", load=lambda load, _: load, price=1 - SHARE),
-                       _Change(text=f"+{share}", load=lambda load, _: load, price=1 + SHARE)))]
+        ("GPU price", (_Shift(text=f"−{share}", load=lambda load, _: load, price=1 - SHARE),
+                       _Shift(text=f"+{share}", load=lambda load, _: load, price=1 + SHARE)))]
     hits = _prefix_changes(traffic, kind, chosen)
     return [*found, ("prefix hits", hits)] if hits is not None else found
 
 
-def _slower(end: int) -> _Change:
+def _slower(end: int) -> _Shift:
     """Return step times at one end of their interval.
 
     With all times f times as long, a load behaves as one that comes f times as fast, within limits of 1 / f.
     """
-    return _Change(
+    return _Shift(
         text=("shorter", "longer")[end] + " by their errors",
         load=lambda load, deployment: compressed(load, rate_of(load) * _factor(deployment, end), 0),
         objectives=lambda objectives, deployment: objectives.scaled(1 / _factor(deployment, end)))
@@ -118,7 +118,7 @@ def _with_lengths(load: Trace, factor: float) -> Trace:
         (pl.col(name) * factor).round().clip(1, MAX_TOKENS).cast(load.requests.schema[name]) for name in columns))
 
 
-def _prefix_changes(traffic: Traffic, kind: Kind, chosen: Fleet) -> tuple[_Change | None, _Change] | None:
+def _prefix_changes(traffic: Traffic, kind: Kind, chosen: Fleet) -> tuple[_Shift | None, _Shift] | None:
     """Return changes of the prompt tokens that a cache has; None if no replica caches any.
 
     All kinds are sized on the chosen fleet's load, whose requests these are: another one's may be longer.
@@ -132,8 +132,8 @@ def _prefix_changes(traffic: Traffic, kind: Kind, chosen: Fleet) -> tuple[_Chang
     inputs = load.requests["input_tokens"].to_numpy()
     share = share_text(SHARE)
 
-    def with_hits(text: str, hits: np.ndarray) -> _Change:
-        return _Change(text=text, load=lambda _, __: _with_hits(traffic.load(chosen.trace_copies), hits))
+    def with_hits(text: str, hits: np.ndarray) -> _Shift:
+        return _Shift(text=text, load=lambda _, __: _with_hits(traffic.load(chosen.trace_copies), hits))
 
     if not hits.any():
         return None, with_hits(f"of {share}", inputs * SHARE)
@@ -148,7 +148,7 @@ def _with_hits(load: Trace, hits: np.ndarray) -> Trace:
 
 
 def _sized(traffic: Traffic, kind: Kind, fleet: Fleet, objectives: Objectives, choices: Choices,
-           change: _Change) -> tuple[int, float] | None:
+           change: _Shift) -> tuple[int, float] | None:
     """Return the GPUs of a kind under a change, and their price; None if no number of replicas tried is enough."""
     if change.price != 1.0:  # nothing else is changed
         return fleet.num_gpus, fleet.cost_usd_per_hour
@@ -160,7 +160,7 @@ def _sized(traffic: Traffic, kind: Kind, fleet: Fleet, objectives: Objectives, c
     return None if sized is None else (sized.gpus(kind, choices), fleet_cost(sized.served, choices))
 
 
-def _changed(change: _Change, kept: Able, sizes: Sequence[tuple[int, float] | None]) -> Changed:
+def _changed(change: _Shift, kept: Able, sizes: Sequence[tuple[int, float] | None]) -> Changed:
     """Return the chosen kind under a change, and which kind is the cheapest then."""
     gpu = kept[0][1].kind.gpu
     priced = [None if size is None else (size[0], size[1] * (change.price if fleet.kind.gpu == gpu else 1.0))

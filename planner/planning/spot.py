@@ -55,7 +55,7 @@ def check_spot(scenario: Scenario, choices: Choices) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Fleet:
+class _SpotLoad:
     """The load and the deployment of the mixes."""
 
     trace: Trace
@@ -143,7 +143,7 @@ def spot_share(traffic: Traffic, kind: Kind, count: int, times: int, objectives:
         return None
     load = traffic.load(times)
     deployment = kind.deployed(load)
-    fleet = _Fleet(trace=load, deployment=deployment, objectives=objectives, choices=choices)
+    fleet = _SpotLoad(trace=load, deployment=deployment, objectives=objectives, choices=choices)
     per_spot, gpus = fleet.usd_per_hour(1, SPOT), deployment.layout.num_gpus
     if per_spot == math.inf:
         raise UsageError(f"--evictions {choices.evictions_per_h:g}: no spot price of {kind.names.gpu} is stated; give "
@@ -171,7 +171,7 @@ def spot_share(traffic: Traffic, kind: Kind, count: int, times: int, objectives:
                  f"{best.cost_usd_per_month:,.0f} USD/month ({saved:,.0f} less than {count:,} {term})")
 
 
-def _fewest_spot(fleet: _Fleet, steady: int, least: int, term: str,
+def _fewest_spot(fleet: _SpotLoad, steady: int, least: int, term: str,
                  most_usd: float) -> tuple[SpotMix, list[tuple[str, Verdict]]]:
     """Return the fewest spot replicas, at least some, by which the objectives hold and the mix costs less than a limit.
     """

@@ -72,13 +72,13 @@ def sweep(plan: Sweep, output: Path, *, jobs: int = -1, backend: str = "processe
     ------
     PlannerError : an option is wrong; the trace cannot be read; the output cannot be written.
     """
-    grid = Grid(plan, output, jobs=jobs, trace=trace)
+    grid = SweepGrid(plan, output, jobs=jobs, trace=trace)
     with on_backend(backend, address, grid.trace):
         grid.replay(range(len(grid.points)))
     return grid.write()
 
 
-class Grid:
+class SweepGrid:
     """The configurations of a plan, and the results of the replayed configurations."""
 
     def __init__(self, plan: Sweep, output: Path, *, jobs: int, trace: Trace | None = None) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from planner.deployment.deploy import resolve
 from planner.errors import PlannerError, UsageError
 from planner.files.nested import parse_json
-from planner.measured.counted_traffic import Lengths, Traffic
+from planner.measured.counted_traffic import CountedLengths, CountedTraffic
 from planner.measured.drawn_traffic import model_of_traffic
 from planner.measured.scraped import Histogram
 from planner.planning.prediction_error import hurried, step_error
@@ -125,7 +125,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
+class ExpectedTimes:
     """Two replays at measured traffic: as predicted, and with steps that take longer by the published error."""
 
     ended: Ended
@@ -173,7 +173,7 @@ def _ended(result: ReplayResult, begin_s: float, end_s: float, factor: float = 1
                  kv_use=float(result.records.engine.kv_block_s) / room_block_s)
 
 
-def drawn(plan: Plan, traffic: Traffic, times: int) -> Trace:
+def drawn(plan: Plan, traffic: CountedTraffic, times: int) -> Trace:
     """Return a trace of traffic that is repeated some times.
 
     Within windows it is as bursty as the plan's trace. Lengths without a histogram are spread as the plan's.
@@ -192,7 +192,7 @@ def drawn(plan: Plan, traffic: Traffic, times: int) -> Trace:
     return generate(model, seed=None)
 
 
-def _spread_out(part: Lengths, planned: Floats) -> Lengths:
+def _spread_out(part: CountedLengths, planned: Floats) -> CountedLengths:
     """Return lengths of the same means with the plan's distribution, in `NUM_BUCKETS`."""
     edges = np.unique(np.quantile(planned, np.linspace(0.0, 1.0, NUM_BUCKETS + 1)[1:]))
     shares = np.diff(np.searchsorted(np.sort(planned), edges, side="right"), prepend=0) / len(planned)
@@ -205,7 +205,7 @@ def deployed(plan: Plan) -> Scenario:
     return replace(plan.study.scenario, **options)
 
 
-def prediction_at(plan: Plan, traffic: Traffic) -> Prediction:
+def prediction_at(plan: Plan, traffic: CountedTraffic) -> ExpectedTimes:
     """Replay a plan's deployment at the traffic of one window; the same traffic before it fills the server."""
     window_s = float(traffic.window_s.sum())
     error = published_error(plan)
@@ -214,7 +214,7 @@ def prediction_at(plan: Plan, traffic: Traffic) -> Prediction:
     deployment = resolve(deployed(plan), trace)
     as_predicted, slower = (_ended(serve(hurried(trace, times), deployment), window_s, 2 * window_s, times)
                             for times in (1.0, factor))
-    return Prediction(ended=as_predicted, slower=slower, factor=factor)
+    return ExpectedTimes(ended=as_predicted, slower=slower, factor=factor)
 
 
 def published_error(plan: Plan) -> float | None:

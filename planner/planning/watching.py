@@ -16,7 +16,7 @@ from planner.engines import ENGINES, METRICS
 from planner.errors import PlannerError, TraceError
 from planner.files.counts import change_text, count_text, figure_text
 from planner.files.finite import number_in
-from planner.measured.counted_traffic import Traffic, counted_traffic
+from planner.measured.counted_traffic import CountedTraffic, counted_traffic
 from planner.measured.metric_source import MetricSource
 from planner.measured.scraped import FEWEST, Histogram
 from planner.planning.fewest import fewest_replicas
@@ -25,8 +25,8 @@ from planner.planning.prediction_error import hurried, needed_requests
 from planner.planning.watch_answer import Difference, Drift, Quantity, Replan, WatchAnswer
 from planner.planning.watched_plan import (
     Ended,
+    ExpectedTimes,
     Plan,
-    Prediction,
     as_histogram,
     deployed,
     drawn,
@@ -44,7 +44,7 @@ LEAST_LOAD = 2000  # requests of a new size's load
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class DriftLimits:
     """How far measured values may lie from their predictions.
 
     Parameters
@@ -59,7 +59,7 @@ class Limits:
     confirm: int
 
 
-def watched(plan: Plan, source: MetricSource, model_name: str | None, limits: Limits,
+def watched(plan: Plan, source: MetricSource, model_name: str | None, limits: DriftLimits,
             before: Sequence[WatchAnswer]) -> WatchAnswer:
     """Return the answer of one interval, the first of `source`.
 
@@ -98,7 +98,8 @@ def _utc(at_s: float) -> str:
     return f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _quantities(plan: Plan, traffic: Traffic, prediction: Prediction | None, limits: Limits) -> Iterator[Quantity]:
+def _quantities(plan: Plan, traffic: CountedTraffic, prediction: ExpectedTimes | None,
+                limits: DriftLimits) -> Iterator[Quantity]:
     """Yield measured values. The limit of a percentile is the objective's, at the next edge of a bucket above it."""
     yield from _traffic(plan, traffic, limits)
     ended = None if prediction is None else prediction.ended
@@ -125,7 +126,7 @@ def _quantities(plan: Plan, traffic: Traffic, prediction: Prediction | None, lim
                        measured=traffic.gauges[name][0] if name in traffic.gauges else None)
 
 
-def _traffic(plan: Plan, traffic: Traffic, limits: Limits) -> Iterator[Quantity]:
+def _traffic(plan: Plan, traffic: CountedTraffic, limits: DriftLimits) -> Iterator[Quantity]:
     """Yield the rate, the lengths and the prefix hits beside the plan's.
 
     A lower rate and more hits are no drift. Limits leave room for chance, and for the hours of the plan's own trace.
@@ -168,8 +169,8 @@ def _spread(values: Sequence[float]) -> float:
     return float(np.std(values)) if len(values) > 1 else 0.0
 
 
-def _mean_time(plan: Plan, metric: str, kind: str, histogram: Histogram, prediction: Prediction | None,
-               limits: Limits) -> Quantity:
+def _mean_time(plan: Plan, metric: str, kind: str, histogram: Histogram, prediction: ExpectedTimes | None,
+               limits: DriftLimits) -> Quantity:
     """Return a mean time with its upper limit: by the published error, or by slower steps if these have more effect.
 
     TTFT has no limit if most of it is waiting: it then follows the arrivals within the interval, which metrics lack.
@@ -194,7 +195,7 @@ def _mean_time(plan: Plan, metric: str, kind: str, histogram: Histogram, predict
     return replace(quantity, cause="server", high=max(high, quantity.predicted + DEVIATIONS * chance_ms))
 
 
-def _differences(plan: Plan, source: MetricSource, traffic: Traffic) -> Iterator[Difference]:
+def _differences(plan: Plan, source: MetricSource, traffic: CountedTraffic) -> Iterator[Difference]:
     """Yield facts that the metrics tell of a deployment, if they differ from the plan's."""
     metrics = next(one for one in METRICS if one.prefix == traffic.engine)
     labels = {metrics.model: traffic.model} if traffic.model else {}
@@ -281,7 +282,8 @@ def _sentence(quantity: Quantity) -> str:
     return f"{quantity.name} is {figure_text(measured)}{unit}, {against} {figure_text(expected or 0.0)}{change}"
 
 
-def replanned(plan: Plan, traffic: Traffic, quantities: Sequence[Quantity], drifts: Sequence[Drift]) -> Replan | None:
+def replanned(plan: Plan, traffic: CountedTraffic, quantities: Sequence[Quantity],
+              drifts: Sequence[Drift]) -> Replan | None:
     """Size the plan's deployment at the measured traffic, with slower steps if the server is slower.
 
     The rate is the measured one, and at least the plan's. Prefill and decode apart and pools are not sized.

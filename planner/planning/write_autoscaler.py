@@ -13,14 +13,14 @@ from planner.deployment.recommendation import Direction
 from planner.engines.package import Metrics
 from planner.errors import UsageError
 from planner.launch.read_command import read_launch
-from planner.launch.write_manifest import Engine, manifest
+from planner.launch.write_manifest import EngineGroup, manifest
 
 SERVER = "http://prometheus-operated.monitoring.svc:9090"
 FILES = {"keda": "keda.yaml", "hpa": "hpa.yaml"}
 LONGEST = {"stabilization_window_s": 3600, "step_period_s": 1800}  # of Kubernetes [s]
 
 
-def autoscaled_manifest(kind: str, engine: Engine, autoscale: Autoscale) -> str:
+def autoscaled_manifest(kind: str, engine: EngineGroup, autoscale: Autoscale) -> str:
     """Return a Deployment and its autoscaler, which `read_autoscale` reads back.
 
     Parameters

@@ -12,7 +12,7 @@ from planner.catalog.mig import SEPARATOR
 from planner.deployment.autoscale import Autoscale, read_autoscale
 from planner.errors import UsageError
 from planner.launch.write_manifest import FILES as FIXED
-from planner.launch.write_manifest import Engine, manifest
+from planner.launch.write_manifest import EngineGroup, manifest
 from planner.planning.size_answer import Fleet, SizeAnswer
 from planner.planning.write_autoscaler import FILES as AUTOSCALED
 from planner.planning.write_autoscaler import autoscaled_manifest
@@ -58,13 +58,13 @@ def fleet_manifest(kind: str, fleet: Fleet, version: str | None, autoscale: Auto
     UsageError : the kind has no words for the engine, or for a rule.
     """
     names, apart = fleet.kind, fleet.prefill_replicas > 0
-    parts = [Engine(command=fleet.command, version=version, role="prefill" if apart else "both",
-                    replicas=fleet.prefill_replicas if apart else fleet.num_replicas,
-                    gpu_resource=_resource(names.gpu))]
+    parts = [EngineGroup(command=fleet.command, version=version, role="prefill" if apart else "both",
+                         replicas=fleet.prefill_replicas if apart else fleet.num_replicas,
+                         gpu_resource=_resource(names.gpu))]
     if apart:
-        parts.append(Engine(command=fleet.decode_command or fleet.command, version=version, role="decode",
-                            replicas=fleet.num_replicas - fleet.prefill_replicas,
-                            gpu_resource=_resource(names.decode_gpu or names.gpu)))
+        parts.append(EngineGroup(command=fleet.decode_command or fleet.command, version=version, role="decode",
+                                 replicas=fleet.num_replicas - fleet.prefill_replicas,
+                                 gpu_resource=_resource(names.decode_gpu or names.gpu)))
     if autoscale is not None and apart:
         raise UsageError(f"--write {kind}: writes replicas of one kind, and prefill and decode are apart; write k8s")
     lacking = "".join(f"# The command lacks {text}.\n" for text in fleet.command_lacks)

@@ -14,7 +14,7 @@ from planner.traces.shaping.session_start import session_numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Sessions:
+class TraceSessions:
     """The sessions of a trace, numbered in the order in which they start; a request without a session is its own.
 
     Parameters
@@ -34,7 +34,7 @@ class Sessions:
     roots: NDArray[np.int64]
 
 
-def sessions(trace: Trace, most: int, num_parents: NDArray[np.int64]) -> Sessions:
+def sessions(trace: Trace, most: int, num_parents: NDArray[np.int64]) -> TraceSessions:
     """Return the sessions of a trace, `most` of which are open at once.
 
     Parameters
@@ -45,8 +45,8 @@ def sessions(trace: Trace, most: int, num_parents: NDArray[np.int64]) -> Session
     roots = np.flatnonzero(num_parents == 0)
     roots = roots[np.argsort(of_request[roots], kind="stable")]
     count = int(of_request.max(initial=-1)) + 1
-    return Sessions(most=most, of_request=of_request, num_requests=np.bincount(of_request, minlength=count),
-                    first_root=np.searchsorted(of_request[roots], np.arange(count + 1)), roots=roots)
+    return TraceSessions(most=most, of_request=of_request, num_requests=np.bincount(of_request, minlength=count),
+                         first_root=np.searchsorted(of_request[roots], np.arange(count + 1)), roots=roots)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -66,7 +66,7 @@ class Dependencies:
     children: NDArray[np.int64]
     num_parents: NDArray[np.int64]
     think_s: NDArray[np.float64]
-    sessions: Sessions | None = None
+    sessions: TraceSessions | None = None
 
 
 def dependencies(trace: Trace, max_sessions: int | None = None) -> Dependencies | None:

@@ -83,7 +83,7 @@ def run(trace: Trace, policy: Policy, settings: EngineSettings, step_time: StepT
 def _run_through(loop: Callable[[Any, Any], int], plan_step: Any, policy: Policy, state: st.State,
                  requests: RequestMemory, looks: "_Looks") -> ReplayRecords:
     """Drive the loop until nothing is left, and return its records."""
-    taken = Taken(state, has_gaps=looks.is_for_result)
+    taken = TakenRows(state, has_gaps=looks.is_for_result)
     memories = pointers([state])
     loop_s, flushed_at_s = 0.0, -1.0
     while True:
@@ -143,7 +143,7 @@ def num_arrived(trace: Trace, clock: Any) -> Callable[[], float]:
     return lambda: float(np.searchsorted(arrival_s, float(clock.now_s), side="right"))
 
 
-class Taken:
+class TakenRows:
     """The rows that were taken out of a loop's buffers so far."""
 
     def __init__(self, state: st.State, *, has_gaps: bool = True) -> None:

@@ -32,7 +32,7 @@ class LostError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Rule:
+class _Allowance:
     """An objective as a count: more than `most` requests above a limit, or a larger sum, and it is missed.
 
     Parameters
@@ -60,7 +60,7 @@ class Hope:
     rules : of the whole replay, over all replicas; one at least.
     """
 
-    def __init__(self, rules: Sequence[_Rule]) -> None:
+    def __init__(self, rules: Sequence[_Allowance]) -> None:
         self._rules = rules
         self._limits_s = np.array([[rule.limits_s.get(metric, math.inf) for metric in METRICS] for rule in rules])
         self._summed = np.array([-1 if rule.most is not None else METRICS.index(min(rule.limits_s)) for rule in rules])
@@ -102,7 +102,7 @@ def hope_of(objectives: Objectives | None, trace: Trace) -> Hope | None:
     return Hope(rules) if rules else None
 
 
-def _rules(objectives: Objectives, num_requests: int) -> list[_Rule]:
+def _rules(objectives: Objectives, num_requests: int) -> list[_Allowance]:
     """Return the objectives as counts. A percentile lies between two requests in order, so both must be late.
 
     Requests without a value (a TPOT of one token) leave a smaller number to be exceeded, so the count stays right.
@@ -110,13 +110,13 @@ def _rules(objectives: Objectives, num_requests: int) -> list[_Rule]:
     rules = []
     if objectives.attainment is not None and objectives.slo.limits_s:
         most = _most_late(objectives.attainment, num_requests)
-        rules.append(_Rule(limits_s=dict(objectives.slo.limits_s), most=most))
+        rules.append(_Allowance(limits_s=dict(objectives.slo.limits_s), most=most))
     for statistic, limit_s in objectives.statistics.items():
         if statistic.percentile is None:
-            rules.append(_Rule(limits_s={statistic.metric: limit_s}, most=None, sum_s=limit_s * num_requests))
+            rules.append(_Allowance(limits_s={statistic.metric: limit_s}, most=None, sum_s=limit_s * num_requests))
         else:
             below = math.floor((num_requests - 1) * (statistic.percentile / 100))  # as NumPy rounds it
-            rules.append(_Rule(limits_s={statistic.metric: limit_s}, most=num_requests - below - 1))
+            rules.append(_Allowance(limits_s={statistic.metric: limit_s}, most=num_requests - below - 1))
     return rules
 
 

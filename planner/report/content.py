@@ -29,7 +29,7 @@ SEPARATE = ("deployment", "policy", "workload", "versions", "slo", "trace_sha256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Line:
     """One line of a table.
 
     Parameters
@@ -62,7 +62,7 @@ class Table:
     """
 
     title: str
-    rows: tuple[Row, ...]
+    rows: tuple[Line, ...]
     compares: bool = False
     marks: bool = False
 
@@ -100,7 +100,7 @@ def describe(result: SavedResult) -> str:
 def headline(results: Sequence[SavedResult]) -> Table:
     """Return the numbers that one looks at first."""
     values = _values(results)
-    rows = [Row(label=label, values=values(key), unit=unit) for key, label, unit in HEADLINES]
+    rows = [Line(label=label, values=values(key), unit=unit) for key, label, unit in HEADLINES]
     return Table(title="Headline numbers", rows=_existing(rows), compares=len(results) > 1)
 
 
@@ -237,14 +237,14 @@ def _objectives(summaries: Sequence[Summary]) -> Table:
         limits = [(summary.slo or {}).get(metric) for summary in summaries]
         shares = [(summary.figures.slo_attainment_by_metric or {}).get(metric) for summary in summaries]
         limits_ms = tuple(None if limit is None else 1e3 * limit for limit in limits)
-        rows += [Row(label=f"{name}, at most", values=limits_ms, unit="ms"),
-                 Row(label=f"{name}, requests within", values=tuple(shares), unit="%")]
-    rows.append(Row(label="all objectives, requests within", unit="%",
-                    values=tuple(summary.figures.slo_attainment for summary in summaries)))
+        rows += [Line(label=f"{name}, at most", values=limits_ms, unit="ms"),
+                 Line(label=f"{name}, requests within", values=tuple(shares), unit="%")]
+    rows.append(Line(label="all objectives, requests within", unit="%",
+                     values=tuple(summary.figures.slo_attainment for summary in summaries)))
     return Table(title="Objectives", rows=_existing([*rows, *_verdicts(summaries)]))
 
 
-def _verdicts(summaries: Sequence[Summary]) -> list[Row]:
+def _verdicts(summaries: Sequence[Summary]) -> list[Line]:
     """Return the share of requests that was asked for, and each statistic with its limit, in the results' order."""
     judged = [{each.name: each for each in summary.figures.objectives} for summary in summaries]
     names = dict.fromkeys(name for found in judged for name, each in found.items()
@@ -254,11 +254,11 @@ def _verdicts(summaries: Sequence[Summary]) -> list[Row]:
         found = [each.get(name) for each in judged]
         label = name if name == ATTAINMENT else name.replace("_", " ")
         unit = "%" if name == ATTAINMENT else "ms"
-        rows += [Row(label=f"{label}, {'at least' if name == ATTAINMENT else 'at most'}", unit=unit,
-                     values=tuple(None if each is None else each.limit for each in found)),
-                 Row(label=label, unit=unit, values=tuple(None if each is None else each.value for each in found)),
-                 Row(label=f"{label}, met", values=tuple(None if each is None else "yes" if each.is_met else "no"
-                                                         for each in found))]
+        rows += [Line(label=f"{label}, {'at least' if name == ATTAINMENT else 'at most'}", unit=unit,
+                      values=tuple(None if each is None else each.limit for each in found)),
+                 Line(label=label, unit=unit, values=tuple(None if each is None else each.value for each in found)),
+                 Line(label=f"{label}, met", values=tuple(None if each is None else "yes" if each.is_met else "no"
+                                                          for each in found))]
     return rows
 
 
@@ -266,8 +266,8 @@ def _tenants(summaries: Sequence[Summary]) -> Table:
     """Return the figures of the tenants with the most requests."""
     tenants = [summary.figures.tenants or {} for summary in summaries]
     names = list(dict.fromkeys(name for found in tenants for name in found))[:tables.SHOWN_TENANTS]
-    rows = [Row(label=clean(f"{name or NO_TENANT}: {label}"), unit=unit,
-                values=tuple((found.get(name) or {}).get(key) for found in tenants))
+    rows = [Line(label=clean(f"{name or NO_TENANT}: {label}"), unit=unit,
+                 values=tuple((found.get(name) or {}).get(key) for found in tenants))
             for name in names for key, label, unit in TENANT_ROWS]
     return Table(title="Tenants", rows=_existing(rows))
 
@@ -278,21 +278,21 @@ def _values(results: Sequence[SavedResult]) -> Callable[[str], tuple[Any, ...]]:
     return lambda key: tuple(values.get(key) for values in by_key)
 
 
-def _existing(rows: Any) -> tuple[Row, ...]:
+def _existing(rows: Any) -> tuple[Line, ...]:
     return tuple(row for row in rows if any(value is not None for value in row.values))
 
 
-def _rows(parts: Sequence[Mapping[str, Any]]) -> tuple[Row, ...]:
+def _rows(parts: Sequence[Mapping[str, Any]]) -> tuple[Line, ...]:
     """Return a row per key that any of the parts has, nested keys with a dot."""
     flat = [_flat(part) for part in parts]
     keys = dict.fromkeys(key for part in flat for key in part)
     return tuple(_row(key, tuple(part.get(key) for part in flat)) for key in keys)
 
 
-def _row(key: str, values: tuple[Any, ...]) -> Row:
+def _row(key: str, values: tuple[Any, ...]) -> Line:
     unit = "bytes" if key.endswith("_bytes") or "_bytes_per_" in key else "%" if is_share(key) else tables.UNITS.get(
         key, "")
-    return Row(label=clean(key), values=values, unit=unit)
+    return Line(label=clean(key), values=values, unit=unit)
 
 
 def _flat(part: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

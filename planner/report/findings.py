@@ -15,7 +15,7 @@ from planner.planning.size_answer import Fleet, SizeAnswer, SizedTraffic, Unable
 from planner.planning.sweep_answer import SweepAnswer
 from planner.report import content
 from planner.report.capacity_sentence import limit_words
-from planner.report.content import Listing, Row, Table
+from planner.report.content import Line, Listing, Table
 from planner.report.figures import all_figures
 from planner.report.figures.answer_figures import capacity_figure, fleet_costs, fleet_load, target_margins, tornado
 from planner.report.figures.latency_figures import latency_levels, mean_phases
@@ -257,7 +257,7 @@ def _sweep(found: SweepAnswer, table: pl.DataFrame | None) -> Findings:
         names=("",), headline=_numbers("Sweep", rows), words=[*text_of(found).words, *note],
         figures={"front": front_scatter(shown, axes, metrics), "parallel": parallel_axes(shown, axes, metrics)},
         listings=[_listing("The front", [*axes, *metrics, "bottleneck"], found.front)],
-        tables={"Axes": [Table(title="Values", rows=tuple(Row(label=axis, values=(", ".join(map(str, values)),))
+        tables={"Axes": [Table(title="Values", rows=tuple(Line(label=axis, values=(", ".join(map(str, values)),))
                                                           for axis, values in found.axes.items()))]})
 
 
@@ -279,7 +279,7 @@ def _check(found: CheckAnswer) -> Findings:
 
 
 def _numbers(title: str, rows: Sequence[tuple[str, Any, str]]) -> Table:
-    return Table(title=title, rows=tuple(Row(label=label, values=(value,), unit=unit) for label, value, unit in rows
+    return Table(title=title, rows=tuple(Line(label=label, values=(value,), unit=unit) for label, value, unit in rows
                                          if value is not None))
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from planner.report.content import Listing, Row, Table, difference_text, value_text
+from planner.report.content import Line, Listing, Table, difference_text, value_text
 from planner.report.escaping import escape, escape_cell
 from planner.report.findings import findings
 from planner.report.report_source import Source
@@ -44,12 +44,12 @@ def _listing(listing: Listing) -> list[str]:
     return ["", f"## {escape(listing.title)}", "", *rows_under_names(listing)]
 
 
-def _label(row: Row, table: Table) -> str:
+def _label(row: Line, table: Table) -> str:
     label = escape_cell(row.label)
     return f"**{label}** (differs)" if table.marks and row.differs else label
 
 
-def _cells(row: Row, table: Table) -> list[str]:
+def _cells(row: Line, table: Table) -> list[str]:
     cells = []
     for place, value in enumerate(row.values):
         difference = difference_text(value, row.values[0]) if table.compares and place > 0 else ""

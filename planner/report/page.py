@@ -14,7 +14,7 @@ from typing import Any
 from plotly.offline import get_plotlyjs
 
 from planner.catalog.catalog_files import data_dir
-from planner.report.content import Listing, Row, Table, difference_text, value_text
+from planner.report.content import Line, Listing, Table, difference_text, value_text
 from planner.report.figures import template
 from planner.report.figures.style import PAPER, clean
 from planner.report.findings import findings
@@ -88,7 +88,7 @@ def _numbers_first(table: Table, names: Sequence[str]) -> str:
     return f'<h2>{table.title}</h2><div class="cards">{"".join(map(_card, table.rows))}</div>'
 
 
-def _card(row: Row) -> str:
+def _card(row: Line) -> str:
     value = _value(row.values[0], row.unit).replace("_", " ")  # so that it may wrap
     return f'<div class="card"><b>{value}</b><span>{escape(row.label)}</span></div>'
 
@@ -127,7 +127,7 @@ def rows_under_names(listing: Listing) -> str:
     return f'<div class="scroll">{table}</div>'
 
 
-def _row(row: Row, table: Table) -> str:
+def _row(row: Line, table: Table) -> str:
     is_marked = table.marks and row.differs
     cells = [f"<td{_classes(_width(value))}>{_value(value, row.unit)}{_difference(row, place, table)}</td>"
              for place, value in enumerate(row.values)]
@@ -148,7 +148,7 @@ def _width(value: Any) -> str:
     return "long" if isinstance(value, str) and len(value) > 30 else ""
 
 
-def _difference(row: Row, place: int, table: Table) -> str:
+def _difference(row: Line, place: int, table: Table) -> str:
     text = difference_text(row.values[place], row.values[0]) if table.compares and place > 0 else ""
     return f" <small>({text})</small>" if text else ""
 

@@ -19,7 +19,7 @@ WHY = {  # requests that were rejected, by reason, and the option that limits th
 }
 
 
-class Kind(Enum):
+class VerdictKind(Enum):
     """The kinds of a verdict."""
 
     KEPT = "kept"
@@ -39,7 +39,7 @@ class VerdictLine:
     sentence : that finding first, then the others; not escaped.
     """
 
-    kind: Kind
+    kind: VerdictKind
     sentence: str
 
 
@@ -48,19 +48,19 @@ def verdict_line(summary: Summary) -> VerdictLine:
     figures, without_answer = summary.figures, unserved(summary)
     targets = _targets(figures.objectives)
     if (refusal := summary.would_not_start) is not None:
-        return VerdictLine(kind=Kind.UNSERVED, sentence=f"{refusal[0].upper()}{refusal[1:]}")
+        return VerdictLine(kind=VerdictKind.UNSERVED, sentence=f"{refusal[0].upper()}{refusal[1:]}")
     if figures.saturation.saturated == YES:
-        return VerdictLine(kind=Kind.OVERLOADED,
+        return VerdictLine(kind=VerdictKind.OVERLOADED,
                            sentence=_joined(f"Overloaded{_rates(figures.saturation)}", without_answer))
     if targets is not None and targets[0]:
-        return VerdictLine(kind=Kind.KEPT, sentence=_joined(f"Keeps its targets: {targets[1]}", without_answer))
+        return VerdictLine(kind=VerdictKind.KEPT, sentence=_joined(f"Keeps its targets: {targets[1]}", without_answer))
     if without_answer:
         missed = f"Misses its targets: {targets[1]}" if targets is not None else ""
-        return VerdictLine(kind=Kind.UNSERVED, sentence=_joined(without_answer, missed))
+        return VerdictLine(kind=VerdictKind.UNSERVED, sentence=_joined(without_answer, missed))
     if targets is not None:
-        return VerdictLine(kind=Kind.MISSED, sentence=f"Misses its targets: {targets[1]}")
+        return VerdictLine(kind=VerdictKind.MISSED, sentence=f"Misses its targets: {targets[1]}")
     count = "The request is served" if figures.completed == 1 else f"All {figures.completed:,} requests are served"
-    return VerdictLine(kind=Kind.NO_TARGETS, sentence="; ".join([count, *(shares(figures.objectives)
+    return VerdictLine(kind=VerdictKind.NO_TARGETS, sentence="; ".join([count, *(shares(figures.objectives)
                                                                            or ["no targets are set"])]))
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from planner.errors import TraceError
 from planner.files.finite import is_numeral
 from planner.schema import MAX_TOKENS, REQUIRED_TRACE_COLUMNS, TRACE_COLUMNS, Column
-from planner.traces.lines import Fault, Rows
+from planner.traces.lines import BadRow, BlockRows
 from planner.traces.number_forms import GROUPED, REMEDY, SEPARATED, plain_numbers
 from planner.traces.reader import ENDED, FIRST_TOKEN, PART, SENT, THOUGHTS, Reader
 from planner.traces.units import in_our_units, numbers, stated_unit
@@ -51,12 +51,12 @@ class Checked:
     ids: pl.Series | None
     block_tokens: int | None
     dropped: Counter[str]
-    first_fault: Fault | None
+    first_fault: BadRow | None
     forms: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Rule:
+class _RowRule:
     """The fault of rows for which `broken` holds: the reason to count it under, and the required value."""
 
     broken: pl.Expr
@@ -74,7 +74,7 @@ class _Problem:
     remedy: Callable[[int], str | None] | None = None
 
 
-def check_rows(source: str, rows: Rows, reader: Reader) -> Checked:
+def check_rows(source: str, rows: BlockRows, reader: Reader) -> Checked:
     """Apply all rules to a block of rows.
 
     Raises
@@ -106,8 +106,8 @@ def check_rows(source: str, rows: Rows, reader: Reader) -> Checked:
     )
 
 
-def _cells(rows: Rows, table: pl.DataFrame, reader: Reader) -> tuple[
-        Rows, dict[str, tuple[pl.Series, pl.Series]], list[_Problem]]:
+def _cells(rows: BlockRows, table: pl.DataFrame, reader: Reader) -> tuple[
+        BlockRows, dict[str, tuple[pl.Series, pl.Series]], list[_Problem]]:
     """Return rows with a table's cells, each column's text and values, and their faults."""
     rows = replace(rows, table=_with_parts(_with_parts(table, "input_tokens", PART), "output_tokens", THOUGHTS))
     values = in_our_units(rows.table, reader)
@@ -135,7 +135,7 @@ def _with_parts(table: pl.DataFrame, tokens: str, prefix: str) -> pl.DataFrame:
     return table if count is None else table.with_columns(count)
 
 
-def _without_arrivals(rows: Rows, reader: Reader) -> Rows:
+def _without_arrivals(rows: BlockRows, reader: Reader) -> BlockRows:
     """Leave out arrivals that a format need not have, if no row of a block has one; carry them along sessions."""
     table = rows.table
     if reader.arrivals == "recorded" or "arrival_s" not in table.columns:
@@ -213,7 +213,7 @@ def _cell_text(text: pl.Series, label: str, wanted: str, row: int) -> str:
 
 
 def _rules(name: str, dtype: pl.DataType, *, stands_for_many: bool,
-           may_be_date: bool) -> Iterator[_Rule]:
+           may_be_date: bool) -> Iterator[_RowRule]:
     """List the possible faults of a column's cells, by its declaration in the schema.
 
     Parameters
@@ -224,26 +224,26 @@ def _rules(name: str, dtype: pl.DataType, *, stands_for_many: bool,
     column = next(column for column in _COLUMNS if column.name == name)
     text, value = pl.col("text"), pl.col("value")
     if name in REQUIRED_TRACE_COLUMNS:
-        yield _Rule(broken=text.is_null(), reason=f"{name} is missing", expected="given")
+        yield _RowRule(broken=text.is_null(), reason=f"{name} is missing", expected="given")
     if column.dtype == "str":
         return
     what = "a number" if dtype.is_numeric() else "a date and time"
-    yield _Rule(broken=value.is_null() & text.is_not_null(), reason=f"{name} is not {what}",
-                expected=f"{what} or a date and time" if may_be_date and dtype.is_numeric() else what)
+    yield _RowRule(broken=value.is_null() & text.is_not_null(), reason=f"{name} is not {what}",
+                   expected=f"{what} or a date and time" if may_be_date and dtype.is_numeric() else what)
     if not dtype.is_numeric():
         return
-    yield _Rule(broken=~value.is_finite(), reason=f"{name} is not finite", expected="finite")
+    yield _RowRule(broken=~value.is_finite(), reason=f"{name} is not finite", expected="finite")
     if stands_for_many and column.unit == "tokens":
         column = replace(column, minimum=0, maximum=None)
     if column.minimum is not None:
         low = f"{column.minimum:.0f}"
-        yield _Rule(broken=value < column.minimum, reason=f"{name} < {low}", expected=f">= {low}")
+        yield _RowRule(broken=value < column.minimum, reason=f"{name} < {low}", expected=f">= {low}")
     if column.maximum is not None:
         high = f"{column.maximum:.0f}"
-        yield _Rule(broken=value > column.maximum, reason=f"{name} > {high}", expected=f"<= {high}")
+        yield _RowRule(broken=value > column.maximum, reason=f"{name} > {high}", expected=f"<= {high}")
     if column.dtype == "int":
         whole = "a whole number"
-        yield _Rule(broken=value != value.floor(), reason=f"{name} is not {whole}", expected=whole)
+        yield _RowRule(broken=value != value.floor(), reason=f"{name} is not {whole}", expected=whole)
 
 
 def _id_lists(table: pl.DataFrame) -> pl.Series | None:
@@ -252,7 +252,7 @@ def _id_lists(table: pl.DataFrame) -> pl.Series | None:
     return table["hash_ids"]
 
 
-def _block_tokens(source: str, rows: Rows) -> int:
+def _block_tokens(source: str, rows: BlockRows) -> int:
     """Read the one value of `hash_block_tokens` in a block."""
     def error(row: int, what: str) -> TraceError:
         return TraceError(f"trace {source} {rows.place} {rows.lines[row]}: {what}")
@@ -307,7 +307,7 @@ def _list_problems(
         )
 
 
-def _judge(rows: Rows, problems: list[_Problem]) -> tuple[NDArray[np.bool_], Counter[str], Fault | None]:
+def _judge(rows: BlockRows, problems: list[_Problem]) -> tuple[NDArray[np.bool_], Counter[str], BadRow | None]:
     """Mark the bad rows, count each under its first reason, and describe the first of them."""
     bad = np.zeros(rows.table.height, dtype=np.bool_)
     dropped = Counter(fault.reason for fault in rows.faults)
@@ -318,12 +318,12 @@ def _judge(rows: Rows, problems: list[_Problem]) -> tuple[NDArray[np.bool_], Cou
             bad[new] = True
             dropped[problem.reason] += len(new)
             row = int(new[0])
-            firsts.append(Fault(line=int(rows.lines[row]), reason=problem.reason, text=problem.text(row),
-                                remedy=None if problem.remedy is None else problem.remedy(row)))
+            firsts.append(BadRow(line=int(rows.lines[row]), reason=problem.reason, text=problem.text(row),
+                                 remedy=None if problem.remedy is None else problem.remedy(row)))
     return bad, dropped, min(firsts, key=lambda fault: fault.line, default=None)
 
 
-def _table(values: Mapping[str, pl.Series], rows: Rows, keep: pl.Series) -> pl.DataFrame:
+def _table(values: Mapping[str, pl.Series], rows: BlockRows, keep: pl.Series) -> pl.DataFrame:
     """Put the good rows' columns together, with their lines, and number the requests that have no id."""
     ids = pl.Series(rows.numbers).cast(pl.UInt32)
     names = values.get("request_id")

@@ -15,7 +15,7 @@ from planner.files.counts import count_text
 from planner.schema import MAX_SECONDS, TRACE_COLUMNS
 from planner.traces.aggregates import apart, refuse_sums
 from planner.traces.check import Checked, check_rows
-from planner.traces.lines import Rows, skip_rows
+from planner.traces.lines import BlockRows, skip_rows
 from planner.traces.number_forms import REMEDY
 from planner.traces.prefix_ids import PrefixIds, intern_ids, take_rows, within_groups
 from planner.traces.reader import DEPLOYED, MODEL, SENT, Head, Reader
@@ -49,7 +49,7 @@ class Gathered:
     deployed: dict[str, Counter[str]] = field(default_factory=dict)
 
 
-def gather(source: str, batches: Iterator[Rows], reader: Reader, on_bad_rows: BadRows) -> Gathered:
+def gather(source: str, batches: Iterator[BlockRows], reader: Reader, on_bad_rows: BadRows) -> Gathered:
     """Check the rows of each block, and keep the good ones.
 
     Raises
@@ -81,7 +81,7 @@ def gather(source: str, batches: Iterator[Rows], reader: Reader, on_bad_rows: Ba
     return gathered
 
 
-def _row_error(source: str, rows: Rows, checked: Checked, reader: Reader) -> TraceError:
+def _row_error(source: str, rows: BlockRows, checked: Checked, reader: Reader) -> TraceError:
     """Return the error of a block's first fault; to drop rows is no remedy if all rows have the fault."""
     fault = checked.first_fault
     assert fault is not None

@@ -22,7 +22,7 @@ _QUOTED = re.compile(rb'"[^"]*"')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class BadRow:
     """Why a row cannot be used: its line or number, the reason (for counting), the text for the user, and a remedy."""
 
     line: int
@@ -32,7 +32,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Rows:
+class BlockRows:
     """The rows of one block.
 
     Parameters
@@ -49,7 +49,7 @@ class Rows:
     table: pl.DataFrame
     lines: NDArray[np.int64]
     numbers: NDArray[np.int64]
-    faults: Sequence[Fault]
+    faults: Sequence[BadRow]
     num_rows: int
     skipped: Mapping[str, int] = field(default_factory=dict)
     place: str = "line"
@@ -57,7 +57,7 @@ class Rows:
 
 def parse_rows(
     source: str, block: bytes, head: Head, reader: Reader, first_line: int, first_row: int, limit: int | None
-) -> Rows:
+) -> BlockRows:
     """Split a block into rows: all at once if it is clean, else line by line.
 
     Parameters
@@ -74,7 +74,8 @@ def parse_rows(
     if table is not None and table.height == block.count(b"\n"):
         table = table if limit is None else table.head(limit)
         order = np.arange(table.height, dtype=np.int64)
-        return Rows(table=table, lines=first_line + order, numbers=first_row + order, faults=(), num_rows=table.height)
+        return BlockRows(table=table, lines=first_line + order, numbers=first_row + order, faults=(),
+                         num_rows=table.height)
     records = list(islice(split_lines(block, first_line, head.layout), limit))
     faults = {i: fault for i, (line, text) in enumerate(records) if (fault := judge(line, text, head, reader))}
     good = np.array([i for i in range(len(records)) if i not in faults], dtype=np.int64)
@@ -82,7 +83,7 @@ def parse_rows(
     if table is None or table.height != len(good):
         last = first_line + block.count(b"\n") - 1
         raise TraceError(f"trace {source} lines {first_line} to {last}: cannot be split into columns; check the quotes")
-    return Rows(
+    return BlockRows(
         table=table,
         lines=np.array([line for line, _ in records], dtype=np.int64)[good],
         numbers=first_row + good,
@@ -148,7 +149,7 @@ def _groupings(parts: Sequence[str]) -> list[list[str]]:
             for rest in (_groupings(parts[end:]) if end < len(parts) else [[]])]
 
 
-def skip_rows(rows: Rows, reader: Reader) -> Rows:
+def skip_rows(rows: BlockRows, reader: Reader) -> BlockRows:
     """Leave out the rows that are no served requests, each counted under the first reason that holds of it."""
     skipped: dict[str, int] = {}
     table = rows.table
@@ -165,15 +166,16 @@ def skip_rows(rows: Rows, reader: Reader) -> Rows:
     return replace(rows, skipped=skipped) if skipped else rows
 
 
-def _csv_fault(line: int, text: bytes, head: Head, reader: Reader) -> Fault | None:
+def _csv_fault(line: int, text: bytes, head: Head, reader: Reader) -> BadRow | None:
     bare = _QUOTED.sub(b"", text)
     if b'"' in bare:
-        return Fault(line=line, reason="unclosed quote", text="a quote is not closed; must be closed in the same field")
+        return BadRow(line=line, reason="unclosed quote",
+                      text="a quote is not closed; must be closed in the same field")
     fields, wanted = bare.count(head.separator.encode()) + 1, len(head.columns)
     if fields == wanted:
         return None
     reason = "too few fields" if fields < wanted else "too many fields"
-    return Fault(line=line, reason=reason, text=f"has {fields} fields; must have the header's {wanted}")
+    return BadRow(line=line, reason=reason, text=f"has {fields} fields; must have the header's {wanted}")
 
 
 def _json_table(block: bytes, head: Head, reader: Reader) -> pl.DataFrame | None:
@@ -194,27 +196,27 @@ def _json_table(block: bytes, head: Head, reader: Reader) -> pl.DataFrame | None
     return None
 
 
-def _json_fault(line: int, text: bytes, head: Head, reader: Reader) -> Fault | None:
+def _json_fault(line: int, text: bytes, head: Head, reader: Reader) -> BadRow | None:
     row = parse_object(line, text)
-    if isinstance(row, Fault):
+    if isinstance(row, BadRow):
         return row
     ids = row.get(reader.columns.get("hash_ids", ""))
     if ids is None or (isinstance(ids, list) and not any(isinstance(i, list | dict) for i in ids)):
         return None
-    return Fault(line=line, reason="hash_ids is not a list", text=f"hash_ids = {_short(ids)}; must be a list of ids")
+    return BadRow(line=line, reason="hash_ids is not a list", text=f"hash_ids = {_short(ids)}; must be a list of ids")
 
 
-def parse_object(line: int, text: bytes) -> dict[str, Any] | Fault:
+def parse_object(line: int, text: bytes) -> dict[str, Any] | BadRow:
     """Parse a line as a JSON object."""
     try:
         row = parse_json(text, parse_constant=_finite, parse_float=_finite)
     except ValueError as error:
-        return Fault(
+        return BadRow(
             line=line, reason="not JSON",
             text=f"is not valid JSON ({error}); must be one whole object (the file may be truncated here)",
         )
     if not isinstance(row, dict):
-        return Fault(line=line, reason="not a JSON object", text=f"is {_short(row)}; must be a JSON object")
+        return BadRow(line=line, reason="not a JSON object", text=f"is {_short(row)}; must be a JSON object")
     return row
 
 

@@ -12,7 +12,7 @@ from planner.errors import TraceError, UsageError
 from planner.traces.formats.known import check_format, find_reader, knows
 from planner.traces.gather import BadRows, assemble, gather
 from planner.traces.head import check_text, objects_head, read_head
-from planner.traces.lines import Rows, parse_rows
+from planner.traces.lines import BlockRows, parse_rows
 from planner.traces.reader import Head, Reader
 from planner.traces.records import document_rows, line_rows, objects_of, objects_of_lines, parse_document
 from planner.traces.server_texts import instead_of, kind_of, read_server_text
@@ -179,7 +179,7 @@ def _after_header(first: bytes, head: Head, blocks: Iterator[bytes]) -> Iterator
 
 def _batches(
     source: str, blocks: Iterator[tuple[int, bytes]], head: Head, reader: Reader, limit: int | None
-) -> Iterator[Rows]:
+) -> Iterator[BlockRows]:
     """Yield the rows of each block, no more than `limit` in all."""
     is_flat = reader.rows is None and all(path in head.columns for path in reader.columns.values())
     num_rows = 0

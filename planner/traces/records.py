@@ -12,7 +12,7 @@ import polars as pl
 from planner.errors import TraceError
 from planner.files.nested import parse_json
 from planner.schema import REQUIRED_TRACE_COLUMNS
-from planner.traces.lines import Fault, Rows, parse_object, split_lines
+from planner.traces.lines import BadRow, BlockRows, parse_object, split_lines
 from planner.traces.reader import Reader, value_at
 
 Record = Mapping[str, Any]
@@ -45,7 +45,7 @@ def objects_of_lines(source: str, text: bytes) -> list[Any]:
     """
     numbered = [(line, parse_object(line, part)) for line, part in split_lines(text, 1, "jsonl")]
     for line, value in numbered:
-        if isinstance(value, Fault):
+        if isinstance(value, BadRow):
             raise TraceError(f"trace {source} line {line}: {value.text}")
     return [value for _, value in numbered]
 
@@ -65,7 +65,7 @@ def objects_of(source: str, document: Any) -> list[Record]:
     return rows
 
 
-def document_rows(source: str, values: Sequence[Record], reader: Reader, folder: Path, limit: int | None) -> Rows:
+def document_rows(source: str, values: Sequence[Record], reader: Reader, folder: Path, limit: int | None) -> BlockRows:
     """Return the requests of a document's objects as rows, which are counted from 1.
 
     Raises
@@ -76,11 +76,12 @@ def document_rows(source: str, values: Sequence[Record], reader: Reader, folder:
         raise _several(source)
     records = list(islice(_records(source, values, reader, folder), limit))
     numbers = np.arange(len(records), dtype=np.int64)
-    return Rows(table=table_of(records, reader), lines=numbers + 1, numbers=numbers, faults=(), num_rows=len(records),
-                place="row")
+    return BlockRows(table=table_of(records, reader), lines=numbers + 1, numbers=numbers, faults=(),
+                     num_rows=len(records), place="row")
 
 
-def line_rows(source: str, block: bytes, reader: Reader, first_line: int, first_row: int, limit: int | None) -> Rows:
+def line_rows(source: str, block: bytes, reader: Reader, first_line: int, first_row: int,
+              limit: int | None) -> BlockRows:
     """Return the requests of a block of JSON lines as rows; a line that is no object is a fault.
 
     Raises
@@ -91,11 +92,11 @@ def line_rows(source: str, block: bytes, reader: Reader, first_line: int, first_
     records: list[Record] = []
     lines: list[int] = []
     numbers: list[int] = []
-    faults: list[Fault] = []
+    faults: list[BadRow] = []
     row = first_row
     for line, text in split_lines(block, first_line, "jsonl"):
         value = parse_object(line, text)
-        if isinstance(value, Fault):
+        if isinstance(value, BadRow):
             faults.append(value)
             row += 1
         else:
@@ -110,8 +111,8 @@ def line_rows(source: str, block: bytes, reader: Reader, first_line: int, first_
             break
     keep = len(records) if limit is None else max(limit - len(faults), 0)
     records = records[:keep]
-    return Rows(table=table_of(records, reader), lines=np.array(lines[:keep], np.int64),
-                numbers=np.array(numbers[:keep], np.int64), faults=faults, num_rows=len(records) + len(faults))
+    return BlockRows(table=table_of(records, reader), lines=np.array(lines[:keep], np.int64),
+                     numbers=np.array(numbers[:keep], np.int64), faults=faults, num_rows=len(records) + len(faults))
 
 
 def _records(source: str, values: Iterable[Record], reader: Reader, folder: Path) -> Iterator[Record]:

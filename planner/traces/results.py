@@ -8,7 +8,7 @@ from planner.catalog.catalog_files import load_model
 from planner.errors import UsageError
 from planner.settings.objectives import Objectives
 from planner.settings.scenario import Scenario
-from planner.traces.lines import Rows
+from planner.traces.lines import BlockRows
 from planner.traces.table import Trace
 
 NONE = "no outputs: traffic for embedding models or rerankers. --column output_tokens=COLUMN names the outputs of " \
@@ -29,7 +29,7 @@ def check_objectives(objectives: Objectives | None, scenario: Scenario) -> None:
                          f"limit e2el, as in p99_e2el:200")
 
 
-def with_results(rows: Rows) -> Rows:
+def with_results(rows: BlockRows) -> BlockRows:
     """Return rows with one result for each request that a row stands for."""
     count = pl.col("num_requests") if "num_requests" in rows.table.columns else pl.lit("1")
     return replace(rows, table=rows.table.with_columns(count.cast(pl.String).alias("output_tokens")))

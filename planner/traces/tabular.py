@@ -14,7 +14,7 @@ import polars as pl
 from planner.errors import TraceError, UsageError
 from planner.files.table_file import DAMAGE
 from planner.schema import TRACE_COLUMNS
-from planner.traces.lines import Rows, cell_of
+from planner.traces.lines import BlockRows, cell_of
 from planner.traces.reader import Head, Reader
 
 HEAD_ROWS = 100
@@ -114,7 +114,7 @@ def table_head(table: pl.DataFrame) -> Head:
     return Head(layout="table", columns=tuple(table.columns), objects=tuple(table.head(HEAD_ROWS).to_dicts()))
 
 
-def table_rows(table: pl.DataFrame, head: Head, reader: Reader, limit: int | None) -> Iterator[Rows]:
+def table_rows(table: pl.DataFrame, head: Head, reader: Reader, limit: int | None) -> Iterator[BlockRows]:
     """Yield a table's rows, counted from 1, under our column names; cells are strings, except in numeric columns."""
     wanted = {name: cell_of(path, head, lambda at: head.columns[at]) for name, path in reader.columns.items()
               if head.has(path)}
@@ -124,8 +124,8 @@ def table_rows(table: pl.DataFrame, head: Head, reader: Reader, limit: int | Non
     for start in range(0, table.height, SLICE_ROWS):
         part = _as_cells(table.slice(start, SLICE_ROWS), kept)
         numbers = np.arange(start, start + part.height, dtype=np.int64)
-        yield Rows(table=part.select(cell.alias(name) for name, cell in wanted.items()), lines=numbers + 1,
-                   numbers=numbers, faults=(), num_rows=part.height, place="row")
+        yield BlockRows(table=part.select(cell.alias(name) for name, cell in wanted.items()), lines=numbers + 1,
+                        numbers=numbers, faults=(), num_rows=part.height, place="row")
 
 
 def _as_cells(table: pl.DataFrame, kept: set[str]) -> pl.DataFrame:

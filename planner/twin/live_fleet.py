@@ -25,11 +25,11 @@ from planner.loop.state.client_state import CLIENT, SENT
 from planner.loop.state.engine_settings import Recording
 from planner.loop.state.entries import FLOAT_HEAP
 from planner.policies.policy import NO_LIMIT
-from planner.replays.driver import Taken, compiled_plan, fault
+from planner.replays.driver import TakenRows, compiled_plan, fault
 from planner.replays.fleet.failures import Failure, failure_timers
 from planner.replays.fleet.interleaved import (
     SCORE_SIGNATURE,
-    Fleet,
+    RoutedFleet,
     compiled_fleet_loop,
     compiled_score,
     fleet_memory,
@@ -98,8 +98,8 @@ class LiveFleet:
         self.max_replicas = scenario.data_parallel_size if max_replicas is None else max_replicas
         check_replicas(failures, self.max_replicas, scenario)
         pools = pools_of(deployment, self.max_replicas)
-        self._fleet = Fleet(pools=pools, router=deployment.router, seed=scenario.seed or 0,
-                            report_interval_s=scenario.router_report_interval)
+        self._fleet = RoutedFleet(pools=pools, router=deployment.router, seed=scenario.seed or 0,
+                                  report_interval_s=scenario.router_report_interval)
         states, _ = fleet_states(vacant, self._fleet, recording)
         settings = states[0].settings
         check_rules(deployment, states[0])
@@ -118,7 +118,7 @@ class LiveFleet:
         self._clear()
         self._loop = direct_call(compiled_fleet_loop(), compiled_score(deployment.router), SCORE_SIGNATURE)
         self._pointers = pointers([self.memory])
-        self._taken = [Taken(state, has_gaps=False) for state in states]
+        self._taken = [TakenRows(state, has_gaps=False) for state in states]
         self._draws = np.random.default_rng(deployment.settings.seed)
         self.now_s = 0.0
         self._columns = {name: self._field(self.requests, name) for name in (
@@ -330,7 +330,7 @@ class LiveFleet:
                 raise fault(self._fleet.policies[k], self.states[k], outcome)
             self._taken[k].take()
 
-    def taken_rows(self) -> list[Taken]:
+    def taken_rows(self) -> list[TakenRows]:
         """Return the rows of steps so far, of each replica, if they are recorded."""
         for part in self._taken:
             part.take()

@@ -214,7 +214,7 @@ def _part(part: Any) -> str:
     return text
 
 
-class Answer:
+class Reply:
     """The answer to one call, whole or as the chunks of a stream.
 
     Parameters

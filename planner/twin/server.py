@@ -22,10 +22,10 @@ from planner.twin.network_delay import App, Delayed, Message, Receive, Send
 from planner.twin.pace import Pace, Stream
 from planner.twin.protocol import (
     BYTES_PER_TOKEN,
-    Answer,
     BadRequestError,
     Call,
     Encode,
+    Reply,
     error_body,
     prompt_of,
     read_body,
@@ -162,9 +162,9 @@ class Twin:
             raise BadRequestError("the twin's memory for requests in flight is full", 503)
         return call, stream
 
-    def answer(self, call: Call) -> Answer:
+    def answer(self, call: Call) -> Reply:
         """Return an answer with a name of its own."""
-        return Answer(call, f"{'chatcmpl' if call.is_chat else 'cmpl'}-twin-{next(self._numbers)}")
+        return Reply(call, f"{'chatcmpl' if call.is_chat else 'cmpl'}-twin-{next(self._numbers)}")
 
     def _end(self, stream: Stream) -> None:
         """Account for a request that has left the fleet."""

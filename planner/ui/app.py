@@ -70,7 +70,7 @@ def main() -> None:
     if not hosting.is_admitted():
         return
     workers().warm()
-    said: list[sidebar.Asked | str] = []
+    said: list[sidebar.SidebarValues | str] = []
     first, pages = plan.page, []
     for title, page, address, icon in PAGES:
         shown = partial(_draw_said, page, said)
@@ -84,7 +84,7 @@ def main() -> None:
     shown_page.run()
 
 
-def ask(title: str) -> sidebar.Asked | str:
+def ask(title: str) -> sidebar.SidebarValues | str:
     """Draw the title of a page and the settings of all pages; return the values asked for, or an error."""
     open_linked()
     link.begin_run(KEYS)
@@ -105,7 +105,7 @@ def _told(drawn: Callable[..., T], *args: Any) -> T | str:
         return BROKEN
 
 
-def draw(page: Page, asked: sidebar.Asked | str) -> None:
+def draw(page: Page, asked: sidebar.SidebarValues | str) -> None:
     """Draw a page, or in its place why it cannot be drawn."""
     wrong = link.wrong()
     if wrong:
@@ -123,7 +123,7 @@ def draw(page: Page, asked: sidebar.Asked | str) -> None:
         st.error(error, icon=":material/error:")
 
 
-def _draw_said(page: Page, said: list[sidebar.Asked | str]) -> None:
+def _draw_said(page: Page, said: list[sidebar.SidebarValues | str]) -> None:
     """Draw a page for the settings, once they are drawn."""
     draw(page, said[0])
 

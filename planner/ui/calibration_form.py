@@ -14,7 +14,7 @@ from planner.planning.study import without_load
 from planner.report.figures.accuracy_figures import metric_name
 from planner.settings.scenario import Scenario
 from planner.ui.fit_tasks import Fitted, fitted
-from planner.ui.kept_answers import Answer, Question, answer, search
+from planner.ui.kept_answers import KeptAnswer, Question, answer, search
 from planner.ui.own_profiles import kept_file
 from planner.ui.words import plain, without_paths
 
@@ -59,7 +59,7 @@ def calibration_form(name: str, content: bytes, scenario: Scenario) -> None:
         _draw(found)
 
 
-def _draw(found: Answer) -> None:
+def _draw(found: KeptAnswer) -> None:
     fit: Fitted = found.value
     result = fit.answer
     parts = (("before", result.before), ("after", result.after), ("left out of the fit", result.held_out))

@@ -24,7 +24,7 @@ from planner.settings.rate_scaling import MEANINGS, RECOMMENDED
 from planner.settings.statistic import TOLD, Statistic, parse_statistic
 from planner.traces import Trace
 from planner.ui.downloads import answer_downloads
-from planner.ui.kept_answers import Answer, answer, is_asked, question_of, search
+from planner.ui.kept_answers import KeptAnswer, answer, is_asked, question_of, search
 from planner.ui.kept_replays import show
 from planner.ui.kept_settings import Setting, bound, last
 from planner.ui.link import in_link, number, one_of
@@ -125,7 +125,7 @@ def objectives_of(study: Study) -> dict[str, Any]:
     return {"slo": objectives_text(study.objectives), "attainment": study.objectives.attainment}
 
 
-def _draw(answer: Answer, trace: Trace, study: Study, *, is_current: bool) -> None:
+def _draw(answer: KeptAnswer, trace: Trace, study: Study, *, is_current: bool) -> None:
     """Draw an answer: its sentence, how sure it is, its figure, other targets, and the rest folded away."""
     capacity: CapacityAnswer = answer.value
     words = text_of(capacity).words

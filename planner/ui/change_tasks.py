@@ -12,11 +12,11 @@ from planner.planning.fewest import fewest_replicas
 from planner.planning.missed import UnreachableError
 from planner.report.capacity_sentence import limit_words
 from planner.report.difference_words import setting_label, setting_text
-from planner.report.verdict_line import Kind, verdict_line
+from planner.report.verdict_line import VerdictKind, verdict_line
 from planner.results.short_times import time_text
 from planner.run import Outcome, replay
 from planner.settings.objectives import Objectives
-from planner.ui.replay_tasks import Asked, check_load
+from planner.ui.replay_tasks import ReplayQuestion, check_load
 
 MOST = 3  # changes that are shown
 MOST_SAME_GPUS = 2
@@ -54,7 +54,7 @@ class Changes:
     notes: tuple[str, ...]
 
 
-def find_changes(asked: Asked) -> Changes:
+def find_changes(asked: ReplayQuestion) -> Changes:
     """Replay a scenario with one setting changed at a time, and size the fleet if the targets are missed.
 
     Raises
@@ -74,7 +74,7 @@ def find_changes(asked: Asked) -> Changes:
     found = [_setting(row, advice) for row in same[:MOST_SAME_GPUS]]
     notes = [] if best else [f"No change of a single setting helps by {share_text(LEAST_GAIN)} or more."]
     enough, note = None, ""
-    if slo is not None and verdict_line(summary).kind is not Kind.KEPT:
+    if slo is not None and verdict_line(summary).kind is not VerdictKind.KEPT:
         enough, note = _replicas(asked, outcome, slo)
     more = [enough] if enough is not None else [_setting(row, advice) for row in best if row["num_gpus"] > num_gpus]
     return Changes(changes=(*found, *more[:MOST - len(found)]),
@@ -98,7 +98,7 @@ def _effect(row: Mapping[str, Any], advice: Mapping[str, Any]) -> str:
     return f"{limit_words(metric)} {time_text(before)} → {time_text(after)} ({change}){gpus}"
 
 
-def _replicas(asked: Asked, outcome: Outcome, slo: Objectives) -> tuple[Change | None, str]:
+def _replicas(asked: ReplayQuestion, outcome: Outcome, slo: Objectives) -> tuple[Change | None, str]:
     """Return the fewest replicas that keep the targets, or why there are none."""
     scenario, result = asked.study.scenario, outcome.result
     if (scenario.is_closed_loop or result.deployment.pools or scenario.prefill_replicas or scenario.recycle_sessions

@@ -17,7 +17,7 @@ from planner.ui.kept_replays import pictured, replayed
 from planner.ui.own_profiles import portable
 from planner.ui.page_link import copy_link
 from planner.ui.pinned import MOST, can_pin, named, pin, pin_of, pins, rename, unpin, usual_names
-from planner.ui.replay_tasks import Asked, Numbers, Picture, report
+from planner.ui.replay_tasks import Numbers, Picture, ReplayQuestion, report
 from planner.ui.settings_text import MOST_NAME
 from planner.ui.waiting import waited_for
 from planner.ui.words import plain, sentence, with_labels
@@ -25,7 +25,7 @@ from planner.ui.words import plain, sentence, with_labels
 
 def page(trace: Trace, study: Study) -> None:
     """Draw the page."""
-    own = Asked(trace=trace, study=study)
+    own = ReplayQuestion(trace=trace, study=study)
     with st.container(horizontal=True, gap="small"):
         is_pinned = st.button("Pin this scenario", key="compare_pin", disabled=not can_pin(own),
                               help=f"Keeps the sidebar's scenario, up to {MOST}. Replay has the same button.")
@@ -76,7 +76,7 @@ def _rename(pinned: str, field: str) -> None:
     rename(pinned, st.session_state[field])
 
 
-def _warn_of_traces(scenarios: Sequence[Asked]) -> None:
+def _warn_of_traces(scenarios: Sequence[ReplayQuestion]) -> None:
     """Say that the scenarios replay different traces."""
     sources = dict.fromkeys(each.trace.source for each in scenarios)
     if len({each.trace.sha256 for each in scenarios}) > 1:
@@ -84,7 +84,7 @@ def _warn_of_traces(scenarios: Sequence[Asked]) -> None:
                          f"the traffic and from the settings."), icon=":material/warning:")
 
 
-def _table(scenarios: Sequence[Asked], found: Sequence[Numbers]) -> None:
+def _table(scenarios: Sequence[ReplayQuestion], found: Sequence[Numbers]) -> None:
     """Draw the settings that differ, the verdicts and the numbers, a column for each scenario."""
     settings = differing_settings([portable(each.study) for each in scenarios])
     lines = ["| | " + " | ".join(f"**{plain(each.study.name)}**" for each in scenarios) + " |",
@@ -114,7 +114,7 @@ def cell(number: Cell) -> str:
     return f"{text} :{color}[({plain(number.difference)})]"
 
 
-def _reasons(scenarios: Sequence[Asked], picture: Picture) -> None:
+def _reasons(scenarios: Sequence[ReplayQuestion], picture: Picture) -> None:
     """Write the reason of each scenario, and its difference from the first."""
     first = plain(scenarios[0].study.name)
     for scenario, difference in zip(scenarios, picture.differences, strict=True):
@@ -127,7 +127,7 @@ def _reasons(scenarios: Sequence[Asked], picture: Picture) -> None:
                 st.caption(plain(part))
 
 
-def _all_numbers(scenarios: Sequence[Asked], found: Sequence[Numbers]) -> None:
+def _all_numbers(scenarios: Sequence[ReplayQuestion], found: Sequence[Numbers]) -> None:
     """Draw the tables of a comparison's report."""
     with st.expander("All numbers"):
         for table in comparison(_results(scenarios, found)):
@@ -144,12 +144,12 @@ def _rows(table: Table, names: Sequence[str]) -> list[dict[str, str]]:
         for place, (name, value) in enumerate(zip(names, row.values, strict=True))}} for row in table.rows]
 
 
-def _results(scenarios: Sequence[Asked], found: Sequence[Numbers]) -> list[SavedResult]:
+def _results(scenarios: Sequence[ReplayQuestion], found: Sequence[Numbers]) -> list[SavedResult]:
     return [SavedResult(name=asked.study.name, summary=each.summary)
             for asked, each in zip(scenarios, found, strict=True)]
 
 
-def _downloads(scenarios: Sequence[Asked], found: Sequence[Numbers]) -> None:
+def _downloads(scenarios: Sequence[ReplayQuestion], found: Sequence[Numbers]) -> None:
     """Offer the summaries, as compare writes them, and the report of all."""
     st.subheader("Downloads", anchor=False)
     summaries = to_json([{"name": asked.study.name, **each.summary.values_by_key}

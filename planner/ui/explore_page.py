@@ -25,7 +25,7 @@ from planner.traces import Trace
 from planner.ui.applied import set_options
 from planner.ui.axis_choice import AXES, axes_form, axis_words
 from planner.ui.downloads import answer_downloads
-from planner.ui.kept_answers import Answer, answer, is_asked, question_of, search
+from planner.ui.kept_answers import KeptAnswer, answer, is_asked, question_of, search
 from planner.ui.kept_replays import show
 from planner.ui.kept_settings import Setting, bound
 from planner.ui.link import one_of
@@ -98,7 +98,7 @@ def _plan(study: Study, text: str, front: list[str]) -> Sweep:
     return plan
 
 
-def _draw(found: Answer) -> SweepAnswer:
+def _draw(found: KeptAnswer) -> SweepAnswer:
     """Draw a sweep; return it as its command writes it."""
     (plan, command, study), whole = found.about, found.value
     axes, table = list(plan.axes), _by_choice(whole, study)

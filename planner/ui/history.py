@@ -14,7 +14,7 @@ from planner.results.short_times import time_text
 from planner.ui.kept_replays import study_key
 from planner.ui.own_profiles import portable
 from planner.ui.pinned import PIN
-from planner.ui.replay_tasks import Asked, Numbers
+from planner.ui.replay_tasks import Numbers, ReplayQuestion
 from planner.ui.settings_text import settings_text
 from planner.ui.sidebar import SETTINGS
 
@@ -39,7 +39,7 @@ class Try:
     text: str
 
 
-def keep_try(own: Asked, found: Numbers) -> None:
+def keep_try(own: ReplayQuestion, found: Numbers) -> None:
     """Keep a scenario with its verdict; the oldest makes room for it."""
     tried: dict[str, Try] = st.session_state.setdefault(TRIED, {})
     key = study_key(own.trace, own.study)

@@ -40,7 +40,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
+class RunningSearch:
     """A search under way, with its question and the page's values for drawing the answer."""
 
     job: Job
@@ -50,7 +50,7 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class KeptAnswer:
     """An answer that was found.
 
     Parameters
@@ -102,21 +102,21 @@ def question_of_fleets(trace: Trace, study: Study, form: Mapping[str, Any]) -> Q
 
 def search(name: str, question: Question, about: Any, task: Task, *args: Any, total: int = 0) -> None:
     """Start to look for an answer, in place of an earlier search of that name; `total` as for `work.start`."""
-    earlier: Search | None = st.session_state.get(_running(name))
+    earlier: RunningSearch | None = st.session_state.get(_running(name))
     if earlier is not None:
         earlier.job.state.stop.set()
     st.session_state.pop(_failed(name), None)
-    st.session_state[_running(name)] = Search(job=start(task, *args, total=total), question=question,
-                                              about=about, began_s=time.monotonic())
+    st.session_state[_running(name)] = RunningSearch(job=start(task, *args, total=total), question=question,
+                                                     about=about, began_s=time.monotonic())
 
 
 def keep(name: str, question: Question, about: Any, value: Any) -> None:
     """Keep an answer that needs no search."""
-    st.session_state[_found(name)] = Answer(question=question, about=about, content=pickle.dumps(value), cut=None)
+    st.session_state[_found(name)] = KeptAnswer(question=question, about=about, content=pickle.dumps(value), cut=None)
 
 
 def answer(name: str, question: Question, said: str, *, keeps_stale: bool = True,
-           so_far: SoFar | None = None) -> Answer | None:
+           so_far: SoFar | None = None) -> KeptAnswer | None:
     """Draw how far a search is, why it failed, or whether the answer is stale; return the answer, None without one.
 
     Parameters
@@ -127,7 +127,7 @@ def answer(name: str, question: Question, said: str, *, keeps_stale: bool = True
     so_far : draws the result so far in place of an earlier answer; called with it and the page's values for drawing the
         answer.
     """
-    running: Search | None = st.session_state.get(_running(name))
+    running: RunningSearch | None = st.session_state.get(_running(name))
     if running is not None and running.job.state.is_over.is_set():
         del st.session_state[_running(name)]
         _keep(name, running)
@@ -138,7 +138,7 @@ def answer(name: str, question: Question, said: str, *, keeps_stale: bool = True
             return None
     if failed := st.session_state.get(_failed(name)):
         st.error(failed, icon=":material/error:")
-    found: Answer | None = st.session_state.get(_found(name))
+    found: KeptAnswer | None = st.session_state.get(_found(name))
     if not keeps_stale:
         return found if found is not None and found.question.key == question.key else None
     if found is not None:
@@ -146,7 +146,7 @@ def answer(name: str, question: Question, said: str, *, keeps_stale: bool = True
     return found
 
 
-def _under_way(running: Search, question: Question, said: str, so_far: SoFar | None) -> None:
+def _under_way(running: RunningSearch, question: Question, said: str, so_far: SoFar | None) -> None:
     """Draw how far a search is, and the result so far."""
     watch(running.job, running.began_s, said)
     content = running.job.state.content
@@ -160,7 +160,7 @@ def is_asked(name: str) -> bool:
     return any(key in st.session_state for key in (_running(name), _found(name), _failed(name)))
 
 
-def _keep(name: str, over: Search) -> None:
+def _keep(name: str, over: RunningSearch) -> None:
     """Keep the answer of a search, or why it has none."""
     try:
         content = finished(over.job)
@@ -170,7 +170,7 @@ def _keep(name: str, over: Search) -> None:
     state = over.job.state
     parts = f": {state.num_done:,} of {state.total:,} were done" if state.total else " before the rest was known"
     cut = state.error or (None if state.is_whole else f"Stopped{parts}.")
-    st.session_state[_found(name)] = Answer(question=over.question, about=over.about, content=content, cut=cut)
+    st.session_state[_found(name)] = KeptAnswer(question=over.question, about=over.about, content=content, cut=cut)
 
 
 def _state(asked: Question, question: Question) -> None:

@@ -11,7 +11,7 @@ from planner.planning.study import Study
 from planner.report.figures.bins import Span
 from planner.report.figures.style import themed
 from planner.traces import Trace
-from planner.ui.replay_tasks import Asked, Numbers, Picture, numbers, picture
+from planner.ui.replay_tasks import Numbers, Picture, ReplayQuestion, numbers, picture
 from planner.ui.waiting import content_of
 from planner.ui.words import plain
 from planner.ui.work import Task
@@ -20,7 +20,7 @@ FONT = '"Source Sans", sans-serif'  # the page's
 KEPT, KEPT_BYTES = "kept", 32 * 2**20  # results of a session, pickled: summaries and figures, no tables of steps
 
 
-def replayed(asked: Asked) -> Numbers:
+def replayed(asked: ReplayQuestion) -> Numbers:
     """Return the numbers of a replay.
 
     Raises
@@ -31,7 +31,7 @@ def replayed(asked: Asked) -> Numbers:
     return found
 
 
-def pictured(asked: Sequence[Asked], figure: str, span: Span | None = None) -> Picture:
+def pictured(asked: Sequence[ReplayQuestion], figure: str, span: Span | None = None) -> Picture:
     """Return the reasons of replays and one figure of them, under their names.
 
     Parameters

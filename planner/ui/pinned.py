@@ -13,7 +13,7 @@ from planner.report.difference_words import scenario_names
 from planner.ui.kept_replays import study_key
 from planner.ui.kept_settings import Setting
 from planner.ui.own_profiles import portable
-from planner.ui.replay_tasks import Asked
+from planner.ui.replay_tasks import ReplayQuestion
 from planner.ui.settings_text import name_of, scenarios, settings_of, settings_text, with_name
 from planner.ui.sidebar import asked_of
 
@@ -35,7 +35,7 @@ class Pin:
     text : its settings and its own name, as the address has them.
     """
 
-    asked: Asked
+    asked: ReplayQuestion
     key: str
     text: str
 
@@ -62,18 +62,18 @@ def pins() -> list[Pin]:
     return found
 
 
-def pin_of(asked: Asked) -> Pin | None:
+def pin_of(asked: ReplayQuestion) -> Pin | None:
     """Return the pin of a scenario; None if it is not pinned."""
     key = study_key(asked.trace, asked.study)
     return next((each for each in pins() if each.key == key), None)
 
 
-def can_pin(asked: Asked) -> bool:
+def can_pin(asked: ReplayQuestion) -> bool:
     """Tell whether there is room for a scenario that is not pinned yet."""
     return len(pins()) < MOST and pin_of(asked) is None
 
 
-def pin(asked: Asked) -> None:
+def pin(asked: ReplayQuestion) -> None:
     """Pin the sidebar's scenario.
 
     Raises
@@ -99,12 +99,12 @@ def rename(key: str, name: str) -> None:
     _keep([replace(each, text=with_name(each.text, name.strip())) if each.key == key else each for each in pins()])
 
 
-def usual_names(asked: Sequence[Asked]) -> list[str]:
+def usual_names(asked: Sequence[ReplayQuestion]) -> list[str]:
     """Return names of scenarios, made of the settings that differ."""
     return scenario_names([portable(each.study) for each in asked])
 
 
-def named(asked: Sequence[Asked]) -> list[Asked]:
+def named(asked: Sequence[ReplayQuestion]) -> list[ReplayQuestion]:
     """Return scenarios with the names of their pins, else with names made of the settings that differ."""
     given = [None if (own := pin_of(each)) is None else own.name for each in asked]
     return [replace(each, study=replace(each.study, name=own or usual))
@@ -122,5 +122,5 @@ def _linked(text: str) -> Pin:
     said = asked_of(settings_of(text))
     if said.trace is None:
         raise UsageError("pin: a pinned scenario of this link replays your file; upload it")
-    asked = Asked(trace=said.trace, study=said.study)
+    asked = ReplayQuestion(trace=said.trace, study=said.study)
     return Pin(asked=asked, key=study_key(asked.trace, asked.study), text=text)

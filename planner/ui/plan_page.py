@@ -28,7 +28,7 @@ from planner.ui.fleet_answer import (
     published_error,
 )
 from planner.ui.fleet_form import given_prices, gpus_form, prices_form, prices_text
-from planner.ui.kept_answers import Answer, Question, answer, is_asked, keep, question_of_fleets, search
+from planner.ui.kept_answers import KeptAnswer, Question, answer, is_asked, keep, question_of_fleets, search
 from planner.ui.kept_replays import kept, show, study_key
 from planner.ui.kept_settings import changed
 from planner.ui.link import in_link, number
@@ -118,7 +118,7 @@ def _draw_so_far(found: SizeAnswer, about: dict[str, Any]) -> None:
     headline(found, about["headroom"], about["trace"], about["study"].scenario)
 
 
-def _draw(answer: Answer) -> None:
+def _draw(answer: KeptAnswer) -> None:
     found: SizeAnswer = answer.value
     trace, study, headroom = (answer.about[name] for name in ("trace", "study", "headroom"))
     if answer.cut is not None:
@@ -146,7 +146,7 @@ def _draw(answer: Answer) -> None:
         st.download_button("Answer, JSON", to_json(found), "plan.json", "application/json", on_click="ignore")
 
 
-def _figures(found: SizeAnswer, best: Fleet, options: list[Fleet], answer: Answer) -> None:
+def _figures(found: SizeAnswer, best: Fleet, options: list[Fleet], answer: KeptAnswer) -> None:
     """Draw the load beside the fleet's capacity, and the capacity of each option by price."""
     trace, study, headroom = (answer.about[name] for name in ("trace", "study", "headroom"))
     left, right = st.columns(2)

@@ -9,7 +9,7 @@ from planner.errors import PlannerError
 from planner.files.counts import share_text
 from planner.planning.study import Study, command_line, study_toml
 from planner.report.target_cards import Card, cards
-from planner.report.verdict_line import Kind, verdict_line
+from planner.report.verdict_line import VerdictKind, verdict_line
 from planner.results.saturation import NO, saturation_sentence
 from planner.results.saved import to_json
 from planner.results.short_times import time_text
@@ -25,7 +25,7 @@ from planner.ui.kept_answers import answer, question_of, search
 from planner.ui.kept_replays import pictured, replayed
 from planner.ui.own_profiles import portable
 from planner.ui.pinned import Pin, can_pin, named, pin, pin_of, pins, unpin
-from planner.ui.replay_tasks import Asked, Numbers, report, requests
+from planner.ui.replay_tasks import Numbers, ReplayQuestion, report, requests
 from planner.ui.study_files import save_form
 from planner.ui.tasks import MOST_CSV_ROWS
 from planner.ui.verdict_image import verdict_png
@@ -43,7 +43,7 @@ REASONS = {  # why a request was not completed, by the table of requests
 
 def page(trace: Trace, study: Study) -> None:
     """Draw the page."""
-    own = Asked(trace=trace, study=study)
+    own = ReplayQuestion(trace=trace, study=study)
     found = replayed(own)
     left, right = st.columns([4, 1], vertical_alignment="center")
     left.caption(plain(found.caption))
@@ -60,7 +60,7 @@ def page(trace: Trace, study: Study) -> None:
     save_form("replay", verdict_line(found.summary).sentence, found.summary)
 
 
-def _pin_button(place: Any, own: Asked) -> Pin | None:
+def _pin_button(place: Any, own: ReplayQuestion) -> Pin | None:
     """Draw the button that pins; return the first pin if it is another scenario."""
     own_pin = pin_of(own)
     if own_pin is not None:
@@ -82,7 +82,7 @@ def _unserved(found: Numbers) -> None:
         st.caption("Latencies and the reason exclude requests that were not completed.")
 
 
-def _why(own: Asked, found: Numbers, first: Pin | None) -> None:
+def _why(own: ReplayQuestion, found: Numbers, first: Pin | None) -> None:
     """Draw the reason, the difference to the first pinned scenario, and the chosen figure."""
     words = st.container()
     figure = shown_figure([found.summary])
@@ -109,7 +109,7 @@ def _why(own: Asked, found: Numbers, first: Pin | None) -> None:
                 st.caption(plain(sentence(with_labels(without_paths(note)))))
 
 
-def downloads(own: Asked, found: Numbers) -> None:
+def downloads(own: ReplayQuestion, found: Numbers) -> None:
     """Offer the result's files and its picture, and the command line and the file that do the same."""
     summary = found.summary
     st.subheader("Downloads and command", anchor=False)
@@ -137,7 +137,7 @@ NAME = "changes"
 
 def what_to_change(trace: Trace, study: Study) -> None:
     """Draw a button that looks for changes, and the changes with their buttons."""
-    asked = Asked(trace=trace, study=study)
+    asked = ReplayQuestion(trace=trace, study=study)
     question = question_of(trace, study, {})
     if st.button("Find what to change", key="changes_find", icon=":material/build:",
                  help="Replays the scenario with one setting changed at a time, and sizes the fleet if it misses its "
@@ -153,21 +153,22 @@ def what_to_change(trace: Trace, study: Study) -> None:
         st.caption(plain(note))
 
 
-def _draw(place: int, change: Change, asked: Asked) -> None:
+def _draw(place: int, change: Change, asked: ReplayQuestion) -> None:
     left, right = st.columns([4, 1], vertical_alignment="center")
     left.markdown(f"**{plain(change.title)}**: {plain(change.effect)}")
     right.button("Apply", key=f"change_{place}", width="stretch", on_click=_apply, args=(change, asked),
                  help="Sets it in the sidebar, and pins the present result to compare with.")
 
 
-def _apply(change: Change, asked: Asked) -> None:
+def _apply(change: Change, asked: ReplayQuestion) -> None:
     pin(asked)
     set_options(change.options)
 
 
-BOXES = {Kind.KEPT: (st.success, ":material/check_circle:"), Kind.MISSED: (st.error, ":material/cancel:"),
-         Kind.OVERLOADED: (st.error, ":material/trending_up:"), Kind.UNSERVED: (st.warning, ":material/block:"),
-         Kind.NO_TARGETS: (st.info, ":material/info:")}
+BOXES = {VerdictKind.KEPT: (st.success, ":material/check_circle:"), VerdictKind.MISSED: (st.error, ":material/cancel:"),
+         VerdictKind.OVERLOADED: (st.error, ":material/trending_up:"),
+         VerdictKind.UNSERVED: (st.warning, ":material/block:"),
+         VerdictKind.NO_TARGETS: (st.info, ":material/info:")}
 QUIET = (("p99_e2el_ms", "end to end p99", "ms"), ("mean_queue_ms", "mean queue", "ms"),
          ("kv_cache_usage_peak", "KV cache peak", "%"), ("gpu_busy_fraction", "GPU busy", "%"),
          ("cost_usd_per_million_output_tokens", "USD per million output tokens", "USD"),

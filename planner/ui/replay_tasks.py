@@ -30,7 +30,7 @@ MOST_SHARES = 50_000_000  # requests × replicas
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ReplayQuestion:
     """A replay that a page asks for."""
 
     trace: Trace
@@ -71,7 +71,7 @@ class Picture:
     figure: Any
 
 
-def numbers(asked: Asked) -> Numbers:
+def numbers(asked: ReplayQuestion) -> Numbers:
     """Replay without a record of steps.
 
     Raises
@@ -84,7 +84,7 @@ def numbers(asked: Asked) -> Numbers:
     return Numbers(caption=describe(result), summary=outcome.summary, unserved=_unserved(outcome))
 
 
-def picture(asked: Sequence[Asked], figure: str, span: Span | None = None,
+def picture(asked: Sequence[ReplayQuestion], figure: str, span: Span | None = None,
             known: Sequence[Numbers] = ()) -> Picture:
     """Replay with a record of steps, explain, and draw one figure.
 
@@ -111,13 +111,13 @@ def picture(asked: Sequence[Asked], figure: str, span: Span | None = None,
                    parts=tuple(each.part for each in recorded), figure=drawn)
 
 
-def report(asked: Sequence[Asked]) -> str:
+def report(asked: Sequence[ReplayQuestion]) -> str:
     """Return the report of replays as HTML; a part of their figures is told among their notes."""
     recorded = [_recorded(each, MOST_STEPS // len(asked)) for each in asked]
     return to_html([replace(each.result, summary=each.result.summary.noted((), [each.part])) for each in recorded])
 
 
-def requests(asked: Asked) -> pl.DataFrame:
+def requests(asked: ReplayQuestion) -> pl.DataFrame:
     """Return the table of a replay's requests."""
     return _recorded(asked, MOST_STEPS).result.requests
 
@@ -130,7 +130,7 @@ class _Recorded:
     part: str | None
 
 
-def _recorded(asked: Asked, most_steps: int, known: Numbers | None = None) -> _Recorded:
+def _recorded(asked: ReplayQuestion, most_steps: int, known: Numbers | None = None) -> _Recorded:
     """Return a replay with its steps, or with the steps of its first requests if it has too many.
 
     The summary is a plain replay's, as the command line's: sums over recorded steps differ in their last digits.

@@ -11,8 +11,8 @@ from planner.traces import Trace
 from planner.ui.downloads import harmless
 from planner.ui.kept_replays import kept, replayed, show, study_key
 from planner.ui.link import in_link, number, one_of
-from planner.ui.replay_tasks import Asked
-from planner.ui.schedule_tasks import MOST_TIMELINE_STEPS, SLOWEST, Window, timeline, window
+from planner.ui.replay_tasks import ReplayQuestion
+from planner.ui.schedule_tasks import MOST_TIMELINE_STEPS, SLOWEST, ScheduleWindow, timeline, window
 from planner.ui.waiting import waited_for
 from planner.ui.words import plain, sentence
 
@@ -24,10 +24,10 @@ KEYS = ("around", "first", "count")  # in the address
 
 def page(trace: Trace, study: Study) -> None:
     """Draw the page."""
-    own = Asked(trace=trace, study=study)
+    own = ReplayQuestion(trace=trace, study=study)
     first, count = _asked(trace)
-    shown: Window = kept(window, own, first, count, key=f"{study_key(trace, study)} {first} {count}",
-                         said="Replaying …")
+    shown: ScheduleWindow = kept(window, own, first, count, key=f"{study_key(trace, study)} {first} {count}",
+                                 said="Replaying …")
     _strip(shown)
     st.caption(f"Requests {shown.first:,} to {shown.first + shown.requests.height - 1:,} of the trace, in order of "
                f"arrival. Drag over the time above to show others, at most {MOST}.")
@@ -55,7 +55,7 @@ def _asked(trace: Trace) -> tuple[int | str, int]:
     return first if around == BY_PLACE else around, count
 
 
-def _strip(shown: Window) -> None:
+def _strip(shown: ScheduleWindow) -> None:
     """Draw the whole trace; a horizontal drag over it chooses the requests to show."""
     if not shown.strip.data:
         return
@@ -86,7 +86,7 @@ def _brush(key: str, before: list[tuple[float, int]]) -> None:
         st.session_state["count"] = max(1, min(MOST, until - first))
 
 
-def _story(shown: Window) -> None:
+def _story(shown: ScheduleWindow) -> None:
     """Tell the story of one request, at first of the one that the window is around."""
     st.subheader("One request's history", anchor=False)
     names: list[Any] = shown.requests["request_id"].to_list()

@@ -16,7 +16,7 @@ from planner.report.figures.schedule_figures import schedule_timeline, whole_str
 from planner.results.timeline import write_timeline
 from planner.run import Outcome, replay
 from planner.traces.shaping.window_and_rate import limit
-from planner.ui.replay_tasks import MOST_STEPS, Asked, as_shaped, check_load
+from planner.ui.replay_tasks import MOST_STEPS, ReplayQuestion, as_shaped, check_load
 
 SLOWEST = {  # the request that a window is around, by the column that it has the largest value of
     "slowest first token": "ttft_s", "slowest per token": "tpot_s", "slowest from end to end": "e2e_s",
@@ -26,7 +26,7 @@ MOST_TIMELINE_STEPS = 200_000  # about 100 bytes each in the compressed file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class ScheduleWindow:
     """Some requests of a replay, with the rows of steps and of the schedule that are about them, and their figure.
 
     Parameters
@@ -45,7 +45,7 @@ class Window:
     strip: Any
 
 
-def window(asked: Asked, first: int | str, count: int) -> Window:
+def window(asked: ReplayQuestion, first: int | str, count: int) -> ScheduleWindow:
     """Replay with the schedule, up to the end of some requests: later arrivals cannot change them.
 
     Parameters
@@ -72,9 +72,9 @@ def window(asked: Asked, first: int | str, count: int) -> Window:
     since_s = float(chosen["arrival_s"][0] - whole.requests["arrival_s"][0])
     first_at_s = None if zero_at_s is None else zero_at_s + since_s
     own = steps.join(schedule.select(of_step), on=of_step, how="semi")
-    return Window(first=place, subject=subject, requests=chosen, steps=own, schedule=schedule,
-                  figure=schedule_timeline(chosen, steps, schedule, zero_at_s=first_at_s),
-                  strip=whole_strip(whole.requests, chosen, zero_at_s=zero_at_s))
+    return ScheduleWindow(first=place, subject=subject, requests=chosen, steps=own, schedule=schedule,
+                          figure=schedule_timeline(chosen, steps, schedule, zero_at_s=first_at_s),
+                          strip=whole_strip(whole.requests, chosen, zero_at_s=zero_at_s))
 
 
 def _around(requests: pl.DataFrame, column: str, count: int) -> tuple[int, str | None]:
@@ -87,7 +87,7 @@ def _around(requests: pl.DataFrame, column: str, count: int) -> tuple[int, str |
     return first, str(requests["request_id"][place])
 
 
-def _up_to(asked: Asked, whole: Outcome, chosen: pl.DataFrame, first: int) -> ReplayResult:
+def _up_to(asked: ReplayQuestion, whole: Outcome, chosen: pl.DataFrame, first: int) -> ReplayResult:
     """Replay with the schedule until requests have ended."""
     until_s: Any = chosen["finished_at_s"].max()
     shaped = shape_load(asked.study.scenario, asked.trace)
@@ -100,7 +100,7 @@ def _up_to(asked: Asked, whole: Outcome, chosen: pl.DataFrame, first: int) -> Re
                   recording=Recording(steps=True, schedule=True)).result
 
 
-def timeline(asked: Asked) -> bytes:
+def timeline(asked: ReplayQuestion) -> bytes:
     """Return a replay as a compressed Chrome trace, as `planner replay --timeline` writes it.
 
     Raises

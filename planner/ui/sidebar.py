@@ -40,7 +40,7 @@ SETTINGS = {**LOG_SETTINGS, **TARGET_SETTINGS, **FLEET_SETTINGS, **OPTION_SETTIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class SidebarValues:
     """The values of the sidebar.
 
     Parameters
@@ -53,7 +53,7 @@ class Asked:
     study: Study
 
 
-def sidebar(*, has_log: bool) -> Asked:
+def sidebar(*, has_log: bool) -> SidebarValues:
     """Draw the sidebar and return its values.
 
     Parameters
@@ -86,10 +86,10 @@ def sidebar(*, has_log: bool) -> Asked:
     study = _study(source if trace is None else trace.source, st.session_state)
     if is_open:
         open_settings(trace, study.scenario)
-    return Asked(trace=trace, study=study)
+    return SidebarValues(trace=trace, study=study)
 
 
-def asked_of(settings: Mapping[str, Any]) -> Asked:
+def asked_of(settings: Mapping[str, Any]) -> SidebarValues:
     """Return the values of settings, as of a link; an uploaded trace is the session's, None before the upload.
 
     Raises
@@ -98,7 +98,7 @@ def asked_of(settings: Mapping[str, Any]) -> Asked:
     """
     source = settings["trace"]
     trace = _sample(source) if source != UPLOAD else st.session_state.get("upload")
-    return Asked(trace=trace, study=_study(source if trace is None else trace.source, settings))
+    return SidebarValues(trace=trace, study=_study(source if trace is None else trace.source, settings))
 
 
 def _study(source: str, settings: Any) -> Study:

@@ -25,7 +25,7 @@ from planner.ui.capacity_page import objectives_of, scaling_of
 from planner.ui.downloads import answer_downloads
 from planner.ui.fleet_answer import best_of_each_gpu, card, headline, options_table, published_error
 from planner.ui.fleet_form import given_prices, gpus_form, prices_form, prices_text
-from planner.ui.kept_answers import Answer, answer, is_asked, question_of_fleets, search
+from planner.ui.kept_answers import KeptAnswer, answer, is_asked, question_of_fleets, search
 from planner.ui.kept_replays import show
 from planner.ui.link import ANY, SWITCH, in_link, number, one_of
 from planner.ui.own_profiles import portable, profile_of
@@ -140,7 +140,7 @@ def _draw_so_far(found: SizeAnswer, about: dict[str, Any]) -> None:
     headline(found, 0.0, about["trace"], about["scenario"])
 
 
-def _draw(answer: Answer) -> None:
+def _draw(answer: KeptAnswer) -> None:
     found: SizeAnswer = answer.value
     if answer.cut is not None:
         st.warning(answer.cut)

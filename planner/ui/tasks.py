@@ -13,7 +13,7 @@ import polars as pl
 from planner.deployment.shaped_load import shape_load
 from planner.errors import UsageError
 from planner.planning.grid import Sweep
-from planner.planning.sweeping import Grid
+from planner.planning.sweeping import SweepGrid
 from planner.report.figures.trace_figures import workload_figures
 from planner.settings.scenario import Scenario
 from planner.traces import Trace, read_trace
@@ -45,7 +45,7 @@ def read_upload(name: str, content: bytes, most_rows: int, on_bad_rows: BadRows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traffic:
+class ShownTraffic:
     """A trace as it is replayed, for a page to show."""
 
     num_requests: int
@@ -54,12 +54,12 @@ class Traffic:
     head: pl.DataFrame
 
 
-def traffic(trace: Trace, scenario: Scenario) -> Traffic:
+def traffic(trace: Trace, scenario: Scenario) -> ShownTraffic:
     """Describe a trace as it is replayed, and draw it."""
     shaped = shape_load(scenario, trace)
     description = describe_traffic(shaped)
-    return Traffic(num_requests=shaped.num_requests, description=description,
-                   figures=workload_figures(shaped, description), head=shaped.requests.head(200))
+    return ShownTraffic(num_requests=shaped.num_requests, description=description,
+                        figures=workload_figures(shaped, description), head=shaped.requests.head(200))
 
 
 def sweep(plan: Sweep, trace: Trace, part: int) -> Generator[tuple[int, int, pl.DataFrame | None], None, pl.DataFrame]:
@@ -80,7 +80,7 @@ def sweep(plan: Sweep, trace: Trace, part: int) -> Generator[tuple[int, int, pl.
         As `sweeping.sweep`.
     """
     with tempfile.TemporaryDirectory() as folder:
-        grid = Grid(plan, Path(folder) / "sweep.parquet", jobs=-1, trace=trace)
+        grid = SweepGrid(plan, Path(folder) / "sweep.parquet", jobs=-1, trace=trace)
         total, jobs = len(grid.points), joblib.effective_n_jobs(-1)
         done, size = 0, jobs
         while done < total:
@@ -92,7 +92,7 @@ def sweep(plan: Sweep, trace: Trace, part: int) -> Generator[tuple[int, int, pl.
         return grid.write()
 
 
-def _so_far(grid: Grid) -> pl.DataFrame | None:
+def _so_far(grid: SweepGrid) -> pl.DataFrame | None:
     try:
         return grid.write()
     except UsageError:  # none of these can be replayed; later ones may

@@ -32,7 +32,7 @@ Task = Callable[..., Any]
 
 
 @dataclass(slots=True, kw_only=True)
-class State:
+class JobState:
     """How far a job is; its thread writes it and the page reads it.
 
     Parameters
@@ -59,7 +59,7 @@ class State:
 class Job:
     """A job under way; it stops with the last reference to it, as when its session ends."""
 
-    state: State
+    state: JobState
 
 
 class Worker:
@@ -126,7 +126,7 @@ class Workers:
         for worker in (*self._idle, *self._busy):
             worker.end()
 
-    def attend(self, state: State, content: bytes) -> None:
+    def attend(self, state: JobState, content: bytes) -> None:
         """Have a job done."""
         try:
             while not self._places.acquire(timeout=LOOK_S):
@@ -139,7 +139,7 @@ class Workers:
         finally:
             state.is_over.set()
 
-    def _attend(self, state: State, content: bytes) -> None:
+    def _attend(self, state: JobState, content: bytes) -> None:
         with self._lock:
             worker = self._idle.pop() if self._idle else Worker()
             self._busy.add(worker)
@@ -158,7 +158,7 @@ class Workers:
                 self.warm()
 
 
-def _done(worker: Worker, state: State, content: bytes) -> bool:
+def _done(worker: Worker, state: JobState, content: bytes) -> bool:
     """See a job through; return whether its process can take another."""
     worker.send(content)
     looks_left = round(GRACE_S / LOOK_S)
@@ -203,7 +203,7 @@ def start(task: Task, *args: Any, total: int = 0) -> Job:
     args : of the call; pickled.
     total : parts that it has; 0 if it has none.
     """
-    state = State(total=total)
+    state = JobState(total=total)
     job = Job(state=state)
     weakref.finalize(job, state.stop.set)
     content = pickle.dumps((task, args), protocol=pickle.HIGHEST_PROTOCOL)

@@ -12,7 +12,7 @@ from planner.traces.shaping.description_answer import Description
 from planner.ui.downloads import harmless
 from planner.ui.kept_replays import kept, show, study_key
 from planner.ui.table_words import worded
-from planner.ui.tasks import Traffic, traffic
+from planner.ui.tasks import ShownTraffic, traffic
 from planner.ui.words import plain
 
 MINUTE = "60s"  # of the windows of a description
@@ -22,8 +22,8 @@ FIGURES = {"arrivals": "Arrivals", "lengths": "Lengths", "shape": "Hour of the d
 
 def page(trace: Trace, study: Study) -> None:
     """Draw the page."""
-    found: Traffic = kept(traffic, trace, study.scenario, key=study_key(trace, study),
-                          said="Describing the traffic …")
+    found: ShownTraffic = kept(traffic, trace, study.scenario, key=study_key(trace, study),
+                               said="Describing the traffic …")
     account = trace.account
     st.caption(plain(f"{account.source} ({account.format}): {account.rows_kept:,} of {account.rows_read:,} rows read, "
                      f"{count_text(found.num_requests, 'request')} replayed over "

@@ -21,7 +21,7 @@ from planner.traces.source import decompressed
 from planner.ui import sidebar as sidebar_module
 from planner.ui import uploads
 from planner.ui.downloads import harmless, table_csv
-from planner.ui.replay_tasks import Asked, report, requests
+from planner.ui.replay_tasks import ReplayQuestion, report, requests
 from planner.ui.uploads import as_file, check_size
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
@@ -131,7 +131,7 @@ def test_downloads_hold_no_formulas_and_reports_no_markup() -> None:
     trace = page.session_state["upload"]
     study = Study(name="t", trace=trace.source, format=None, scenario=Scenario(model="llama-3.1-8b", gpu="h100-sxm"),
                   objectives=None)
-    asked = Asked(trace=trace, study=study)
+    asked = ReplayQuestion(trace=trace, study=study)
     table = requests(asked)
     assert set(HOSTILE[:4]) <= set(table["request_id"])
     rows = list(csv.DictReader(io.StringIO(table_csv(table))))

@@ -31,7 +31,7 @@ from planner.ui import fleet_form, replay_tasks, schedule_tasks, tasks, work
 from planner.ui import kept_replays as results
 from planner.ui.accuracy_tasks import measured
 from planner.ui.fleet_answer import fleet_name
-from planner.ui.replay_tasks import Asked, Numbers, check_load, numbers, picture
+from planner.ui.replay_tasks import Numbers, ReplayQuestion, check_load, numbers, picture
 from planner.ui.schedule_tasks import timeline, window
 from planner.ui.waiting import waited_for
 from planner.ui.words import without_paths
@@ -42,9 +42,10 @@ HOARD = "[b'x' * 10**7 for _ in range(10**5)] and None"
 FLEET = Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=300, data_parallel_size=2)
 
 
-def asked(**options: Any) -> Asked:
-    return Asked(trace=read_trace("chat"), study=Study(name="a", trace="chat", format=None, objectives=None,
-                                                       scenario=replace(FLEET, data_parallel_size=1, **options)))
+def asked(**options: Any) -> ReplayQuestion:
+    scenario = replace(FLEET, data_parallel_size=1, **options)
+    return ReplayQuestion(trace=read_trace("chat"), study=Study(name="a", trace="chat", format=None, objectives=None,
+                                                                scenario=scenario))
 
 
 def workers() -> set[int]:

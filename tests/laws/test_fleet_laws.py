@@ -84,8 +84,8 @@ def test_dealt_requests_and_routed_ones_are_replayed_alike(case: Case, policy: s
     trace, scenario = case.trace(), scenario_of(policy=policy, **options, data_parallel_size=count)
     deployment = resolve(scenario, trace)
     dealt = replicas.serve(trace, deployment, count, recording)
-    several = interleaved.Fleet(pools=pools_of(deployment, count), router=ROUTERS[router], report_interval_s=0.0,
-                                seed=seed)
+    several = interleaved.RoutedFleet(pools=pools_of(deployment, count), router=ROUTERS[router], report_interval_s=0.0,
+                                      seed=seed)
     parts, replica, *_ = interleaved.run_interleaved(trace, several, None, recording)
     turns = drawn(seed, trace.num_requests) if router == "random" else np.arange(trace.num_requests)
     assert replica.tolist() == (turns % count).tolist()

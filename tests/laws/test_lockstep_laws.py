@@ -103,7 +103,8 @@ def test_a_group_of_one_rank_is_a_replica(case: Case, options: dict[str, Any], p
                        "max_concurrency": case.options["max_concurrency"] or 10**6}
     plain = played(case, policy, alone, recording)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(interleaved.Fleet, "ranks", property(lambda fleet: [(k, 1) for k in range(fleet.num_replicas)]))
+        patch.setattr(interleaved.RoutedFleet, "ranks",
+                      property(lambda fleet: [(k, 1) for k in range(fleet.num_replicas)]))
         ranked = played(case, policy, alone, recording)
     if plain.replica is None or ranked.replica is None:
         assert plain.replica is ranked.replica

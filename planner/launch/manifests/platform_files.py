@@ -9,7 +9,7 @@ from planner.launch.described import Described
 from planner.launch.manifests.containers import engines_of
 from planner.launch.manifests.document_values import at, count_of, environment_of, rendered, scaled, text_of, words_of
 from planner.launch.manifests.node_labels import gpus_named
-from planner.launch.named_gpus import SMALLEST, Offer, gpus_of_instance, named_instance, offer_of, texts_of
+from planner.launch.named_gpus import SMALLEST, GpuOffer, gpus_of_instance, named_instance, offer_of, texts_of
 
 
 def of_cloud_task(document: Mapping[str, Any]) -> Iterator[Described]:
@@ -19,7 +19,7 @@ def of_cloud_task(document: Mapping[str, Any]) -> Iterator[Described]:
         yield replace(engine, alternatives=tuple(each[place] for each in others if place < len(each)))
 
 
-def _of_offer(document: Mapping[str, Any], offer: Offer) -> Iterator[Described]:
+def _of_offer(document: Mapping[str, Any], offer: GpuOffer) -> Iterator[Described]:
     """Yield the engines of a task on some GPUs, with the variables that its cloud sets."""
     resources = document.get("resources") or {}
     nodes, gpus = count_of(document.get("num_nodes", document.get("nodes"))), offer.count
@@ -40,21 +40,21 @@ def _of_offer(document: Mapping[str, Any], offer: Offer) -> Iterator[Described]:
         options=stated([document.get("setup")])), command=["sh", "-c", script])
 
 
-def _offers(resources: Mapping[str, Any]) -> list[Offer]:
+def _offers(resources: Mapping[str, Any]) -> list[GpuOffer]:
     """Return the GPUs that a task accepts, of its resources and of the ones in any_of or ordered."""
     parts = resources.get("any_of") or resources.get("ordered") or [{}]
     offers = [offer for part in parts for offer in _of_resources({**resources, **part})]
-    return list(dict.fromkeys(offers)) or [Offer(None)]
+    return list(dict.fromkeys(offers)) or [GpuOffer(None)]
 
 
-def _of_resources(resources: Mapping[str, Any]) -> Iterator[Offer]:
+def _of_resources(resources: Mapping[str, Any]) -> Iterator[GpuOffer]:
     """Yield the GPUs that SkyPilot's or dstack's resources accept."""
     if (value := resources.get("accelerators")) is not None:
         yield from (offer_of(text, SMALLEST) for text in texts_of(value))
     elif (value := resources.get("gpu")) is not None:
         yield from (offer_of(text) for text in texts_of(value))
     elif (instance := resources.get("instance_type")) is not None:
-        yield Offer(gpus_of_instance(str(instance)), (named_instance(str(instance)),))
+        yield GpuOffer(gpus_of_instance(str(instance)), (named_instance(str(instance)),))
 
 
 def of_image_chart(document: Mapping[str, Any]) -> Iterator[Described]:

@@ -19,7 +19,7 @@ from planner.launch.beginnings import find_launch, shell_script_of, split_words,
 from planner.launch.described import Described
 from planner.launch.manifests.document_values import count_of, flags_of
 from planner.launch.manifests.option_files import of_ray
-from planner.launch.named_gpus import SMALLEST, Offer, offer_of
+from planner.launch.named_gpus import SMALLEST, GpuOffer, offer_of
 from planner.launch.scripts.shell_script import script_launches
 
 PACKAGES = {"ray", "torch", *(name.partition(".")[0] for engine in ENGINES.values() for name in engine.package.classes)}
@@ -38,7 +38,7 @@ REMEDY = "give the server's log, or the command"
 
 
 @dataclass(frozen=True, slots=True)
-class _Text:
+class _PythonText:
     """A Python text.
 
     Parameters
@@ -146,7 +146,7 @@ def python_launches(text: str, where: str = "the text") -> list[Described]:
     return [engine for _, engine in sorted(launches, key=lambda launch: getattr(launch[0], "lineno", 0))]
 
 
-def _read(tree: ast.Module, where: str) -> _Text:
+def _read(tree: ast.Module, where: str) -> _PythonText:
     """Return a text with the values that it binds to names."""
     nodes, changes = list(ast.walk(tree)), Counter[str]()
     bound, imported = dict[str, ast.expr](), dict[str, str]()
@@ -169,10 +169,10 @@ def _read(tree: ast.Module, where: str) -> _Text:
     once = {name: value for name, value in bound.items() if changes[name] == 1}
     literals = {name for name, value in once.items() if not any(
         isinstance(part, ast.Name) and part.id in bound for part in ast.walk(value))}
-    return _Text(where, nodes, parents, once, literals, imported)
+    return _PythonText(where, nodes, parents, once, literals, imported)
 
 
-def _variables(text: _Text, node: ast.AST) -> Iterator[tuple[str, str]]:
+def _variables(text: _PythonText, node: ast.AST) -> Iterator[tuple[str, str]]:
     """Yield the variables of the environment that a node sets: `os.environ["A"] = …`, `.env({…})`, `env={…}`."""
     tables: list[ast.expr] = []
     match node:
@@ -186,14 +186,14 @@ def _variables(text: _Text, node: ast.AST) -> Iterator[tuple[str, str]]:
         yield from ((name, str(value)) for name, value in (table.items() if isinstance(table, dict) else ()))
 
 
-def _usage_context(text: _Text) -> dict[str, str]:
+def _usage_context(text: _PythonText) -> dict[str, str]:
     """Return the context that the text gives an engine of vLLM, which has default limits by it."""
     return next(({"usage_context": str(text.value(each.value, [])).lower()} for node in text.nodes
                  if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".from_engine_args")
                  for each in node.keywords if each.arg == "usage_context"), {})
 
 
-def _engines(text: _Text, node: ast.AST, variables: Mapping[str, str], around: Mapping[str, Any]
+def _engines(text: _PythonText, node: ast.AST, variables: Mapping[str, str], around: Mapping[str, Any]
              ) -> Iterator[Described]:
     """Yield the engines that a node starts, by a class or by a command, which may be a shell's script.
 
@@ -226,7 +226,7 @@ def _engines(text: _Text, node: ast.AST, variables: Mapping[str, str], around: M
                         gpu_names=names or engine.gpu_names) for engine in engines)
 
 
-def _refusal(text: _Text, node: ast.AST, why: str) -> UsageError:
+def _refusal(text: _PythonText, node: ast.AST, why: str) -> UsageError:
     """Return the error for a launch that the text does not state."""
     return UsageError(f"--from-command {text.where}: line {getattr(node, 'lineno', 1)} {why}, and Python is not run; "
                       f"{REMEDY}")
@@ -263,7 +263,7 @@ def _of_class(name: str, arguments: dict[str, Any], variables: Mapping[str, str]
                       options={**engine.package.classes[f"{package}.{last}"], **around})]
 
 
-def _words(text: _Text, node: ast.AST, unread: list[str]) -> list[str]:
+def _words(text: _PythonText, node: ast.AST, unread: list[str]) -> list[str]:
     """Return the words of a command: a list that launches an engine, or the texts that a function runs.
 
     Raises
@@ -285,7 +285,7 @@ def _words(text: _Text, node: ast.AST, unread: list[str]) -> list[str]:
     return words if _launches(words) else []
 
 
-def _is_whole(text: _Text, node: ast.AST) -> bool:
+def _is_whole(text: _PythonText, node: ast.AST) -> bool:
     """Tell whether a list or a text is a whole command, which the text does not change later."""
     match text.parents[node]:
         case ast.Assign() | ast.AnnAssign():
@@ -306,7 +306,7 @@ def _launches(words: list[str]) -> bool:
         return False
 
 
-def _offers(text: _Text, node: ast.AST) -> Iterator[Offer]:
+def _offers(text: _PythonText, node: ast.AST) -> Iterator[GpuOffer]:
     """Yield the GPUs that decorators around a node ask for: Modal's `gpu="H100:2"` or list, BentoML's `resources`."""
     for keyword in [keyword for above in text.above(node) for decorator in getattr(above, "decorator_list", ())
                     for keyword in getattr(decorator, "keywords", ())]:

@@ -141,7 +141,7 @@ class Helper:
 
     @property
     def _numba_type_(self) -> Any:
-        """Return the type by which Numba knows the helper where a function names it."""
+        """Return Numba's type of the helper in functions that name it."""
         return self.dispatcher._numba_type_
 
 

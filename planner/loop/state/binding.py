@@ -58,7 +58,7 @@ class _Short(types.Type):  # type: ignore[misc]
         return f"{type(self).__name__}({self.short})"
 
 
-class _Row(_Short, types.Record):  # type: ignore[misc]
+class _RecordType(_Short, types.Record):  # type: ignore[misc]
     """Numba's type of a record of the memory."""
 
     def __init__(self, record: Any) -> None:
@@ -67,7 +67,7 @@ class _Row(_Short, types.Record):  # type: ignore[misc]
         super().__init__(fields, record.size, record.aligned)
 
 
-class _Rows(_Short):
+class _ArrayType(_Short):
     """Numba's type of an array's rows: records, or numbers."""
 
     def __init__(self, row: Any) -> None:
@@ -80,20 +80,20 @@ class _Bound(_Short):
 
     def __init__(self, memory: Any) -> None:
         self.fields = {
-            name: _Rows(_in_memory(field.dtype)) if isinstance(field, types.Array) else _in_memory(field)
+            name: _ArrayType(_in_memory(field.dtype)) if isinstance(field, types.Array) else _in_memory(field)
             for name, field in zip(memory.fields, memory.types, strict=True)
         }
         super().__init__(name=f"Bound({memory})")
 
 
 def _in_memory(kind: Any) -> Any:
-    return _Row(kind) if isinstance(kind, types.Record) else kind
+    return _RecordType(kind) if isinstance(kind, types.Record) else kind
 
 
-extending.register_model(_Row)(models.RecordModel)
+extending.register_model(_RecordType)(models.RecordModel)
 
 
-@extending.register_model(_Rows)
+@extending.register_model(_ArrayType)
 @extending.register_model(_Bound)
 class _PointerModel(models.PrimitiveModel):  # type: ignore[misc]
     def __init__(self, manager: Any, pointer_type: Any) -> None:
@@ -180,7 +180,7 @@ def _lower_field(context: Any, builder: Any, bound: Any, pointer: Any, name: str
     return builder.bitcast(field, context.get_value_type(bound.fields[name]))
 
 
-@imputils.lower_getattr_generic(_Row)  # type: ignore[untyped-decorator]
+@imputils.lower_getattr_generic(_RecordType)  # type: ignore[untyped-decorator]
 def _lower_read(context: Any, builder: Any, row: Any, pointer: Any, name: str) -> Any:
     kind = row.typeof(name)
     if isinstance(kind, types.NestedArray):
@@ -189,7 +189,7 @@ def _lower_read(context: Any, builder: Any, row: Any, pointer: Any, name: str) -
     return context.data_model_manager[kind].from_data(builder, value)
 
 
-@imputils.lower_setattr_generic(_Row)  # type: ignore[untyped-decorator]
+@imputils.lower_setattr_generic(_RecordType)  # type: ignore[untyped-decorator]
 def _lower_write(context: Any, builder: Any, signature: Any, args: Any, name: str) -> Any:
     row, kind = signature.args[0], signature.args[0].typeof(name)
     value = context.data_model_manager[kind].as_data(builder, context.cast(builder, args[1], signature.args[1], kind))
@@ -204,7 +204,7 @@ def _field(context: Any, builder: Any, row: Any, pointer: Any, name: str) -> Any
 @templates.infer_global(operator.getitem)
 class _GetRow(templates.AbstractTemplate):  # type: ignore[misc]
     def generic(self, args: Any, kws: Any) -> Any:
-        if isinstance(args[0], _Rows) and isinstance(args[1], types.Integer):
+        if isinstance(args[0], _ArrayType) and isinstance(args[1], types.Integer):
             return args[0].row(args[0], types.intp)
         return None
 
@@ -212,27 +212,27 @@ class _GetRow(templates.AbstractTemplate):  # type: ignore[misc]
 @templates.infer_global(operator.setitem)
 class _SetRow(templates.AbstractTemplate):  # type: ignore[misc]
     def generic(self, args: Any, kws: Any) -> Any:
-        if isinstance(args[0], _Rows) and isinstance(args[1], types.Integer):
+        if isinstance(args[0], _ArrayType) and isinstance(args[1], types.Integer):
             return types.none(args[0], types.intp, args[0].row)
         return None
 
 
-def _place(context: Any, builder: Any, rows: _Rows, pointer: Any, index: Any) -> Any:
+def _place(context: Any, builder: Any, rows: _ArrayType, pointer: Any, index: Any) -> Any:
     """Return the address of one row."""
     row = context.data_model_manager[rows.row].get_data_type()
     return builder.gep(builder.bitcast(pointer, row.as_pointer()), [index])
 
 
-@extending.lower_builtin(operator.getitem, _Rows, types.intp)  # type: ignore[untyped-decorator]
+@extending.lower_builtin(operator.getitem, _ArrayType, types.intp)  # type: ignore[untyped-decorator]
 def _lower_get(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     rows = signature.args[0]
     place = _place(context, builder, rows, args[0], args[1])
-    if isinstance(rows.row, _Row):
+    if isinstance(rows.row, _RecordType):
         return place
     return context.data_model_manager[rows.row].from_data(builder, _marked(builder, builder.load(place), rows))
 
 
-@extending.lower_builtin(operator.setitem, _Rows, types.intp, types.Any)  # type: ignore[untyped-decorator]
+@extending.lower_builtin(operator.setitem, _ArrayType, types.intp, types.Any)  # type: ignore[untyped-decorator]
 def _lower_set(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     rows = signature.args[0]
     place = _place(context, builder, rows, args[0], args[1])

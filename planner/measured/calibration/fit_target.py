@@ -27,7 +27,7 @@ BLOCKS_PER_FOLD = 4  # of a recorded run, or of a log
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class FitTarget:
     """The measurements to fit to.
 
     Parameters
@@ -47,7 +47,7 @@ class Target:
 
 
 def read_target(path: Path, scenario: Scenario, *, folds: int, client: str | None, jobs: int,
-                format: str | None = None) -> Target:
+                format: str | None = None) -> FitTarget:
     """Read the measurements to fit to, with the fold of each observation.
 
     Repeats of a configuration are in one fold, as are the neighbours in a recorded run or a log, because they share
@@ -83,21 +83,21 @@ def read_target(path: Path, scenario: Scenario, *, folds: int, client: str | Non
     order = {key: place for place, key in enumerate(dict.fromkeys(sorted(keys) if is_table(columns) else keys))}
     prepared = prepare(runs)
     metrics = (*METRICS, *dict.fromkeys(name for m, _ in prepared for name in m.measured if name not in METRICS))
-    return Target(observed=Runs(prepared=prepared, metrics=metrics),
-                  folds=np.array([order[key] % folds for key in keys]), engine=engine, left_out=left_out,
-                  source=_source(path, engine, [_named(m, deployment) for m, deployment in prepared], left_out,
-                                 num_runs=len(runs) if is_table(columns) else len(read),
-                                 num_blocks=len(runs) if not is_table(columns) and len(runs) > len(read) else None))
+    return FitTarget(observed=Runs(prepared=prepared, metrics=metrics),
+                     folds=np.array([order[key] % folds for key in keys]), engine=engine, left_out=left_out,
+                     source=_source(path, engine, [_named(m, deployment) for m, deployment in prepared], left_out,
+                                    num_runs=len(runs) if is_table(columns) else len(read),
+                                    num_blocks=len(runs) if not is_table(columns) and len(runs) > len(read) else None))
 
 
-def _steps(path: Path, scenario: Scenario, folds: int) -> Target:
+def _steps(path: Path, scenario: Scenario, folds: int) -> FitTarget:
     log = read_steps(path, scenario)
     deployment = deploy(scenario)
     groups = groups_of(scenario, model_of(deployment), "steps")
     blocks = np.arange(len(log.measured_ms)) * (BLOCKS_PER_FOLD * folds) // len(log.measured_ms)
-    return Target(observed=Steps(log=log, deployment=deployment), folds=blocks % folds, engine=scenario.engine,
-                  left_out=log.left_out,
-                  source=_source(path, scenario.engine, [groups], log.left_out, num_steps=len(log.measured_ms)))
+    return FitTarget(observed=Steps(log=log, deployment=deployment), folds=blocks % folds, engine=scenario.engine,
+                     left_out=log.left_out,
+                     source=_source(path, scenario.engine, [groups], log.left_out, num_steps=len(log.measured_ms)))
 
 
 def _predictable(path: Path, read: Sequence[Measurement], engine: str,

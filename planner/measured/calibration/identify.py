@@ -25,7 +25,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class Unidentified:
     """The worst of a set of constants, why it cannot be fitted with the others, and how far it is from being fit."""
 
     index: int
@@ -70,11 +70,11 @@ def check(jacobian: Floats, names: Sequence[str]) -> None:
                          f"other loads")
 
 
-def _worst(jacobian: Floats, names: Sequence[str]) -> Fault | None:
+def _worst(jacobian: Floats, names: Sequence[str]) -> Unidentified | None:
     """Return the constant to drop first, None if all can be fitted."""
     effects = np.abs(jacobian).max(axis=0, initial=0.0)
     if effects.min() < LEAST_EFFECT:
-        return Fault(index=int(effects.argmin()), reason="has no effect on these runs")
+        return Unidentified(index=int(effects.argmin()), reason="has no effect on these runs")
     scaled = jacobian / np.linalg.norm(jacobian, axis=0)
     information = scaled.T @ scaled
     covariance = np.linalg.inv(information + 1e-12 * np.eye(len(names)))
@@ -92,10 +92,10 @@ def _worst(jacobian: Floats, names: Sequence[str]) -> Fault | None:
         worst, partner = sorted((int(k) for k in pair), key=lambda k: -ratios[k])
         is_tied = True
     if is_tied and (ratios[worst] > 1 or abs(correlations[worst, partner]) > MAX_CORRELATION):
-        return Fault(index=worst, reason=f"cannot be told apart from {names[partner]} (correlation "
-                                         f"{correlations[worst, partner]:+.3f})")
+        return Unidentified(index=worst, reason=f"cannot be told apart from {names[partner]} (correlation "
+                                                f"{correlations[worst, partner]:+.3f})")
     if ratios[worst] > 1:
         wide, narrow = (np.exp(QUANTILE * min(s, 5.0)) for s in (widths[worst], priors[worst]))
-        return Fault(index=worst, reason=f"these runs leave it within a factor of {wide:.3g}, wider than the "
-                                         f"prior's {narrow:.3g}")
+        return Unidentified(index=worst, reason=f"these runs leave it within a factor of {wide:.3g}, wider than the "
+                                                f"prior's {narrow:.3g}")
     return None

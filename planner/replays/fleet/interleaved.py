@@ -32,7 +32,7 @@ from planner.progress import stage
 from planner.replays.attempts import Attempts, attempts_of, empty_rows
 from planner.replays.compiling import compiled_function
 from planner.replays.dependencies import Dependencies
-from planner.replays.driver import ReplayRecords, Taken, compiled_plan, failed_plan, fault, num_arrived
+from planner.replays.driver import ReplayRecords, TakenRows, compiled_plan, failed_plan, fault, num_arrived
 from planner.replays.fleet.disaggregation import Transfer, halved
 from planner.replays.fleet.failures import failure_timers
 from planner.replays.fleet.kv_store import numbered_blocks, sharing_store
@@ -53,7 +53,7 @@ FLEET_SIGNATURE = _INT(_INT[::1], _FUNCTION(SCORE_SIGNATURE))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fleet:
+class RoutedFleet:
     """The replicas of a fleet, and the way of requests to them.
 
     Parameters
@@ -121,7 +121,7 @@ class Fleet:
         return [pool.weight for pool in self.pools for _ in range(pool.num_replicas)]
 
 
-def run_interleaved(trace: Trace, fleet: Fleet, waits: Dependencies | None, recording: Recording,
+def run_interleaved(trace: Trace, fleet: RoutedFleet, waits: Dependencies | None, recording: Recording,
                     timers: Iterable[Timer] = (),
                     ) -> tuple[list[ReplayRecords], NDArray[np.int32], Any, Attempts | None]:
     """Replay a trace on replicas, all on one clock.
@@ -146,7 +146,7 @@ def run_interleaved(trace: Trace, fleet: Fleet, waits: Dependencies | None, reco
     memory = fleet_memory(trace, states, [compiled_plan(policy) for policy in fleet.policies], fleet, waits)
     failures = () if fleet.overload is None else failure_timers(fleet.overload.failures, fleet.num_replicas)
     score, loop = compiled_score(fleet.router), compiled_fleet_loop()
-    taken, attempts = [Taken(state) for state in states], [empty_rows()]
+    taken, attempts = [TakenRows(state) for state in states], [empty_rows()]
     pending = Timers([*failures, *timers])
     with stage("replaying requests", trace.num_requests, num_arrived(trace, memory.fleet)):
         loop_s = _run_through(loop, score, fleet, memory, taken, attempts, pending)
@@ -162,8 +162,8 @@ def run_interleaved(trace: Trace, fleet: Fleet, waits: Dependencies | None, reco
     return records, memory.replica_of.astype(np.int32), states[0].pulls, ended
 
 
-def _run_through(loop: Callable[[Any, Any], int], score: Any, fleet: Fleet, memory: fs.FleetState,
-                 taken: Sequence[Taken], attempts: list[NDArray[np.void]], pending: Timers) -> float:
+def _run_through(loop: Callable[[Any, Any], int], score: Any, fleet: RoutedFleet, memory: fs.FleetState,
+                 taken: Sequence[TakenRows], attempts: list[NDArray[np.void]], pending: Timers) -> float:
     """Drive the loop until nothing is left, keep the rows that it writes, and return the wall time spent in it [s]."""
     states = [part.state for part in taken]
     running = RunningFleet(memory=memory, states=states, shares_store=fleet.shares_store)
@@ -207,7 +207,7 @@ def _take_attempts(memory: fs.FleetState) -> NDArray[np.void]:
     return rows
 
 
-def fleet_states(trace: Trace, fleet: Fleet, recording: Recording) -> tuple[list[st.State], RequestMemory]:
+def fleet_states(trace: Trace, fleet: RoutedFleet, recording: Recording) -> tuple[list[st.State], RequestMemory]:
     """Return the replicas' memories and the requests' memory; decode replicas have no use for a prefix cache."""
     pulls = None
     if fleet.transfer is not None:
@@ -273,7 +273,7 @@ def _instant(memory: fs.FleetState) -> str:
     return f"at {now_s:.6f} s" if math.isfinite(now_s) else "before the first request"
 
 
-def fleet_memory(trace: Trace, states: list[st.State], plans: list[Any], fleet: Fleet,
+def fleet_memory(trace: Trace, states: list[st.State], plans: list[Any], fleet: RoutedFleet,
                  waits: Dependencies | None) -> fs.FleetState:
     """Lay out the fleet's memory and fill in its first state."""
     n, count, weights, routed = trace.num_requests, fleet.num_replicas, fleet.weights, fleet.routed
@@ -336,7 +336,7 @@ def _waits_memory(waits: Dependencies | None) -> dict[str, Any]:
                      "session_left": nobody if limit is None else limit.num_requests.copy()}
 
 
-def _fleet_record(fleet: Fleet, num_requests: int, num_legs: int, num_planned: int, tree_size: int) -> Any:
+def _fleet_record(fleet: RoutedFleet, num_requests: int, num_legs: int, num_planned: int, tree_size: int) -> Any:
     record = st.records(1, fs.FLEET)[0]
     router = fleet.router
     record.now_s = -math.inf

@@ -17,9 +17,9 @@ from planner.loop.state.entries import FETCH
 from planner.policies.router import Router
 from planner.progress import stage
 from planner.replays.dependencies import Dependencies, dependencies
-from planner.replays.driver import ReplayRecords, Taken, run
+from planner.replays.driver import ReplayRecords, TakenRows, run
 from planner.replays.fleet.disaggregation import joined, num_handed_over, transfer_of
-from planner.replays.fleet.interleaved import Fleet, run_interleaved
+from planner.replays.fleet.interleaved import RoutedFleet, run_interleaved
 from planner.replays.fleet.overload import holding_requests, overload_of
 from planner.replays.fleet.routes import cycle_of
 from planner.replays.fleet.scaler import Scaler
@@ -86,9 +86,9 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
         parts = [_run(trace, pools[0].deployment, recording, hope)]
         return ReplayResult(trace=trace, deployment=deployment, records=parts[0], replicas=_replicas(parts))
     is_split = pools[0].role == "prefill"
-    fleet = Fleet(pools=pools, router=router, report_interval_s=scenario.router_report_interval, overload=overload,
-                  seed=scenario.seed or 0, transfer=transfer_of(pools[0].deployment) if is_split else None,
-                  routes=routes)
+    fleet = RoutedFleet(pools=pools, router=router, report_interval_s=scenario.router_report_interval,
+                        overload=overload, seed=scenario.seed or 0, routes=routes,
+                        transfer=transfer_of(pools[0].deployment) if is_split else None)
     shares_nothing = (waits is None and scenario.max_concurrency is None and not shares_store(scenario)
                       and not fleet.steps_together)
     if is_blind(router) and shares_nothing and overload is None and not scalers and not is_split:
@@ -170,14 +170,14 @@ def _unused(trace: Trace, engine: Deployment, recording: Recording) -> ReplayRec
     one = trace.take(np.zeros(1, np.int64))
     nobody = RequestMemory(one, [limits_of_requests(engine.policy, engine.settings)])
     state = initial_state(one, engine.policy, engine.settings, engine.step_time, recording, nobody.records)
-    return Taken(state).records(0.0, nobody.columns())
+    return TakenRows(state).records(0.0, nobody.columns())
 
 
 def _replicas(parts: Sequence[ReplayRecords]) -> tuple[Replica, ...]:
     return tuple(Replica(part.engine, part.settings, part.links) for part in parts)
 
 
-def _routed(trace: Trace, deployment: Deployment, fleet: Fleet, waits: Dependencies | None, recording: Recording,
+def _routed(trace: Trace, deployment: Deployment, fleet: RoutedFleet, waits: Dependencies | None, recording: Recording,
             timers: Sequence[Timer]) -> ReplayResult:
     """Replay a trace on replicas on one clock, each of which does all of a request."""
     parts, replica, _, attempts = run_interleaved(trace, fleet, waits, recording, timers)
@@ -187,7 +187,7 @@ def _routed(trace: Trace, deployment: Deployment, fleet: Fleet, waits: Dependenc
                         attempts=attempts)
 
 
-def _disaggregated(trace: Trace, deployment: Deployment, fleet: Fleet, waits: Dependencies | None,
+def _disaggregated(trace: Trace, deployment: Deployment, fleet: RoutedFleet, waits: Dependencies | None,
                    recording: Recording, timers: Sequence[Timer]) -> ReplayResult:
     """Replay a trace on replicas of which some prefill and the others decode.
 
@@ -213,7 +213,7 @@ def _disaggregated(trace: Trace, deployment: Deployment, fleet: Fleet, waits: De
                         attempts=attempts)
 
 
-def _dealt(trace: Trace, deployment: Deployment, fleet: Fleet, recording: Recording,
+def _dealt(trace: Trace, deployment: Deployment, fleet: RoutedFleet, recording: Recording,
            hope: Hope | None) -> ReplayResult:
     """Replay each replica's requests by themselves, if the router is blind and they do not depend on each other."""
     replica = _replica_dealt(trace, fleet)
@@ -252,7 +252,7 @@ def _dealt(trace: Trace, deployment: Deployment, fleet: Fleet, recording: Record
                         num_replicas=fleet.num_replicas, replica=replica if fleet.num_replicas > 1 else None)
 
 
-def _replica_dealt(trace: Trace, fleet: Fleet) -> NDArray[np.int32]:
+def _replica_dealt(trace: Trace, fleet: RoutedFleet) -> NDArray[np.int32]:
     """Return the replica that each request is dealt to, among the replicas of its route, shape [num_requests]."""
     replica = np.empty(trace.num_requests, np.int32)
     draws = None if fleet.router.takes_turns else drawn(fleet.seed, trace.num_requests)

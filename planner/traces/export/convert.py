@@ -14,7 +14,7 @@ from planner.files.keys import Key
 from planner.files.writing import STDOUT, write_atomically
 from planner.traces import Trace
 from planner.traces.export.anonymous import anonymize, check_anonymous
-from planner.traces.export.export_format import Target
+from planner.traces.export.export_format import Export
 from planner.traces.export.export_formats import find_target
 from planner.traces.parents import joined_parents, named_parents
 
@@ -113,7 +113,7 @@ def _with_known_parents(trace: Trace) -> tuple[Trace, list[str]]:
     return replace(trace, requests=table.with_columns(changed)), [note]
 
 
-def _lost(trace: Trace, target: Target) -> dict[str, int]:
+def _lost(trace: Trace, target: Export) -> dict[str, int]:
     """Return the columns that the format cannot hold, with how many requests have them; row numbers do not count."""
     table = trace.requests
     lost = {name: table.height - table[name].null_count() for name in table.columns if name not in target.columns}

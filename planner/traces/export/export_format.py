@@ -13,7 +13,7 @@ ALL_COLUMNS = tuple(column.name for column in TRACE_COLUMNS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Export:
     """One format to write.
 
     Parameters

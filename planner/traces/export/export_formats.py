@@ -8,7 +8,7 @@ import polars as pl
 
 from planner.errors import UnknownNameError, UsageError
 from planner.traces import Trace
-from planner.traces.export.export_format import ALL_COLUMNS, Target, csv_bytes, id_lists, jsonl_bytes, no_notes, nothing
+from planner.traces.export.export_format import ALL_COLUMNS, Export, csv_bytes, id_lists, jsonl_bytes, no_notes, nothing
 from planner.traces.export.simulator_outputs import BLIS, VIDUR
 from planner.traces.export.timed_outputs import AIPERF, MOONCAKE, TIMED_TRACE
 
@@ -33,19 +33,19 @@ def _parquet(trace: Trace) -> Mapping[str, bytes]:
     return {"": buffer.getvalue()}
 
 
-CSV = Target(name="csv", meaning="the planner's own CSV, without prefix ids", suffix=".csv", columns=ALL_COLUMNS,
+CSV = Export(name="csv", meaning="the planner's own CSV, without prefix ids", suffix=".csv", columns=ALL_COLUMNS,
              holds_ids=False, write=_csv, check=nothing, notes=no_notes)
-JSONL = Target(name="jsonl", meaning="the planner's own JSONL, with prefix ids", suffix=".jsonl", columns=ALL_COLUMNS,
+JSONL = Export(name="jsonl", meaning="the planner's own JSONL, with prefix ids", suffix=".jsonl", columns=ALL_COLUMNS,
                holds_ids=True, write=_jsonl, check=nothing, notes=no_notes)
-PARQUET = Target(name="parquet", meaning="the JSONL's columns as Parquet", suffix=".parquet", columns=ALL_COLUMNS,
+PARQUET = Export(name="parquet", meaning="the JSONL's columns as Parquet", suffix=".parquet", columns=ALL_COLUMNS,
                  holds_ids=True, write=_parquet, check=nothing, notes=no_notes)
 
 
-TARGETS: Mapping[str, Target] = {
+TARGETS: Mapping[str, Export] = {
     target.name: target for target in (CSV, JSONL, PARQUET, MOONCAKE, TIMED_TRACE, AIPERF, VIDUR, BLIS)}
 
 
-def find_target(name: str | None, path: Path) -> Target:
+def find_target(name: str | None, path: Path) -> Export:
     """Return the format of a name, or the planner's own that the ending of a path stands for.
 
     Raises

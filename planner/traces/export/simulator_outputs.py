@@ -7,7 +7,7 @@ import polars as pl
 
 from planner.errors import UsageError
 from planner.traces import Trace
-from planner.traces.export.export_format import Target, csv_bytes, no_notes, nothing
+from planner.traces.export.export_format import Export, csv_bytes, no_notes, nothing
 
 BLIS_HEADER = "trace_version: 2\ntime_unit: microseconds\nmode: generated\nwarm_up_requests: 0\n"
 
@@ -88,10 +88,10 @@ def _blis_notes(trace: Trace) -> list[str]:
     return ["blis replay --trace-header PATH.yaml --trace-data PATH; the header lies beside the CSV", *rounded]
 
 
-VIDUR = Target(name="vidur", meaning="Vidur CSV: arrived_at, num_prefill_tokens, num_decode_tokens", suffix="",
+VIDUR = Export(name="vidur", meaning="Vidur CSV: arrived_at, num_prefill_tokens, num_decode_tokens", suffix="",
                columns=("arrival_s", "input_tokens", "output_tokens"), holds_ids=False, write=_vidur, check=nothing,
                notes=no_notes)
-BLIS = Target(name="blis", meaning="BLIS trace: a CSV in microseconds, and its YAML header beside it", suffix="",
+BLIS = Export(name="blis", meaning="BLIS trace: a CSV in microseconds, and its YAML header beside it", suffix="",
               columns=("arrival_s", "input_tokens", "output_tokens", "tenant", "session_id", "priority", "deadline_s",
                        "cancel_after_s", "ttft_s", "e2e_s"), holds_ids=False, write=_blis, check=_check_blis,
               notes=_blis_notes)

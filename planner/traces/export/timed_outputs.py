@@ -7,7 +7,7 @@ import polars as pl
 
 from planner.errors import UsageError
 from planner.traces import Trace
-from planner.traces.export.export_format import Target, id_lists, jsonl_bytes, milliseconds, no_notes
+from planner.traces.export.export_format import Export, id_lists, jsonl_bytes, milliseconds, no_notes
 
 MOONCAKE_BLOCK_TOKENS = 512
 TIMED_BLOCK_TOKENS = 16  # default of `vllm bench serve --timed-trace-chunk-hash-size`
@@ -112,12 +112,12 @@ def _aiperf_notes(trace: Trace) -> list[str]:
     return ["aiperf profile --custom-dataset-type mooncake_trace", *block]
 
 
-MOONCAKE = Target(name="mooncake", meaning="Mooncake JSONL: timestamp (ms), input_length, output_length, hash_ids of "
+MOONCAKE = Export(name="mooncake", meaning="Mooncake JSONL: timestamp (ms), input_length, output_length, hash_ids of "
                   "512 tokens", suffix="", columns=(*REQUIRED, "session_id"), holds_ids=True, write=_mooncake,
                   check=_check_mooncake, notes=no_notes)
-TIMED_TRACE = Target(name="timed-trace", meaning="vllm bench serve --dataset-name timed_trace: the same in seconds, "
+TIMED_TRACE = Export(name="timed-trace", meaning="vllm bench serve --dataset-name timed_trace: the same in seconds, "
                      "ids of any size", suffix="", columns=REQUIRED, holds_ids=True, write=_timed,
                      check=_check_covered, notes=_timed_notes)
-AIPERF = Target(name="aiperf", meaning="AIPerf inputs (mooncake_trace): the same with sessions, delays, and ids where "
+AIPERF = Export(name="aiperf", meaning="AIPerf inputs (mooncake_trace): the same with sessions, delays, and ids where "
                 "known", suffix="", columns=(*REQUIRED, "session_id", "parent_id", "think_time_s"), holds_ids=True,
                 write=_aiperf, check=_check_aiperf, notes=_aiperf_notes)

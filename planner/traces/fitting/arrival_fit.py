@@ -32,14 +32,14 @@ STATE_CELLS = 50_000  # that the record is cut into to look for states
 STATE_ROUNDS = 60
 
 
-class Candidate(NamedTuple):
+class FittedProcess(NamedTuple):
     """A fitted process, and how far its burstiness is off, in its tolerance [1]."""
 
     process: Process
     deviation: float
 
 
-def fit_arrivals(arrival_s: Floats, duration_s: float, process: str = "auto") -> tuple[Process, list[Candidate]]:
+def fit_arrivals(arrival_s: Floats, duration_s: float, process: str = "auto") -> tuple[Process, list[FittedProcess]]:
     """Fit all processes to arrivals, or a named one, and choose.
 
     Burstiness is the coefficient of variation of the gaps, the share of short ones, the index of dispersion over
@@ -66,7 +66,7 @@ def fit_arrivals(arrival_s: Floats, duration_s: float, process: str = "auto") ->
         names = ["poisson"]
     fitted = [law for name in names for law in _FITS[name](apart_s, duration_s)]
     measures, tolerance = _burstiness(apart_s, apart_s, duration_s), _tolerance(apart_s, duration_s)
-    candidates = [Candidate(law, _deviation(law, measures, tolerance, apart_s, duration_s)) for law in fitted]
+    candidates = [FittedProcess(law, _deviation(law, measures, tolerance, apart_s, duration_s)) for law in fitted]
     close = [candidate for candidate in candidates if candidate.deviation <= CLOSE]
     chosen = min(close, key=lambda candidate: (candidate.process.num_numbers, candidate.deviation)) if close else min(
         candidates, key=lambda candidate: candidate.deviation)

@@ -13,7 +13,7 @@ from planner.traces.shaping.sharing import sharing
 from planner.traces.synthesis.links import ALONE, CONTINUES, POPULAR
 from planner.traces.synthesis.quantiles import fit_quantiles
 from planner.traces.synthesis.tenant_draws import CODES
-from planner.traces.synthesis.traffic_model import KINDS, Kind
+from planner.traces.synthesis.traffic_model import KINDS, RequestKind
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -22,14 +22,14 @@ POPULAR_FROM = 10  # requests with the same beginning
 FLOORS = {"new_tokens": 2.0, "output_tokens": 1.0, "shared_blocks": 0.5, "lag_s": 0.1}
 
 
-class Described(NamedTuple):
+class KindColumns(NamedTuple):
     """Requests in order of arrival, shapes [num_requests]; the variables by name."""
 
     kinds: Ints
     variables: Mapping[str, Floats]
 
 
-def describe_requests(trace: Trace) -> Described:
+def describe_requests(trace: Trace) -> KindColumns:
     """Describe the beginning that every request shares with earlier ones.
 
     It continues the request before it in its session, or the latest one with the same beginning if fewer than
@@ -50,7 +50,7 @@ def describe_requests(trace: Trace) -> Described:
         parents = np.where(earlier >= 0, earlier, parents)
     new = input_tokens - shared * (trace.prefix.block_tokens if trace.prefix is not None else 0)
     lag_s = np.where(parents >= 0, arrival_s - arrival_s[parents], 0.0)
-    return Described(kinds.astype(np.int64), {
+    return KindColumns(kinds.astype(np.int64), {
         "new_tokens": new.astype(float), "output_tokens": table["output_tokens"].to_numpy().astype(float),
         "shared_blocks": shared.astype(float), "lag_s": lag_s})
 
@@ -62,7 +62,7 @@ def _turns_before(table: pl.DataFrame) -> Ints:
     return before.to_series().fill_null(-1).to_numpy().astype(np.int64)
 
 
-def fit_kinds(described: Described, rows: Ints) -> tuple[Kind, ...]:
+def fit_kinds(described: KindColumns, rows: Ints) -> tuple[RequestKind, ...]:
     """Describe the kinds of some requests, each by its share, the law of its variables and their copula."""
     kinds = []
     for name, code in CODES.items():
@@ -71,8 +71,8 @@ def fit_kinds(described: Described, rows: Ints) -> tuple[Kind, ...]:
             values = [described.variables[variable][mine] for variable in KINDS[name]]
             laws = {variable: fit_quantiles(sample, floor=FLOORS[variable])
                     for variable, sample in zip(KINDS[name], values, strict=True)}
-            kinds.append(Kind(kind=name, share=float(f"{len(mine) / len(rows):.6g}"), variables=laws,
-                              correlation=_correlation(values)))
+            kinds.append(RequestKind(kind=name, share=float(f"{len(mine) / len(rows):.6g}"), variables=laws,
+                                     correlation=_correlation(values)))
     return tuple(kinds)
 
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from planner.errors import UsageError
 from planner.traces import Trace
-from planner.traces.fitting.arrival_fit import Candidate, fit_arrivals
-from planner.traces.fitting.kinds import Described, describe_requests, fit_kinds
+from planner.traces.fitting.arrival_fit import FittedProcess, fit_arrivals
+from planner.traces.fitting.kinds import KindColumns, describe_requests, fit_kinds
 from planner.traces.fitting.windows import edges_of, mix_windows
 from planner.traces.shaping.burstiness import spread_ticks, tick_of
 from planner.traces.synthesis.traffic_model import Epoch, Model, Tenant, to_toml
@@ -27,14 +27,14 @@ CLASSES = 8  # that lengths are sorted into to see whether their mix changes
 FEWEST_REQUESTS = 2
 
 
-class Fit(NamedTuple):
+class FittedWorkload(NamedTuple):
     """A fitted model, and the arrival processes that were tried by tenant."""
 
     model: Model
-    candidates: dict[str, list[Candidate]]
+    candidates: dict[str, list[FittedProcess]]
 
 
-def fit_workload(trace: Trace, *, process: str = "auto", seed: int = 0) -> Fit:
+def fit_workload(trace: Trace, *, process: str = "auto", seed: int = 0) -> FittedWorkload:
     """Fit a workload model to a trace, on a fine clock: draws have arrivals between the steps of a log's clock.
 
     Parameters
@@ -66,7 +66,7 @@ def fit_workload(trace: Trace, *, process: str = "auto", seed: int = 0) -> Fit:
         duration_s=duration_s, block_tokens=0 if trace.prefix is None else trace.prefix.block_tokens,
         has_sessions="session_id" in trace.requests.columns, has_tenants="tenant" in trace.requests.columns,
         maximum_input_tokens=int(_top(trace.requests["input_tokens"])), tenants=tuple(tenant for tenant, _ in tenants))
-    return Fit(marked(model), candidates)
+    return FittedWorkload(marked(model), candidates)
 
 
 def on_fine_clock(trace: Trace) -> tuple[Trace, list[str]]:
@@ -108,8 +108,8 @@ def _by_tenant(table: pl.DataFrame) -> list[tuple[str, Ints]]:
     return [*named, (OTHERS, rest)] if len(rest) else named
 
 
-def _fit_tenant(name: str, arrival_s: Floats, duration_s: float, described: Described, rows: Ints,
-                process: str) -> tuple[Tenant, list[Candidate]]:
+def _fit_tenant(name: str, arrival_s: Floats, duration_s: float, described: KindColumns, rows: Ints,
+                process: str) -> tuple[Tenant, list[FittedProcess]]:
     arrivals, candidates = fit_arrivals(arrival_s, duration_s, process)
     cuts = mix_windows(_classes(described, rows))
     edges_s = edges_of(arrival_s, duration_s)
@@ -120,7 +120,7 @@ def _fit_tenant(name: str, arrival_s: Floats, duration_s: float, described: Desc
     return Tenant(name=name, arrivals=arrivals, epochs=(replace(kept[0], start_s=0.0), *kept[1:])), candidates
 
 
-def _classes(described: Described, rows: Ints) -> Ints:
+def _classes(described: KindColumns, rows: Ints) -> Ints:
     """Sort requests into CLASSES by new prompt tokens and by output, and into kinds."""
     sorted_into = []
     for name in ("new_tokens", "output_tokens"):

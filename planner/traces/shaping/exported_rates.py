@@ -25,7 +25,7 @@ _JSON = re.compile(rb"\s*(\{|\[\s*[\[{])")  # and not the date in brackets that 
 _CELL = re.compile(r"^\s*([-+\d.,eE]+)\s*([A-Za-z/].*)?$")
 
 
-class Rates(NamedTuple):
+class RateTable(NamedTuple):
     """A table of windows' starts and rates, and how it was read.
 
     Parameters
@@ -40,7 +40,7 @@ class Rates(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def exported_rates(path: Path) -> Rates:
+def exported_rates(path: Path) -> RateTable:
     """Read rates from a CSV, a Parquet or Prometheus's JSON.
 
     `PATH#NAME` chooses a column, or series by a label as in `PATH#model_name=llama`; several series are added up.
@@ -64,7 +64,7 @@ def exported_rates(path: Path) -> Rates:
     return rates
 
 
-def _of_log(path: Path, choice: str) -> Rates:
+def _of_log(path: Path, choice: str) -> RateTable:
     """Return the requests a minute of a server's log; another text is read as a table."""
     text = read_server_text([line for _, line in text_lines(path)])
     if text is None:
@@ -74,14 +74,14 @@ def _of_log(path: Path, choice: str) -> Rates:
         looks = pl.Series([look[0] for look in text.tokens_per_s])
         rates = pl.DataFrame({"start": instants_s(looks),
                               "rate": [look[1] / number_in(mean) for look in text.tokens_per_s]})
-        return Rates(rates, ("time", "prompt tokens/s"), (
+        return RateTable(rates, ("time", "prompt tokens/s"), (
             f"{path}: rates are the prompt tokens/s of interval lines, with {mean} tokens a prompt",))
     if not text.requests:
         raise TraceError(f"{path}: has no lines with times of requests; must be an access log, vLLM's log with its "
                          f"received requests, or SGLang's log; {path}#prompt_tokens=700 makes rates of vLLM's interval "
                          f"lines with prompts of 700 tokens on average")
     rates = pl.DataFrame(list(per_minute(text)), schema={"start": pl.Float64, "rate": pl.Float64}, orient="row")
-    return Rates(rates, ("time", "requests"), (*text.notes, f"{path}: requests are counted in each minute"))
+    return RateTable(rates, ("time", "requests"), (*text.notes, f"{path}: requests are counted in each minute"))
 
 
 def _chosen(path: Path) -> tuple[Path, str, float | None]:
@@ -94,7 +94,7 @@ def _chosen(path: Path) -> tuple[Path, str, float | None]:
     return Path(file), choice, None
 
 
-def _of_table(path: Path, choice: str) -> Rates:
+def _of_table(path: Path, choice: str) -> RateTable:
     table = read_table_file(path, what="rate series")
     table = table.rename({name: name.strip() for name in table.columns})
     start = next((name for name in (*STARTS, *_likely(table.columns)) if name in table.columns), None)
@@ -124,14 +124,14 @@ def _of_table(path: Path, choice: str) -> Rates:
 
 
 def _in_seconds(path: Path, rates: pl.DataFrame, names: tuple[str, str], units: set[str], notes: list[str], *,
-                is_known: bool) -> Rates:
+                is_known: bool) -> RateTable:
     """Return rates a second by the unit in the cells or the columns' names; a note tells it."""
     text = " ".join((*units, names[1]))
     per_s = next((per_s for per_s, pattern in _PER if pattern.search(text)), 1.0)
     if not is_known:
         word = {1.0: "second", 60.0: "minute", 3600.0: "hour"}[per_s]
         notes.append(f"{path}: {names[1]} counts as requests a {word}; for another give {path}#{names[1]}/min or /h")
-    return Rates(rates.with_columns(pl.col("rate") / per_s), names, tuple(notes))
+    return RateTable(rates.with_columns(pl.col("rate") / per_s), names, tuple(notes))
 
 
 def _likely(columns: Sequence[str]) -> Iterator[str]:
@@ -172,7 +172,7 @@ def _values(path: Path, cells: pl.Series) -> tuple[pl.Series, str]:
     return pl.Series(cells.name, values, dtype=pl.Float64), next(iter(units), "")
 
 
-def _of_query(path: Path, choice: str) -> Rates:
+def _of_query(path: Path, choice: str) -> RateTable:
     try:
         answer = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

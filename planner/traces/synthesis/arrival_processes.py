@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from planner.errors import UnknownNameError, UsageError
 from planner.traces.synthesis.fields import not_negative, positive
-from planner.traces.synthesis.quantiles import Quantiles, spread_evenly
+from planner.traces.synthesis.quantiles import QuantileCurve, spread_evenly
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -48,7 +48,7 @@ class Process:
     state_mean_s: tuple[float, ...] = ()
     window_s: tuple[float, ...] = ()
     window_rates_per_s: tuple[float, ...] = ()
-    gaps: Quantiles | None = None
+    gaps: QuantileCurve | None = None
 
     def __post_init__(self) -> None:
         if self.process not in PROCESSES:

@@ -9,7 +9,7 @@ import numpy as np
 from planner.errors import UnknownNameError, UsageError
 from planner.schema import MAX_TOKENS
 from planner.traces.synthesis.arrival_processes import Process
-from planner.traces.synthesis.traffic_model import Kind, Model, Tenant
+from planner.traces.synthesis.traffic_model import Model, RequestKind, Tenant
 
 FEWEST_WINDOW_S = 1e-6
 
@@ -94,7 +94,7 @@ def with_lengths(model: Model, *, input_factor: float = 1.0, output_factor: floa
     return replace(model, tenants=tenants, maximum_input_tokens=max(longest, 1))
 
 
-def _with_lengths(kind: Kind, input_factor: float, output_factor: float) -> Kind:
+def _with_lengths(kind: RequestKind, input_factor: float, output_factor: float) -> RequestKind:
     factors = {"new_tokens": input_factor, "shared_blocks": input_factor, "output_tokens": output_factor, "lag_s": 1.0}
     return replace(kind, variables={name: law.scaled(factors[name]) for name, law in kind.variables.items()})
 

@@ -17,7 +17,7 @@ NUM_LOOKED_AT = 4000  # order statistics that the points are chosen from
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quantiles:
+class QuantileCurve:
     """Points of a quantile function, linear between them; a flat piece is a value that many share, such as a cap.
 
     Parameters
@@ -44,12 +44,12 @@ class Quantiles:
         """Return the quantiles at some probabilities."""
         return np.interp(probabilities, self.at, self.values)
 
-    def scaled(self, factor: float) -> "Quantiles":
+    def scaled(self, factor: float) -> "QuantileCurve":
         """Return the distribution of `factor` times the variable."""
-        return Quantiles(at=self.at, values=tuple(factor * value for value in self.values))
+        return QuantileCurve(at=self.at, values=tuple(factor * value for value in self.values))
 
 
-def fit_quantiles(values: Any, *, floor: float) -> Quantiles:
+def fit_quantiles(values: Any, *, floor: float) -> QuantileCurve:
     """Describe values by as few points as keep every quantile within TOLERANCE, or by MOST_POINTS.
 
     The point that is worst described is added again and again, as Douglas and Peucker simplify a line.
@@ -75,7 +75,9 @@ def fit_quantiles(values: Any, *, floor: float) -> Quantiles:
     chosen = sorted(kept)
     probabilities = tuple(float(f"{at[row]:.6g}") for row in chosen)
     knots = tuple(float(f"{points[row]:.6g}") for row in chosen)
-    return Quantiles(at=probabilities, values=knots) if len(chosen) > 1 else Quantiles(at=(0.0, 1.0), values=2 * knots)
+    if len(chosen) == 1:
+        return QuantileCurve(at=(0.0, 1.0), values=2 * knots)
+    return QuantileCurve(at=probabilities, values=knots)
 
 
 def _worst(points: Floats, at: Floats, first: int, last: int, floor: float) -> tuple[float, int, int, int]:

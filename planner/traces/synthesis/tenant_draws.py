@@ -14,7 +14,7 @@ from planner.traces.synthesis.arrival_processes import draw_arrivals
 from planner.traces.synthesis.drawn_requests import request_table
 from planner.traces.synthesis.links import ALONE, CONTINUES, POPULAR, inherited_ids, link
 from planner.traces.synthesis.quantiles import spread_evenly
-from planner.traces.synthesis.traffic_model import VARIABLES, Epoch, Kind, Model, Tenant
+from planner.traces.synthesis.traffic_model import VARIABLES, Epoch, Model, RequestKind, Tenant
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -90,7 +90,7 @@ def _by_epoch(tenant: Tenant, times_s: Floats, period_s: float) -> Iterator[tupl
             yield np.arange(first, last), epoch
 
 
-def _by_kind(epoch: Epoch, rows: Ints, rng: Generator) -> Iterator[tuple[Kind, Ints]]:
+def _by_kind(epoch: Epoch, rows: Ints, rng: Generator) -> Iterator[tuple[RequestKind, Ints]]:
     """Deal an epoch's requests to its kinds at random, as many to each as its share says, to within one."""
     edges = np.cumsum([kind.share for kind in epoch.kinds])
     places = np.floor(edges / edges[-1] * len(rows) + (rng.random() if len(edges) > 1 else 0.0))
@@ -99,7 +99,7 @@ def _by_kind(epoch: Epoch, rows: Ints, rng: Generator) -> Iterator[tuple[Kind, I
         yield kind, np.sort(part)
 
 
-def draw_kind(kind: Kind, num: int, rng: Generator) -> Mapping[str, Floats]:
+def draw_kind(kind: RequestKind, num: int, rng: Generator) -> Mapping[str, Floats]:
     """Draw the variables of requests of a kind, shape [num] each, correlated as its copula says."""
     size = len(kind.variables)
     values, vectors = np.linalg.eigh(np.array(kind.correlation))

@@ -12,7 +12,7 @@ from planner.errors import UnknownNameError, UsageError
 from planner.schema import MAX_TOKENS
 from planner.traces.synthesis.arrival_processes import Process
 from planner.traces.synthesis.fields import fill, not_negative, not_too_many, positive, whole
-from planner.traces.synthesis.quantiles import Quantiles
+from planner.traces.synthesis.quantiles import QuantileCurve
 
 VARIABLES = ("new_tokens", "output_tokens", "shared_blocks", "lag_s")
 KIND_KEYS = ("kind", "share", "correlation")  # beside the variables
@@ -24,7 +24,7 @@ KINDS = {  # a request's relation to earlier ones, and the variables that descri
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class RequestKind:
     """Requests of one kind.
 
     Parameters
@@ -38,7 +38,7 @@ class Kind:
 
     kind: str
     share: float
-    variables: Mapping[str, Quantiles]
+    variables: Mapping[str, QuantileCurve]
     correlation: tuple[tuple[float, ...], ...]
 
     def __post_init__(self) -> None:
@@ -68,7 +68,7 @@ class Epoch:
     """
 
     start_s: float
-    kinds: tuple[Kind, ...]
+    kinds: tuple[RequestKind, ...]
 
     def __post_init__(self) -> None:
         not_negative("start_s", self.start_s)
@@ -183,7 +183,7 @@ def _rows(table: Mapping[str, Any], key: str) -> list[Any]:
 def _tenant(row: Any, where: str) -> Tenant:
     arrivals = dict(row.get("arrivals") or {}) if isinstance(row, Mapping) else {}
     if "gaps" in arrivals:
-        arrivals["gaps"] = fill(Quantiles, arrivals["gaps"], f"{where}.arrivals.gaps")
+        arrivals["gaps"] = fill(QuantileCurve, arrivals["gaps"], f"{where}.arrivals.gaps")
     process = fill(Process, arrivals, f"{where}.arrivals")
     epochs = tuple(_epoch(epoch, f"{where}.epochs[{place}]") for place, epoch in enumerate(_rows(row, "epochs")))
     return fill(Tenant, {**row, "arrivals": process, "epochs": epochs}, where)
@@ -194,14 +194,14 @@ def _epoch(row: Any, where: str) -> Epoch:
     return fill(Epoch, {**row, "kinds": kinds}, where)
 
 
-def _kind(row: Mapping[str, Any], where: str) -> Kind:
+def _kind(row: Mapping[str, Any], where: str) -> RequestKind:
     for key in row:
         if key not in (*KIND_KEYS, *VARIABLES):
             raise UnknownNameError(f"key in {where}", key, (*KIND_KEYS, *VARIABLES))
-    laws = {name: fill(Quantiles, row[name], f"{where}.{name}") for name in VARIABLES if name in row}
+    laws = {name: fill(QuantileCurve, row[name], f"{where}.{name}") for name in VARIABLES if name in row}
     rest = {key: value for key, value in row.items() if key not in VARIABLES}
     rows = tuple(tuple(line) for line in rest.get("correlation", ()))
-    return fill(Kind, {**rest, "variables": laws, "correlation": rows}, where)
+    return fill(RequestKind, {**rest, "variables": laws, "correlation": rows}, where)
 
 
 def to_toml(model: Model) -> str:
