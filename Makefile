@@ -12,7 +12,7 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed-dev
 	$(MAKE) --jobs 2 compiled-fleet lint compiled-loop
-	$(BIN)/python -m pytest --slow --numprocesses 3 --dist loadfile --no-loadscope-reorder  # one more than cores: pages and servers are waited for
+	$(BIN)/python -m pytest --slow --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 quick: $(VENV)/.installed-dev
 	$(MAKE) --jobs 2 lint compiled-loop

@@ -358,7 +358,7 @@ def test_the_summary_shows_the_defaults_and_the_help_names_them(tmp_path: Path) 
     assert [chosen[name] for name in names] == ["trtllm-no-evict", 2048, 8192]
     shown = " ".join(CliRunner().invoke(app, ["replay", "--help"], env={"COLUMNS": "300"}).output.split())
     assert ("[engine's: vllm 1024 (A100, and below 70 GiB: 256; no GPU: 128), sglang 2048, trtllm 2048, "
-            "atom 512]") in shown
+            "atom 512, tei 0]") in shown
 
 
 def test_a_note_says_what_stands_for_a_limit_that_the_trace_lacks() -> None:
