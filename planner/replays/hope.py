@@ -148,7 +148,7 @@ def add_used(state: Any, arrival_s: Any, first_token_s: Any, finished_s: Any, nu
     """
     least_s = np.zeros(3)
     for i in range(len(state)):
-        if state[i] == st.NOT_ARRIVED:
+        if state[i] == st.NOT_ARRIVED and not math.isinf(now_s):
             continue
         is_done = state[i] == st.COMPLETED
         if state[i] > st.COMPLETED or (not is_done and math.isinf(now_s)):
