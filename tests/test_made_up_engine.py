@@ -148,8 +148,8 @@ def test_a_fleet_with_prefill_apart_is_sized_and_written(run: Run) -> None:
     found = json.loads(run("size", *LOAD, *DEPLOYMENT, "--slo", "ttft:4000", "--tensor-parallel-size", 1,
                            "--disaggregate", "--no-compare-assumptions", "--json", "-"))
     apart = next(fleet for fleet in found["alternatives"] if fleet["prefill_replicas"])
-    said = run("-c", "import sys; from planner.launch.write_manifest import Engine, manifest; "
-                     "print(manifest('compose', [Engine(command=sys.argv[1], replicas=1, role='decode')]))",
+    said = run("-c", "import sys; from planner.launch.write_manifest import EngineGroup, manifest; "
+                     "print(manifest('compose', [EngineGroup(command=sys.argv[1], replicas=1, role='decode')]))",
                apart["decode_command"])
     assert yaml.safe_load(said)["services"]["llm-decode"]["entrypoint"][-2:] == ["--role", "decode"]
 
