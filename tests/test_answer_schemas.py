@@ -126,6 +126,6 @@ def test_every_command_with_json_has_a_schema() -> None:
 
 
 def test_the_schemas_load_no_compiler() -> None:
-    """The assistant's server lists them as it starts, and holds what they load as long as it runs."""
+    """The assistant's server lists the schemas at its start. It keeps the loaded modules until it ends."""
     script = "import sys, planner.report.answer_schemas; print(*{'numba', 'scipy.stats'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "\n"

@@ -28,9 +28,8 @@ def progress_shown(*, quiet: bool, stream: TextIO | None = None) -> Iterator[Non
         return
     stream = sys.stderr if stream is None else stream
     period_s = float(os.environ.get(PERIOD) or PERIOD_S)
-    is_terminal = stream.isatty()
-    watch = DisplayThread(Bars(stream) if is_terminal else Lines(stream), DELAY_S if is_terminal else period_s,
-                          REFRESH_S if is_terminal else period_s)
+    watch = (DisplayThread(Bars(stream), DELAY_S, REFRESH_S) if stream.isatty() else
+             DisplayThread(Lines(stream), period_s, period_s))
     try:
         with shown_by(watch):
             yield

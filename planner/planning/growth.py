@@ -60,7 +60,7 @@ def check_growth(choices: Choices) -> None:
                          f"most {MOST_GROWTH:,.0f} times can be sized")
 
 
-class _Sum(NamedTuple):
+class _MonthSize(NamedTuple):
     """The replicas and GPUs of a fleet, with spares, and its price per hour."""
 
     num_replicas: int
@@ -68,7 +68,7 @@ class _Sum(NamedTuple):
     usd_per_hour: float
 
 
-Sizes = list[_Sum | None]  # by month, today first; None if no number serves it
+Sizes = list[_MonthSize | None]  # by month, today first; None if no number serves it
 
 
 def growth_of(traffic: Traffic, able: Sequence[tuple[Kind, Fleet]], objectives: Objectives,
@@ -108,8 +108,8 @@ def _sizes(traffic: Traffic, kind: Kind, fleet: Fleet, objectives: Objectives, c
            factor: float) -> Sizes:
     """Return the size of a kind today and at the end of each month; between two months with one size none is tried.
     """
-    today = _Sum(fleet.num_replicas, fleet.num_gpus, fleet.cost_usd_per_hour)
-    known: dict[int, _Sum | None] = {0: today}
+    today = _MonthSize(fleet.num_replicas, fleet.num_gpus, fleet.cost_usd_per_hour)
+    known: dict[int, _MonthSize | None] = {0: today}
     spans = [(0, choices.months)]
     while spans:
         low, high = spans.pop()
@@ -123,7 +123,7 @@ def _sizes(traffic: Traffic, kind: Kind, fleet: Fleet, objectives: Objectives, c
     return _never_fewer([known[month] for month in range(choices.months + 1)], rises=factor >= 1)
 
 
-def _usd(size: _Sum | None) -> float:
+def _usd(size: _MonthSize | None) -> float:
     """Return the price of a month; infinite if no number of replicas serves it [USD]."""
     return math.inf if size is None else usd_per_month(size.usd_per_hour)
 
@@ -154,20 +154,20 @@ def _cheapest_path(costs: Sequence[Sequence[float]], change_cost: float) -> list
 
 
 def _sized(traffic: Traffic, kind: Kind, fleet: Fleet, objectives: Objectives, choices: Choices,
-           factor: float) -> _Sum | None:
+           factor: float) -> _MonthSize | None:
     """Return the size at a multiple of the rate; None if no number tried serves it."""
     spares = spare_replicas(choices, kind.divided)
     guess = max(math.ceil((fleet.num_replicas - spares) * factor), 1)
     sized = fewest_near(traffic.grown(factor, fleet.trace_copies), kind, objectives, choices, guess)
     if sized is None:
         return None
-    return _Sum(sized.count + spares, sized.gpus(kind, choices), fleet_cost(sized.served, choices))
+    return _MonthSize(sized.count + spares, sized.gpus(kind, choices), fleet_cost(sized.served, choices))
 
 
-def _never_fewer(sizes: Sequence[_Sum | None], *, rises: bool) -> list[_Sum | None]:
+def _never_fewer(sizes: Sequence[_MonthSize | None], *, rises: bool) -> list[_MonthSize | None]:
     """Return the sizes of the months, each at least that of the months with lower rates."""
-    found: list[_Sum | None] = []
-    most: _Sum | None = None
+    found: list[_MonthSize | None] = []
+    most: _MonthSize | None = None
     for size in sizes if rises else reversed(sizes):
         if size is not None and (most is None or size.num_gpus >= most.num_gpus):
             most = size

@@ -146,7 +146,7 @@ def add_used(state: Any, arrival_s: Any, first_token_s: Any, finished_s: Any, nu
     summed : the metric of an objective on the mean; -1 of all others, shape [num_objectives].
     used : by the first `num_ended` requests, and by the others, shape [2, num_objectives].
     """
-    least_s = np.zeros(3)
+    least_s = np.zeros(3)  # by METRICS
     for i in range(len(state)):
         if state[i] == st.NOT_ARRIVED and not math.isinf(now_s):
             continue

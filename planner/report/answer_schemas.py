@@ -86,15 +86,14 @@ def _spread(field: Declared, parts: dict[str, Schema]) -> Schema:
     properties: dict[str, Schema] = {}
     for schema in whole:
         for name, described in schema["properties"].items():
-            words = described["description"].replace("{}", note.meaning)
-            properties[note.keys.format(name)] = {**described, "description": words}
-    if NoneType in kinds:
-        properties = {name: {"description": schema.pop("description"), "anyOf": [schema, {"type": "null"}]}
-                      for name, schema in properties.items()}
+            key = {part: value for part, value in described.items() if part != "description"}
+            properties[note.keys.format(name)] = {
+                "description": described["description"].replace("{}", note.meaning),
+                **({"anyOf": [key, {"type": "null"}]} if NoneType in kinds else key)}
     is_always = len(whole) == 1 and NoneType not in kinds and not note.only
     others = [schema["additionalProperties"] for schema in whole if schema["additionalProperties"]]
-    required = map(note.keys.format, whole[0]["required"]) if is_always else []
-    return {"properties": properties, "required": [*required],
+    required = [note.keys.format(name) for name in whole[0]["required"]] if is_always else []
+    return {"properties": properties, "required": required,
             "additionalProperties": others[0] if others else False}
 
 

@@ -10,7 +10,7 @@ TIERS = {"cpu": "host memory", "remote": "the remote store"}
 
 
 def _terms(kind: type, keys: str = "{}", words: str = "") -> Iterator[tuple[str, Term]]:
-    """Yield the keys of a dataclass with unit and meaning; `keys` and `words` are of the `Spread` of a part."""
+    """Yield the keys of a dataclass, each with unit and meaning. The `Spread` of a part gives `keys` and `words`."""
     for field in declared(kind):
         if isinstance(field.note, Key):
             yield keys.format(field.name), Term(field.note.unit, field.note.meaning.format(words))

@@ -55,15 +55,18 @@ def mla_contributions(stack: StepContext, attention: Mla, groups: Sequence[Layer
 
 
 def mla_fits(stack: StepContext, attention: Mla) -> tuple[Fit[PromptAttention], Fit[MlaDecode]]:
-    """Return the constants of the prompts' and the decodes' kernels.
-
-    A decode's kernel multiplies the heads of all tokens that are checked together, as rows of one product: FlashMLA's
-    `get_mla_metadata` takes their number, `s_q * h_q // h_kv`.
-    """
+    """Return the constants of the prompts' and the decodes' kernels."""
     wanted = kernel_row(stack)
     return (find_fit(PromptAttention, "mla", phase="context", **wanted),
-            decode_fit_of(wanted, stack.tokens_per_decode * attention.num_heads
-                          * stack.layout.decode_context_parallel_size / stack.layout.tensor_parallel_size))
+            decode_fit_of(wanted, _checked_heads(stack, attention)))
+
+
+def _checked_heads(stack: StepContext, attention: Mla) -> int:
+    """Return the heads that a decode's kernel multiplies on a GPU, of all tokens that are checked together.
+
+    They are rows of one product: FlashMLA's `get_mla_metadata` takes their number, `s_q * h_q // h_kv`.
+    """
+    return stack.tokens_per_decode * heads_of_group(stack, attention.num_heads)
 
 
 def decode_fit_of(wanted: dict[str, Any], heads: float) -> Fit[MlaDecode]:
@@ -87,10 +90,9 @@ def _decodes(stack: StepContext, attention: Mla, counts: Floats, fit: Fit[MlaDec
              seats: Floats | None) -> DecodeCoefficients:
     hardware, running = hardware_of(stack, fit), node_counts()
     coefficients = decodes_within_peaks(stack, attention, hardware, mla_decode_coefficients(
-        running, num_padded=counts - running, num_heads=stack.tokens_per_decode
-        * heads_of_group(stack, attention.num_heads), kv_lora_rank=attention.kv_lora_rank,
-        qk_rope_head_dim=attention.qk_rope_head_dim, kv_bytes_per_element=stack.measured_kv_bytes,
-        constants=fit.constants, **hardware))
+        running, num_padded=counts - running, num_heads=_checked_heads(stack, attention),
+        kv_lora_rank=attention.kv_lora_rank, qk_rope_head_dim=attention.qk_rope_head_dim,
+        kv_bytes_per_element=stack.measured_kv_bytes, constants=fit.constants, **hardware))
     return coefficients if seats is None else coefficients._replace(
         per_context_token=coefficients.per_context_token * np.maximum(seats / np.maximum(running, 1), 1.0))
 
