@@ -100,7 +100,7 @@ class ReplicaSchedule:
     def at(self, now_s: float, first_s: float) -> int:
         """Return the number at an instant of a replay whose first request arrives at `first_s`.
 
-        >>> day = Schedule(start_s=(21600.0, 72000.0), num_replicas=(8, 2), period_s=86400.0, offset_s=0.0)
+        >>> day = ReplicaSchedule(start_s=(21600.0, 72000.0), num_replicas=(8, 2), period_s=86400.0, offset_s=0.0)
         >>> [day.at(3600.0 * hour, 0.0) for hour in (0, 6, 19, 20, 31)]
         [2, 8, 8, 2, 8]
         """

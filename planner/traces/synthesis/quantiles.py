@@ -60,7 +60,7 @@ def fit_quantiles(values: Any, *, floor: float) -> QuantileCurve:
     floor : added to a value's size before its error is taken relative to it, in the values' unit.
 
     >>> fit_quantiles([7, 7, 7, 7], floor=1.0)
-    Quantiles(at=(0.0, 1.0), values=(7.0, 7.0))
+    QuantileCurve(at=(0.0, 1.0), values=(7.0, 7.0))
     """
     ordered = np.sort(np.asarray(values, np.float64))
     rows = np.unique(np.linspace(0, len(ordered) - 1, min(len(ordered), NUM_LOOKED_AT)).round().astype(np.int64))
