@@ -15,7 +15,7 @@ from planner.errors import TraceError, UnknownNameError, UsageError
 from planner.files.keys import asdict
 from planner.loop.state.engine_settings import Recording
 from planner.measured.accuracy import accuracy, predict_file
-from planner.measured.calibration.calibrate import calibrate, write_calibration
+from planner.measured.calibration.calibrate import calibrate, starting_constants, write_calibration
 from planner.measured.calibration.calibrate_answer import CalibrateAnswer
 from planner.measured.calibration.constant_fit import fit
 from planner.measured.calibration.identify import check, choose
@@ -26,7 +26,7 @@ from planner.report.measured_tables import calibration_table
 from planner.results.notes import notes
 from planner.results.uncertainty import read_residuals
 from planner.run import replay
-from planner.settings.scenario import Scenario
+from planner.settings.scenario import Scenario, parse_scenario
 from planner.steptime.engine_constants import bounds, read_constants, read_table
 from planner.traces.shaping.client_load import client_load
 
@@ -131,7 +131,7 @@ def test_of_two_constants_that_do_the_same_one_is_dropped() -> None:
     slopes = rng.normal(size=(40, 2))
     jacobian = np.column_stack((slopes, 2 * slopes[:, 0] + 1e-6 * rng.normal(size=40), np.zeros(40)))
     names = ("layer_s", "host_s", "overhead_s", "moe_layer_s")
-    chosen = choose(jacobian, names)
+    chosen = choose(jacobian, names, len(names))
     assert chosen.left["moe_layer_s"] == "has no effect on these runs"
     assert len({"layer_s", "overhead_s"} & set(chosen.names)) == 1
     assert "host_s" in chosen.names
@@ -258,3 +258,21 @@ def test_what_cannot_be_fitted_to(tmp_path: Path) -> None:
     (tmp_path / "s.csv").write_text("duration_s,num_decodes\n1,1\n")
     with pytest.raises(TraceError, match="lacks the columns num_prompts"):
         calibrate(tmp_path / "s.csv", Scenario(model="llama-3.1-8b", gpu="h100-sxm"), names=None, folds=2, jobs=1)
+
+
+def test_constants_stay_if_fitted_ones_have_no_sure_gain_on_runs_left_out(tmp_path: Path) -> None:
+    loads = [(128, 1), (1024, 8), (4096, 2), (512, 32), (2048, 16), (256, 64)]
+    factors = (1.2, 0.8, 1.15, 0.85, 0.8, 1.2)  # errors that no constant explains
+    rows = []
+    for (isl, concurrency), factor in zip(loads, factors, strict=True):
+        scenario = parse_scenario({"model": "llama-3.1-8b", "gpu": "h100-sxm", "max_concurrency": concurrency,
+                                   "num_prompts": 10 * concurrency, "random_input_len": isl, "random_output_len": 128})
+        summary = replay(client_load(scenario), scenario).summary
+        rows.append(row_of(isl=isl, osl=128, concurrency=concurrency, id=str(isl),
+                           measured_ttft_ms=summary["mean_ttft_ms"] * factor,
+                           measured_tpot_ms=summary["mean_tpot_ms"] / factor))
+    found = calibrate(write_runs(tmp_path / "r.csv", *rows), Scenario(), names=None, folds=6, jobs=1)
+    assert found.fitted == {}
+    assert found.constants == starting_constants(Scenario(), "vllm")
+    assert found.held_out == found.after == found.before
+    assert found.notes[0].startswith("the constants are not changed: fitted without a part of the runs, they predict")

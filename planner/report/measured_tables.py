@@ -111,7 +111,8 @@ def calibration_table(result: CalibrateAnswer) -> Text:
         f"{count_text(result.num_values, 'value')} of {fitted_to(asdict(result.source))}, "
         f"{result.source.num_left_out:,} left out",
         *(f"  {count:,} {reason}" for reason, count in result.left_out.items()),
-        Grid(heads=("constant", "start", "fitted", "80 % interval"), rows=constants, left=(0, -1)),
+        *([Grid(heads=("constant", "start", "fitted", "80 % interval"), rows=constants, left=(0, -1))] if constants
+          else []),
         *(kept if result.left else []),
         Grid(heads=("error", "n", "mape", "median", "bias"), rows=errors),
         *([] if any(result.held_out.values()) else [

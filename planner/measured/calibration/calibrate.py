@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from planner.catalog.catalog_files import data_dir
 from planner.errors import TraceError, UnknownNameError, UsageError
-from planner.files.counts import count_text
+from planner.files.counts import count_text, share_text
 from planner.files.keys import asdict
 from planner.files.writing import write_text
 from planner.measured.calibration.calibrate_answer import CalibrateAnswer, FitSource, FittedConstant, Quantiles
-from planner.measured.calibration.constant_fit import LOOSE, QUANTILE, Calibration, fit
+from planner.measured.calibration.constant_fit import ERROR_SCALE, LOOSE, QUANTILE, Calibration, fit
 from planner.measured.calibration.fit_target import read_target
 from planner.measured.calibration.identify import Choice, check, choose, sensitivities
 from planner.measured.calibration.observations import Observations, Runs
@@ -29,6 +29,9 @@ from planner.settings.scenario import Scenario
 from planner.steptime.engine_constants import bounds, read_constants
 
 Floats = NDArray[np.float64]
+
+KEPT = "a fit without a part of the runs did not predict that part better"
+FEWEST_RUNS = 6  # that can tell whether fitted constants predict other loads better
 
 
 def calibrate(path: Path, scenario: Scenario, *, names: Sequence[str] | None, folds: int, jobs: int,
@@ -55,18 +58,14 @@ def calibrate(path: Path, scenario: Scenario, *, names: Sequence[str] | None, fo
     _check_names(names)
     target = read_target(path, scenario, folds=folds, client=client, jobs=jobs, format=format)
     start, observed = starting_constants(scenario, target.engine), target.observed
-    with observed.evaluator(jobs) as evaluate:
-        candidates = list(names or bounds())
-        jacobian = sensitivities(observed, start, candidates, evaluate)
-        chosen = _chosen(jacobian, candidates, is_explicit=names is not None)
-        before = np.log(evaluate([start])[0]) - observed.log_measured
-        fitted = fit(observed, start, chosen.names, evaluate=evaluate)
-        while names is None and (narrowed := _narrowed(chosen, fitted)) != chosen:
-            chosen = narrowed
-            fitted = fit(observed, start, chosen.names, evaluate=evaluate)
+    chosen, before, fitted = _fitted_to(observed, target.folds, start, names, jobs)
     _check_explained(path, observed, fitted.log_errors)
-    doubted = _doubts(observed, before)
     held_out, without = _held_out(observed, target.folds, start, chosen.names, jobs)
+    kept = [] if names is not None else _without_gain(observed, target.folds, held_out, before)
+    if kept:
+        chosen = Choice(names=(), left={**chosen.left, **dict.fromkeys(chosen.names, KEPT)})
+        fitted, held_out = Calibration(constants=start, intervals={}, log_errors=before), before
+    doubted = _doubts(observed, before)
     return CalibrateAnswer(
         engine=target.engine,
         fitted={name: _fitted(name, start[name], fitted, without) for name in chosen.names},
@@ -75,8 +74,55 @@ def calibrate(path: Path, scenario: Scenario, *, names: Sequence[str] | None, fo
         held_out=_errors(observed, held_out), folds=len(set(target.folds.tolist())),
         residuals=quantiles(residuals(observed, held_out, str(path))), left_out=dict(target.left_out),
         source=replace(target.source, doubts=tuple(doubted)) if doubted else target.source,
-        num_values=_num_values(observed), notes=(*_few_runs(target.source, observed, len(chosen.names)), *(
-            f"before the fit, {doubt}. Constants fitted to a wrong deployment hold for no other" for doubt in doubted)))
+        num_values=_num_values(observed), notes=(
+            *kept, *_few_runs(target.source, observed, len(chosen.names)),
+            *(f"before the fit, {doubt}. Constants fitted to a wrong deployment hold for no other"
+              for doubt in doubted)))
+
+
+def _fitted_to(observed: Observations, folds: NDArray[np.int64], start: Mapping[str, float],
+               names: Sequence[str] | None, jobs: int) -> tuple[Choice, Floats, Calibration]:
+    """Fit `names`, or the constants that can be told apart and tested; return them, log errors before, and the fit."""
+    values = np.isfinite(observed.log_measured).sum(axis=1)
+    testable = int(values.sum() - np.bincount(folds, values).max()) - 1
+    with observed.evaluator(jobs) as evaluate:
+        candidates = list(names or bounds())
+        jacobian = sensitivities(observed, start, candidates, evaluate)
+        chosen = _chosen(jacobian, candidates, testable, is_explicit=names is not None)
+        before = np.log(evaluate([start])[0]) - observed.log_measured
+        fitted = fit(observed, start, chosen.names, evaluate=evaluate)
+        while names is None and (narrowed := _narrowed(chosen, fitted)) != chosen:
+            chosen = narrowed
+            fitted = fit(observed, start, chosen.names, evaluate=evaluate)
+    return chosen, before, fitted
+
+
+def _without_gain(observed: Observations, folds: NDArray[np.int64], held_out: Floats, before: Floats) -> list[str]:
+    """Return a sentence if constants fitted to the other folds do not predict a fold that is left out better.
+
+    They must do so in more than half of the folds, and on average, by the loss of a fit. Few runs cannot tell: fitted
+    to three, constants passed for three of six models, and TPOT of other loads was worse for each of them.
+
+    Parameters
+    ----------
+    held_out, before : log(predicted / measured) by metric, shape [num, num_metrics]; NaN without a value.
+    """
+    if len(before) < FEWEST_RUNS:
+        return [f"the constants are not changed: {count_text(len(before), 'run')} cannot tell whether fitted constants "
+                f"predict other loads better. Measure {FEWEST_RUNS} or more, or choose the constants with --fit"]
+    known = np.isfinite(held_out) & np.isfinite(before)
+    tested = np.unique(folds[known.any(axis=1)])
+    losses = np.log1p((np.stack((held_out, before)) / ERROR_SCALE) ** 2) * np.array(observed.weights) ** 2
+    falls = np.where(known, losses[1] - losses[0], 0.0).sum(axis=1)
+    num_better = sum(falls[folds == fold].sum() > 0 for fold in tested)
+    if 2 * num_better > len(tested) and falls.sum() > 0:
+        return []
+    errors = [_errors(observed, np.where(known, each, np.nan)) for each in (held_out, before)]
+    changes = [f"; {metric.removesuffix('_ms').upper()} {share_text(after.mape)} off, was {share_text(was.mape)}"
+               for metric, after in errors[0].items() if after is not None and (was := errors[1][metric]) is not None]
+    return [f"the constants are not changed: fitted without a part of the runs, they predict that part better in "
+            f"{num_better} of {len(tested)} cases{''.join(changes)}. Measure more loads, or choose the constants with "
+            f"--fit"]
 
 
 def _num_values(observed: Observations) -> int:
@@ -160,11 +206,11 @@ def _check_names(names: Sequence[str] | None) -> None:
         raise UsageError(f"--fit {','.join(names)}: names a constant twice")
 
 
-def _chosen(jacobian: Floats, candidates: Sequence[str], *, is_explicit: bool) -> Choice:
+def _chosen(jacobian: Floats, candidates: Sequence[str], most: int, *, is_explicit: bool) -> Choice:
     if is_explicit:
         check(jacobian, candidates)
         return Choice(names=tuple(candidates), left={})
-    chosen = choose(jacobian, candidates)
+    chosen = choose(jacobian, candidates, most)
     if not chosen.names:
         raise UsageError("the runs are too few or too alike to fit any constant; measure more loads, from one request "
                          "at a time up to saturation, with short and long prompts")

@@ -45,16 +45,20 @@ def sensitivities(observed: Observations, start: Mapping[str, float], names: Seq
     return jacobian
 
 
-def choose(jacobian: Floats, names: Sequence[str]) -> Choice:
+def choose(jacobian: Floats, names: Sequence[str], most: int) -> Choice:
     """Drop the constants that the data determine least, one after another, until the rest can be told apart.
 
     Parameters
     ----------
     jacobian : of `sensitivities`.
+    most : constants at most, so that a fit without some of the runs can test them.
     """
     kept, left = list(range(len(names))), {}
     while kept:
-        fault = _worst(jacobian[:, kept], [names[k] for k in kept])
+        some = jacobian[:, kept], [names[k] for k in kept]
+        fault = _worst(*some)
+        if fault is None and len(kept) > most:
+            fault = Unidentified(index=int(_widths(*some)[0].argmax()), reason="the runs are too few to test it")
         if fault is None:
             break
         left[names[kept[fault.index]]] = fault.reason
@@ -75,15 +79,7 @@ def _worst(jacobian: Floats, names: Sequence[str]) -> Unidentified | None:
     effects = np.abs(jacobian).max(axis=0, initial=0.0)
     if effects.min() < LEAST_EFFECT:
         return Unidentified(index=int(effects.argmin()), reason="has no effect on these runs")
-    scaled = jacobian / np.linalg.norm(jacobian, axis=0)
-    information = scaled.T @ scaled
-    covariance = np.linalg.inv(information + 1e-12 * np.eye(len(names)))
-    deviations = np.sqrt(np.diag(covariance))
-    correlations = covariance / np.outer(deviations, deviations)
-    np.fill_diagonal(correlations, 0.0)
-    widths = deviations / np.linalg.norm(jacobian, axis=0) * ERROR_SCALE
-    priors = np.array([LOOSE.sigma(name) for name in names])
-    ratios = widths / priors
+    ratios, widths, correlations = _widths(jacobian, names)
     worst = int(ratios.argmax())
     partner = int(np.abs(correlations[worst]).argmax())
     is_tied = abs(correlations[worst, partner]) > MAX_CORRELATION
@@ -95,7 +91,19 @@ def _worst(jacobian: Floats, names: Sequence[str]) -> Unidentified | None:
         return Unidentified(index=worst, reason=f"cannot be told apart from {names[partner]} (correlation "
                                                 f"{correlations[worst, partner]:+.3f})")
     if ratios[worst] > 1:
-        wide, narrow = (np.exp(QUANTILE * min(s, 5.0)) for s in (widths[worst], priors[worst]))
+        wide, narrow = (np.exp(QUANTILE * min(s, 5.0)) for s in (widths[worst], widths[worst] / ratios[worst]))
         return Unidentified(index=worst, reason=f"these runs leave it within a factor of {wide:.3g}, wider than the "
                                                 f"prior's {narrow:.3g}")
     return None
+
+
+def _widths(jacobian: Floats, names: Sequence[str]) -> tuple[Floats, Floats, Floats]:
+    """Return the widths of constants over their priors', the widths, and the correlations of each with the others."""
+    scaled = jacobian / np.linalg.norm(jacobian, axis=0)
+    information = scaled.T @ scaled
+    covariance = np.linalg.inv(information + 1e-12 * np.eye(len(names)))
+    deviations = np.sqrt(np.diag(covariance))
+    correlations = covariance / np.outer(deviations, deviations)
+    np.fill_diagonal(correlations, 0.0)
+    widths = deviations / np.linalg.norm(jacobian, axis=0) * ERROR_SCALE
+    return widths / np.array([LOOSE.sigma(name) for name in names]), widths, correlations
