@@ -291,7 +291,7 @@ def measure(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write: the script measure.sh, and the "
                                          "deployment that calibrate and validate read.")] = Path("measured"),
     minutes: Annotated[float, typer.Option(help=r"Predicted time of all runs at most \[min].")] = 20.0,
-    runs: Annotated[int, typer.Option(help="Number of runs at most.")] = 6,
+    runs: Annotated[int, typer.Option(help="Number of runs at most.")] = 12,
     overwrite: OverwriteOption = False,
     *,
     jobs: JobsOption = -1,

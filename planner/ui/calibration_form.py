@@ -65,12 +65,14 @@ def _draw(found: KeptAnswer) -> None:
     parts = (("before", result.before), ("after", result.after), ("left out of the fit", result.held_out))
     st.markdown(plain(f"{len(result.fitted):,} constants of {ENGINES[result.engine].title} are fitted: "
                       f"{'; '.join(_errors(metric, [by[metric] for _, by in parts]) for metric in result.before)}."))
-    st.dataframe([{"constant": constant, "bundled": each.start, "fitted": each.value, "from": each.low, "to": each.high}
-                  for constant, each in result.fitted.items()], hide_index=True, alt="fitted constants",
-                 column_config={column: st.column_config.NumberColumn(format="%.4g", help=help)
-                                for column, help in (("bundled", None), ("fitted", None),
-                                                     ("from", "lower end of the 80 % interval"),
-                                                     ("to", "upper end of the 80 % interval"))})
+    if result.fitted:
+        st.dataframe([{"constant": constant, "bundled": each.start, "fitted": each.value, "from": each.low,
+                       "to": each.high} for constant, each in result.fitted.items()], hide_index=True,
+                     alt="fitted constants",
+                     column_config={column: st.column_config.NumberColumn(format="%.4g", help=help)
+                                    for column, help in (("bundled", None), ("fitted", None),
+                                                         ("from", "lower end of the 80 % interval"),
+                                                         ("to", "upper end of the 80 % interval"))})
     for note in (*result.notes, *(f"{count:,} left out: {reason}" for reason, count in result.left_out.items())):
         st.caption(plain(without_paths(note)))
     with st.container(horizontal=True, gap="small"):
