@@ -176,6 +176,7 @@ def test_the_dialog_is_searched_and_keeps_its_settings(browser: Any, address: st
     dialog.get_by_role("textbox", name="Search").fill("max_num_batched")
     page.keyboard.press("Enter")
     dialog.get_by_text("Deployment", exact=True).wait_for(state="detached")
+    settle(page)  # the fields that are left are drawn again
     field = dialog.get_by_role("spinbutton", name="Chunk size")
     assert field.get_attribute("placeholder") == "8,192 (the engine's)"
     field.fill("512")
