@@ -16,8 +16,8 @@ import polars as pl
 import tomli_w
 from numpy.typing import NDArray
 
-from benchmarks.accuracy.folds import FEW, QUICK, checkpoint
-from benchmarks.fit_engines import RUNS, fit_runs, newest_runs, usable
+from benchmarks.accuracy.folds import QUICK, checkpoint, fit_without
+from benchmarks.fit_engines import RUNS, newest_runs, usable
 from planner.files.counts import share_text
 from planner.files.writing import write_text
 from planner.measured.calibration.calibrate import calibrate
@@ -55,13 +55,11 @@ def main(nodes: Sequence[str]) -> None:
 
 def _rows(node: str) -> Iterator[str]:
     model, gpu, engine = node.split("|")
-    every = usable([*read_measured(RUNS), *newest_runs()])
-    of_engine = [run for run in every if run.groups["engine"] == engine]
-    runs = [run for run in usable(read_measured(RUNS)) if run.groups["engine"] == engine
-            and model in run.groups["model"] and gpu in run.groups["gpu"]]
+    every = [run for run in read_measured(RUNS) if run.groups["engine"] == engine]
+    runs = [run for run in usable(every) if model in run.groups["model"] and gpu in run.groups["gpu"]]
     runs = runs[::math.ceil(len(runs) / MOST)]
-    others = [run for run in of_engine if checkpoint(run) != checkpoint(runs[0])]
-    start = fit_runs(others[::QUICK.thinning if len(others) > FEW else 1], jobs=-1, max_steps=QUICK.max_steps).constants
+    newest = [run for run in newest_runs() if run.groups["engine"] == engine]
+    start = fit_without([*every, *newest], checkpoint, checkpoint(runs[0]), QUICK)
     observed = Runs(prepared=prepare(runs))
     before, slopes = _errors(observed, start), _slopes(observed, start)
     for count in CAMPAIGNS:

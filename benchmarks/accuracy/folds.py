@@ -64,16 +64,27 @@ def held_out(measurements: Sequence[Measurement], effort: Effort) -> pl.DataFram
         shown = [*runs, *(m for m in newest if m.groups["engine"] == engine)]
         rows += _tested([m for m in runs if _is_scored(m)], PRIORS, engine, "none", "", True)
         for split, key_of, fold in _folds(runs):
-            train = usable([m for m in shown if key_of(m) != fold])
-            train = train[:: effort.thinning if len(train) > FEW else 1]
             try:
-                constants: Mapping[str, float] = fit_runs(train, jobs=-1, max_steps=effort.max_steps).constants
+                constants = fit_without(shown, key_of, fold, effort)
                 is_fitted = True
             except UsageError:  # too few runs are left
                 constants, is_fitted = PRIORS, False
             test = [m for m in runs if key_of(m) == fold and _is_scored(m)]
             rows += _tested(test, constants, engine, split, fold, is_fitted)
     return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def fit_without(runs: Sequence[Measurement], key_of: Callable[[Measurement], str], fold: str,
+                effort: Effort) -> Mapping[str, float]:
+    """Return constants that are fitted to the runs of other folds.
+
+    Raises
+    ------
+    UsageError : too few runs are left.
+    """
+    train = usable([m for m in runs if key_of(m) != fold])
+    train = train[:: effort.thinning if len(train) > FEW else 1]
+    return fit_runs(train, jobs=-1, max_steps=effort.max_steps).constants
 
 
 def _is_scored(m: Measurement) -> bool:

@@ -30,7 +30,7 @@ from planner.steptime.engine_constants import bounds, read_constants
 
 Floats = NDArray[np.float64]
 
-KEPT = "a fit without a part of the runs did not predict that part better"
+KEPT = "it was fitted, and the fit is not used; a note says why"
 FEWEST_RUNS = 6  # that can tell whether fitted constants predict other loads better
 
 
@@ -60,11 +60,13 @@ def calibrate(path: Path, scenario: Scenario, *, names: Sequence[str] | None, fo
     start, observed = starting_constants(scenario, target.engine), target.observed
     chosen, before, fitted = _fitted_to(observed, target.folds, start, names, jobs)
     _check_explained(path, observed, fitted.log_errors)
-    held_out, without = _held_out(observed, target.folds, start, chosen.names, jobs)
-    kept = [] if names is not None else _without_gain(observed, target.folds, held_out, before)
+    kept = _too_few(before) if names is None else []
+    if not kept:
+        held_out, without = _held_out(observed, target.folds, start, chosen.names, jobs)
+        kept = _without_gain(observed, target.folds, held_out, before) if names is None else []
     if kept:
         chosen = Choice(names=(), left={**chosen.left, **dict.fromkeys(chosen.names, KEPT)})
-        fitted, held_out = Calibration(constants=start, intervals={}, log_errors=before), before
+        fitted, held_out, without = Calibration(constants=start, intervals={}, log_errors=before), before, []
     doubted = _doubts(observed, before)
     return CalibrateAnswer(
         engine=target.engine,
@@ -97,19 +99,25 @@ def _fitted_to(observed: Observations, folds: NDArray[np.int64], start: Mapping[
     return chosen, before, fitted
 
 
+def _too_few(before: Floats) -> list[str]:
+    """Return a sentence if there are too few runs to test a fit on.
+
+    Fitted to three, constants passed for three of six models, and TPOT of other loads was worse for each of them.
+    """
+    return [] if len(before) >= FEWEST_RUNS else [
+        f"the constants are not changed: {count_text(len(before), 'run')} cannot tell whether fitted constants predict "
+        f"other loads better. Measure {FEWEST_RUNS} or more, or choose the constants with --fit"]
+
+
 def _without_gain(observed: Observations, folds: NDArray[np.int64], held_out: Floats, before: Floats) -> list[str]:
     """Return a sentence if constants fitted to the other folds do not predict a fold that is left out better.
 
-    They must do so in more than half of the folds, and on average, by the loss of a fit. Few runs cannot tell: fitted
-    to three, constants passed for three of six models, and TPOT of other loads was worse for each of them.
+    They must do so in more than half of the folds, and on average, by the loss of a fit.
 
     Parameters
     ----------
     held_out, before : log(predicted / measured) by metric, shape [num, num_metrics]; NaN without a value.
     """
-    if len(before) < FEWEST_RUNS:
-        return [f"the constants are not changed: {count_text(len(before), 'run')} cannot tell whether fitted constants "
-                f"predict other loads better. Measure {FEWEST_RUNS} or more, or choose the constants with --fit"]
     known = np.isfinite(held_out) & np.isfinite(before)
     tested = np.unique(folds[known.any(axis=1)])
     losses = np.log1p((np.stack((held_out, before)) / ERROR_SCALE) ** 2) * np.array(observed.weights) ** 2
