@@ -10,7 +10,6 @@ os.environ |= {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": "", "PLANNER_N
 from planner.deployment.roofs import _compiled_bytes
 from planner.loop.compiled.jit import numba, ready_file
 from planner.loop.compiled.ready_code import code_written
-from planner.loop.compiled.step_plans import _compiled_keep
 from planner.policies.builtin_policies import POLICIES
 from planner.policies.builtin_routers import ROUTERS
 from planner.replays import block_ids, gaps, hope
@@ -22,7 +21,7 @@ from planner.traces.shaping import sharing
 from planner.traces.synthesis import links
 
 COMPILED = (compiled_loop, compiled_fleet_loop, gaps._compiled, hope._compiled_add, block_ids._compiled,
-            _compiled_bytes, _compiled_terms, _compiled_keep, sharing._compiled, arrival_fit._compiled,
+            _compiled_bytes, _compiled_terms, sharing._compiled, arrival_fit._compiled,
             links._compiled_link, links._compiled_inherit)
 
 

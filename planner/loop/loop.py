@@ -11,6 +11,7 @@ from planner.loop.admission import admit, force_admission, must_force_admission
 from planner.loop.api_server import cancel_due, hand_over_arrivals, skip_idle, wait_for_arrival
 from planner.loop.batch_wait import holds_prompts_back, is_between_prompts
 from planner.loop.compiled.jit import jit
+from planner.loop.compiled.step_plans import plan_at
 from planner.loop.decode_runs import may_run_decodes, run_decodes
 from planner.loop.equal_chunks import serve_equally
 from planner.loop.kv_loading import land_loads
@@ -28,12 +29,16 @@ from planner.loop.step_shape import begin_step
 from planner.policies.policy import DECODES_FIRST, IN_ORDER, PROMPTS_ALONE, PROMPTS_FIRST, StepState
 
 
-def advance(memories: Any, plan_step: Any) -> int:
+def advance(memories: Any, plans: Any) -> int:
     """Replay the engine of `binding.pointers` until all have left (DONE), or the policy is at fault (STUCK, BAD_PLAN).
 
     FLUSH: a row buffer is full, or the next requests are to be laid out.
+
+    Parameters
+    ----------
+    plans : the engine's step plan, of `plans_in_a_row`.
     """
-    return run_until(bind_at(memories, 0), plan_step)
+    return run_until(bind_at(memories, 0), plan_at(plans, 0))
 
 
 @jit

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from planner.errors import PolicyError
 from planner.loop.compiled.jit import compile_with_signature, numba, uncompiled
-from planner.loop.compiled.step_plans import PLAN_SIGNATURE, PLAN_TYPE
+from planner.loop.compiled.step_plans import PLAN_SIGNATURE, plans_in_a_row
 from planner.loop.loop import advance, step_state
 from planner.loop.state import engine_state as st
 from planner.loop.state.binding import pointers
@@ -23,12 +23,12 @@ from planner.policies.policy import Policy, StepState
 from planner.progress import stage
 from planner.replays.compiling import compiled_function
 from planner.replays.gaps import Gaps, GapTally
-from planner.replays.hope import Hope, looks_s
+from planner.replays.hope import USED, Hope, looks_s
 from planner.replays.initial import initial_state
 from planner.replays.request_columns import RequestMemory, Requests, limits_of_requests
 from planner.traces import Trace
 
-ADVANCE_SIGNATURE = numba.int64(numba.int64[::1], PLAN_TYPE)
+ADVANCE_SIGNATURE = numba.int64(numba.int64[::1], numba.int64[::1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,12 +75,12 @@ def run(trace: Trace, policy: Policy, settings: EngineSettings, step_time: StepT
     requests = RequestMemory(trace, [limits_of_requests(policy, settings)])
     state = initial_state(trace, policy, settings, step_time, recording, requests.records)
     requests.lay_out(state.engine)
-    plan_step, loop = compiled_plan(policy), compiled_loop()
+    plans, loop = _laid_out_plan(policy), compiled_loop()
     with stage("replaying requests", trace.num_requests, num_arrived(trace, state.engine)):
-        return _run_through(loop, plan_step, policy, state, requests, _Looks(trace, state.engine, hope))
+        return _run_through(loop, plans, policy, state, requests, _Looks(trace, state.engine, hope))
 
 
-def _run_through(loop: Callable[[Any, Any], int], plan_step: Any, policy: Policy, state: st.State,
+def _run_through(loop: Callable[[Any, Any], int], plans: Any, policy: Policy, state: st.State,
                  requests: RequestMemory, looks: "_Looks") -> ReplayRecords:
     """Drive the loop until nothing is left, and return its records."""
     taken = TakenRows(state, has_gaps=looks.is_for_result)
@@ -89,7 +89,7 @@ def _run_through(loop: Callable[[Any, Any], int], plan_step: Any, policy: Policy
     while True:
         begin = time.perf_counter()
         try:
-            outcome = loop(memories, plan_step)
+            outcome = loop(memories, plans)
         except Exception as error:  # a policy may raise any
             told = failed_plan(policy, state)
             if told is None:
@@ -123,15 +123,13 @@ class _Looks:
         """Judge the requests so far and set the next pause; False if the loop did not stop for one."""
         if self._hope is None or self._engine.until_s == math.inf:
             return False
-        now_s, used, all_ended = float(self._engine.last_start_s), np.zeros(1), True
+        now_s, used, is_beginning = float(self._engine.last_start_s), np.zeros(1), True
         arrived = len(requests.records) if self._engine.next_request == st.NONE else int(self._engine.next_request)
-        for part in requests.parts(self._num_ended, arrived):
-            under_way = np.flatnonzero(part.state < st.COMPLETED)
-            num_ended = 0 if not all_ended else int(under_way[0]) if len(under_way) else len(part)
-            by_ended, by_others = self._hope.used(part, now_s, num_ended)
+        for columns in requests.parts(self._num_ended, arrived, USED):
+            (by_ended, by_others), num_ended = self._hope.used(columns, now_s, is_beginning=is_beginning)
             self._used, used = self._used + by_ended, used + by_others
             self._num_ended += num_ended
-            all_ended = all_ended and len(under_way) == 0
+            is_beginning = is_beginning and num_ended == len(columns[0])
         self._hope.check(self._used + used)
         self._engine.until_s = next(self._at_s, math.inf)
         return True
@@ -194,6 +192,12 @@ def compiled_plan(policy: Policy) -> Any:
     """Return a policy's step plan as a typed function that the loop can call."""
     return compiled_function(f"policy {policy.name!r}", "plan_step", policy.plan_step, PLAN_SIGNATURE,
                              "a StepPlan of four integers")
+
+
+@functools.cache
+def _laid_out_plan(policy: Policy) -> Any:
+    """Return a policy's step plan as the loop reads it."""
+    return plans_in_a_row([compiled_plan(policy)])
 
 
 def failed_plan(policy: Policy, state: st.State) -> PolicyError | None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from planner.loop.compiled.jit import compile_with_signature, numba
 from planner.loop.state import engine_state as st
+from planner.replays.request_columns import Requests
 from planner.settings.objectives import Objectives
 from planner.settings.slo import METRICS
 from planner.traces import Trace
@@ -24,7 +25,7 @@ Floats = NDArray[np.float64]
 LOOKS = 16  # at a replay while requests arrive, at most
 LOOKS_AFTER = 4  # and within as long a time after the last arrival
 BETWEEN = 1_000  # requests from one look to the next at least
-_TIMES = ("arrival_s", "first_token_s", "finished_s", "num_output_tokens")  # of a request, that metrics are made of
+USED = ("state", "arrival_s", "first_token_s", "finished_s", "num_output_tokens", "output_tokens")  # of requests
 
 
 class LostError(Exception):
@@ -66,26 +67,23 @@ class Hope:
         self._summed = np.array([-1 if rule.most is not None else METRICS.index(min(rule.limits_s)) for rule in rules])
         self._spent = np.zeros(len(self._rules))
 
-    def used(self, requests: Any, now_s: float, num_ended: int = 0) -> Floats:
-        """Return how much of each allowance the first requests and the others have used at least.
+    def used(self, columns: Sequence[Any], now_s: float, *, is_beginning: bool = False) -> tuple[Floats, int]:
+        """Return how much of each allowance requests have used at least, and how many of the first have ended.
 
-        Shape [2, num_objectives].
+        Shape [2, num_objectives]: by these first requests, and by the others.
 
         Parameters
         ----------
-        requests : as records or columns, arrived or not.
+        columns : of the requests, arrived or not, by `USED`.
         now_s : nothing that is still to come happens before it; infinite if nothing is to come [s].
-        num_ended : the first requests, which have ended [1].
+        is_beginning : whether all requests before these have ended; else all of these are others.
         """
         used = np.zeros((2, len(self._rules)))
-        asked = getattr(requests, "output_tokens", requests.num_output_tokens)  # as columns, all have ended
-        _compiled_add()(requests.state, *(getattr(requests, name) for name in _TIMES), asked, now_s, num_ended,
-                        self._limits_s, self._summed, used)
-        return used
+        return used, _compiled_add()(*columns, now_s, is_beginning, self._limits_s, self._summed, used)
 
-    def spend(self, requests: Any) -> None:
+    def spend(self, requests: Requests) -> None:
         """Count the allowances that a finished engine's requests have used; raise LostError if they are too much."""
-        self._spent = self._spent + self.used(requests, math.inf)[1]
+        self._spent = self._spent + self.used(list(requests.columns(USED)), math.inf)[0][1]
         self.check(np.zeros(1))
 
     def check(self, used: Floats) -> None:
@@ -133,21 +131,27 @@ def _most_late(attainment: float, num_requests: int) -> int:
 
 
 def add_used(state: Any, arrival_s: Any, first_token_s: Any, finished_s: Any, num_output_tokens: Any,
-             output_tokens: Any, now_s: float, num_ended: int, limits_s: Any, summed: Any, used: Any) -> None:
+             output_tokens: Any, now_s: float, is_beginning: bool, limits_s: Any, summed: Any, used: Any) -> int:
     """Add to `used` whether each request exceeds a limit, or its time, by the least times that it can have in the end.
 
     A request without an answer is infinitely late: one that has ended so, or all that have none if `now_s` is
-    infinite. A request that has not arrived may still be in time. Shape [num_requests] each, except the last three.
+    infinite. A request that has not arrived may still be in time. Return how many of the first requests have ended.
+    Shape [num_requests] each, except the last three.
 
     Parameters
     ----------
     output_tokens : that requests under way will have.
+    is_beginning : as of `Hope.used`.
     limits_s : of each objective, by metric, shape [num_objectives, num_metrics] [s].
     summed : the metric of an objective on the mean; -1 of all others, shape [num_objectives].
-    used : by the first `num_ended` requests, and by the others, shape [2, num_objectives].
+    used : by the first requests, and by the others, shape [2, num_objectives].
     """
     least_s = np.zeros(3)  # by METRICS
+    num_ended = 0
     for i in range(len(state)):
+        is_beginning = is_beginning and state[i] >= st.COMPLETED
+        if is_beginning:
+            num_ended += 1
         if state[i] == st.NOT_ARRIVED and not math.isinf(now_s):
             continue
         is_done = state[i] == st.COMPLETED
@@ -167,7 +171,8 @@ def add_used(state: Any, arrival_s: Any, first_token_s: Any, finished_s: Any, nu
                 for k in range(3):
                     if least_s[k] > limits_s[rule, k]:
                         late = 1.0
-            used[0 if i < num_ended else 1, rule] += late
+            used[0 if is_beginning else 1, rule] += late
+    return num_ended
 
 
 @functools.cache
@@ -175,9 +180,9 @@ def _compiled_add() -> Any:
     """Return `add_used`, compiled once and kept between processes."""
     floats, ints, anywhere = numba.float64[:], numba.int64, numba.float64[:, :]
     lengths = numba.from_dtype(st.REQUEST["num_output_tokens"])[:]
-    return compile_with_signature(add_used, numba.void(
+    return compile_with_signature(add_used, ints(
         numba.from_dtype(st.REQUEST["state"])[:], floats, floats, floats, lengths,
-        numba.from_dtype(st.REQUEST["output_tokens"])[:], numba.float64, ints, anywhere, ints[:], anywhere),
+        numba.from_dtype(st.REQUEST["output_tokens"])[:], numba.float64, numba.boolean, anywhere, ints[:], anywhere),
         what="check of objectives")
 
 

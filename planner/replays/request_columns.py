@@ -57,14 +57,19 @@ class Requests:
         """Return some of the requests, by a slice, a mask or row numbers."""
         return Requests(**{name: getattr(self, name)[rows] for name in COLUMNS})
 
+    def columns(self, names: Sequence[str]) -> list[Any]:
+        """Return columns by name; the output that a request under way will have, its `output_tokens`, has come."""
+        return [getattr(self, AT_END.get(name, name)) for name in names]
+
     def put(self, rows: Any, requests: Any) -> None:
         """Take over requests, columns or records, into columns that are 0 there: zeros take no memory."""
         for name in COLUMNS:
-            values = getattr(requests, name)
+            values = np.ascontiguousarray(getattr(requests, name))  # a column of records is slow to read twice
             if values.any():
                 getattr(self, name)[rows] = values
 
 
+AT_END = {"output_tokens": "num_output_tokens"}
 COLUMNS = tuple(field.name for field in fields(Requests))
 
 
@@ -91,6 +96,7 @@ class RequestMemory:
     def __init__(self, trace: Trace, limits: Sequence["Limits"], route: NDArray[np.int64] | None = None) -> None:
         self._table, self._limits, self._route = trace.requests, limits, route
         self._pages, self.records = _reserve(trace.num_requests)
+        self._plain = self.records.view(np.ndarray)  # its columns are found faster
         self._num_laid_out = 0
         self._open: dict[int, int] = {}  # chunks that hold records, by their first; the first known not to have left
         self._columns = no_requests(trace.num_requests)
@@ -114,11 +120,12 @@ class RequestMemory:
         while self._num_laid_out < len(self.records):
             self._lay_out_chunk()
 
-    def parts(self, start: int, stop: int) -> Iterator[Any]:
-        """Yield requests that were laid out: chunks with requests under way as records, others as columns."""
+    def parts(self, start: int, stop: int, names: Sequence[str]) -> Iterator[list[Any]]:
+        """Yield columns of requests that were laid out, of a chunk at a time; `names` are as of `Requests.columns`."""
         for first in range(start // CHUNK * CHUNK, stop, CHUNK):
             rows = slice(max(first, start), min(first + CHUNK, stop))
-            yield self.records[rows] if first in self._open else self._columns[rows]
+            columns = [self._plain[name] for name in names] if first in self._open else self._columns.columns(names)
+            yield [column[rows] for column in columns]
 
     def columns(self) -> Requests:
         """Return the outcome of the requests; their records are freed."""
@@ -130,29 +137,31 @@ class RequestMemory:
         """Fill in the next records; return the arrival of the last, from when on the loop needs more, or inf."""
         first, n = self._num_laid_out, len(self.records)
         last = min(first + CHUNK, n)
-        table, records = self._table.slice(first, last - first), self.records[first:last]
-        records.arrival_s = table["arrival_s"].to_numpy()
+        table, records = self._table.slice(first, last - first), self._plain[first:last]
+        records["arrival_s"] = table["arrival_s"].to_numpy()
         for r, limits in enumerate(self._limits):
             rows: Any = slice(None) if self._route is None else np.flatnonzero(self._route[first:last] == r)
             self._limit(records, table if self._route is None else table[rows], rows, limits)
-        records.num_cached_tokens = -1
-        records.next = np.arange(first + 1, last + 1)  # the next to come
-        records.flight = st.NONE
+        records["num_cached_tokens"] = -1
+        records["next"] = np.arange(first + 1, last + 1)  # the next to come
+        records["flight"] = st.NONE
         for name in ("first_scheduled_s", "first_token_s", "finished_s", "last_token_s"):
             records[name] = math.nan
         self._open[first], self._num_laid_out = first, last
         if last == n:
-            records.next[-1:] = st.NONE
+            records["next"][-1:] = st.NONE
             return math.inf
-        return float(records.arrival_s[-1])
+        return float(records["arrival_s"][-1])
 
     @staticmethod
     def _limit(records: Any, table: pl.DataFrame, rows: Any, limits: "Limits") -> None:
         """Fill in how long the requests of some rows are, within their limits; a prompt may be refused by its length.
         """
         inputs, outputs, most = limits.of(table)
-        records.input_tokens[rows], records.output_tokens[rows], records.max_output_tokens[rows] = inputs, outputs, most
-        records.state[rows] = np.where(inputs >= limits.max_prompt, st.REJECTED, st.NOT_ARRIVED)
+        lengths = {"input_tokens": inputs, "output_tokens": outputs, "max_output_tokens": most}
+        for name, values in lengths.items():
+            records[name][rows] = values
+        records["state"][rows] = np.where(inputs >= limits.max_prompt, st.REJECTED, st.NOT_ARRIVED)
 
     def _release(self, num_arrived: int) -> None:
         """Keep the chunks of which all have arrived and left."""

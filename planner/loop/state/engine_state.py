@@ -3,6 +3,7 @@
 Structured records read like objects, compiled or not; a request is one or two cache lines. SI seconds, tokens, blocks.
 """
 
+import functools
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -308,7 +309,13 @@ ENGINE = np.dtype(
 
 def records(size: int, dtype: np.dtype[np.void]) -> np.recarray:
     """Return `size` zeroed records whose fields read as attributes."""
-    return np.zeros(size, dtype).view(np.recarray)
+    return np.zeros(size, _read_as_attributes(dtype)).view(np.recarray)
+
+
+@functools.cache
+def _read_as_attributes(dtype: np.dtype[np.void]) -> np.dtype[np.void]:
+    """Return the type that a view as a record array would make anew each time."""
+    return np.dtype((np.record, dtype))
 
 
 FIXED = (SETTINGS, STEP_TIME, CURVE)  # records that the loop only reads
