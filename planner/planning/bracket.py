@@ -106,7 +106,7 @@ class Edge:
 def find_bracket(evaluate: Callable[[float], Verdict], start: float, *, unknown: Unknown = RATE,
                  tolerance: float = TOLERANCE, checks: tuple[float, ...] = CHECKED, step: float = STEP,
                  limits: tuple[float, float] = ANY, known: Mapping[float, Verdict] = MappingProxyType({}),
-                 jobs: int = 1) -> Bracket:
+                 jobs: int = 1, checks_above: bool = True) -> Bracket:
     """Find the highest load that keeps the objectives.
 
     Goes up or down from `start` to a first bracket, by `step` and then by steps that double, up to twofold. Narrows it
@@ -125,6 +125,7 @@ def find_bracket(evaluate: Callable[[float], Verdict], start: float, *, unknown:
     limits : loads below the one and above the other are not tried.
     known : loads that were tried before, with their verdicts.
     jobs : loads that are tried at once; -1 for one a core [1].
+    checks_above : whether loads above the bracket are tried too; `lower` does not depend on them.
 
     Raises
     ------
@@ -132,7 +133,7 @@ def find_bracket(evaluate: Callable[[float], Verdict], start: float, *, unknown:
     """
     with stage(f"trying {'numbers' if unknown.is_whole else 'rates'}") as trying:
         search = _LoadSearch(evaluate=evaluate, unknown=unknown, tolerance=tolerance, checks=checks, limits=limits,
-                             step=step, jobs=jobs, known=dict(known), trying=trying)
+                             step=step, jobs=jobs, checks_above=checks_above, known=dict(known), trying=trying)
         low, high = search.first_bracket(search.rounded(start))
         trying.total = len(search.known) + _num_loads(low, high, tolerance, checks)
         return search.refined(low, high)
@@ -189,6 +190,7 @@ class _LoadSearch:
     trying: Stage
     slope: float = STEEP
     is_rough: bool = False
+    checks_above: bool = True
 
     def is_met(self, load: float) -> bool:
         if load not in self.known:
@@ -310,7 +312,7 @@ class _LoadSearch:
             high = min(missed)
             kept = [load for load in known if load < high and known[load].is_met]
             low = max(kept) if kept else self.falling(high)[0]
-        above = self.checked([high * (1 + share) for share in (0.0, *self.checks)])
+        above = self.checked([high * (1 + share) for share in (0.0, *self.checks)]) if self.checks_above else []
         kept_above = {load for load in above if load > low and self.is_met(load)}
         kept_above |= {load for load, verdict in known.items() if load > high and verdict.is_met}
         missed_below = tuple(sorted(load for load, verdict in known.items() if load < low and not verdict.is_met))

@@ -45,15 +45,19 @@ class Settled:
     slope: float
 
 
-def settled(sought: Sought, start: float) -> Settled:
+def settled(sought: Sought, start: float, *, is_alone: bool = False) -> Settled:
     """Find the largest load, of twice the length until it does not change.
+
+    Parameters
+    ----------
+    is_alone : whether the load is all that is asked for: not the statistics of loads, nor any above the largest.
 
     Raises
     ------
     UnlimitedError, UnreachableLoadError : as `find_bracket`.
     """
     with _said(sought):
-        return _settled(sought, start)
+        return _settled(sought, start, is_told=not is_alone)
 
 
 @contextmanager
@@ -69,11 +73,11 @@ def _said(sought: Sought) -> Iterator[None]:
         yield
 
 
-def _settled(sought: Sought, start: float) -> Settled:
+def _settled(sought: Sought, start: float, *, is_told: bool) -> Settled:
     times, longest, lengths = 1, sought, list[tuple[int, float]]()
     while not lengths:
         try:
-            edge = _edge(longest, start, STEEP, tolerance=SETTLED / 2, step=STEP, is_told=True)
+            edge = _edge(longest, start, STEEP, tolerance=SETTLED / 2, step=STEP, is_told=is_told)
             lengths.append((times, edge.load))
         except UnlimitedError:  # of users there are no more than the traffic has
             if not (sought.unknown.is_whole and _can_last(sought, 2 * times, start)):
@@ -84,13 +88,13 @@ def _settled(sought: Sought, start: float) -> Settled:
     while not is_settled and _can_last(sought, 2 * lengths[-1][0], lengths[-1][1]):
         times = 2 * lengths[-1][0]
         longest = longer(sought, times)
-        edge = _edge(longest, lengths[-1][1], edge.slope, tolerance=SETTLED / 2, is_told=True)
+        edge = _edge(longest, lengths[-1][1], edge.slope, tolerance=SETTLED / 2, is_told=is_told)
         lengths.append((times, edge.load))
         is_settled = abs(lengths[-1][1] / lengths[-2][1] - 1) <= SETTLED
-    bracket = find_bracket(partial(quick_verdict, longest, is_told=True), edge.load, unknown=sought.unknown,
-                           limits=longest.limits, known=edge.probes, jobs=sought.search.jobs)
+    bracket = find_bracket(partial(quick_verdict, longest, is_told=is_told), edge.load, unknown=sought.unknown,
+                           limits=longest.limits, known=edge.probes, jobs=sought.search.jobs, checks_above=is_told)
     probes = dict(bracket.probes)
-    if probes[bracket.upper] is LOST:  # the answer states its limiting metric
+    if is_told and probes[bracket.upper] is LOST:  # the answer states its limiting metric
         probes[bracket.upper] = verdict(longest, bracket.upper)
         bracket = replace(bracket, probes=tuple(probes.items()))
     lengths[-1] = times, bracket.lower

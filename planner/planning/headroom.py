@@ -8,12 +8,12 @@ from dataclasses import replace
 from planner.deployment.deploy import Deployment
 from planner.errors import UsageError
 from planner.planning.bracket import STEP, TOLERANCE, UNKNOWNS, UnlimitedError, UnreachableLoadError, find_edge
-from planner.planning.capacity import capacity
+from planner.planning.capacity import largest_load
 from planner.planning.fewest import PARTS, STRAINED, verdict_alone
 from planner.planning.fleets import Kind
 from planner.planning.loads import StrataTraffic, Traffic, UsersLoad
 from planner.planning.replay_line import of_replicas
-from planner.planning.search_options import Choices, Search
+from planner.planning.search_options import MOST_LOAD, Choices, Search
 from planner.planning.study import without_rate
 from planner.planning.user_loads import limited
 from planner.settings.objectives import Objectives, Verdict
@@ -52,7 +52,7 @@ def capacity_headroom(trace: Trace, traffic: Traffic, kind: Kind, count: int, pr
         search = replace(search, of=traffic.of, think_time=choices.think_time, scaling=choices.scaling)
         load = traffic.users
     try:
-        largest = capacity(trace, without_rate(of_replicas(kind, count, prefill)), objectives, search).capacity
+        largest = largest_load(trace, without_rate(of_replicas(kind, count, prefill)), objectives, search)
     except UnlimitedError:
         return None
     return max(largest / load - 1.0, 0.0)
@@ -63,7 +63,8 @@ def headroom(traffic: Traffic, deployment: Deployment, objectives: Objectives, c
     """Return the share by which the load may grow before the replicas miss the objectives [1]; None without an end.
 
     The load is as long as the one that the number of replicas rests on. The search begins at the answer for the first
-    part of it. A number of replicas that is known roughly just serves its load: the headroom is 0 then.
+    part of it, and ends at `MOST_LOAD`. A number of replicas that is known roughly just serves its load: the headroom
+    is 0 then.
 
     Parameters
     ----------
@@ -80,7 +81,13 @@ def headroom(traffic: Traffic, deployment: Deployment, objectives: Objectives, c
             return verdict_alone(grown.grown(growth, copies), deployment, objectives, count, STRAINED)
 
         lowest, highest = (rate / grown.mean_rps for rate in grown.limits_rps)
-        return find_edge(judged, start, tolerance=tolerance, step=step, limits=(lowest, highest), known=known).load
+        try:
+            return find_edge(judged, start, tolerance=tolerance, step=step, limits=(lowest, min(highest, MOST_LOAD)),
+                             known=known).load
+        except UnlimitedError:
+            if highest < MOST_LOAD:
+                raise
+            return MOST_LOAD
 
     start, step = 1.0, count / (count - 1) if count > 1 else STEP
     if has_capacity(traffic) and copies * traffic.num_requests >= MANY:
@@ -101,13 +108,13 @@ def _user_headroom(traffic: UsersLoad, deployment: Deployment, objectives: Objec
         own = _with_users(deployment, traffic, round(users))
         return verdict_alone(traffic.with_users(round(users), copies), own, objectives, count, STRAINED)
 
-    there = copies * traffic.trace.requests["arrival_s"].n_unique()
+    there, most = copies * traffic.trace.requests["arrival_s"].n_unique(), MOST_LOAD * traffic.users
     try:
-        edge = find_edge(evaluate, traffic.users, unknown=UNKNOWNS[traffic.of], limits=(1.0, there),
+        edge = find_edge(evaluate, traffic.users, unknown=UNKNOWNS[traffic.of], limits=(1.0, min(there, most)),
                          tolerance=tolerance)
-        return max(math.floor(edge.load) / traffic.users - 1.0, 0.0)
     except UnlimitedError:
-        return None
+        return None if there < most else MOST_LOAD - 1.0
+    return max(math.floor(edge.load) / traffic.users - 1.0, 0.0)
 
 
 def _with_users(deployment: Deployment, traffic: UsersLoad, users: int) -> Deployment:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # the command line makes its options of this file, and loads 
 
 DEFAULT_ATTAINMENT = 0.99  # share of requests that a search asks for if none is given [1]
 SHARED = ("prices", "num_spare", "scaling", "jobs")  # choices of `share`; its file has the others
+MOST_LOAD = 10.0  # times the load: more is not tried for the headroom of fleets other than the cheapest
 RANKS = (1, 2, 4, 8)  # tensor-parallel sizes that are tried if none are given
 
 

@@ -15,6 +15,8 @@ from planner.settings.objectives import Required
 
 PerMonth = Annotated[float, Key("USD", "Price of the GPUs over 730 hours")]
 Lowered = Annotated[str | None, Key("", "Why the context limit is lower than the engine's default. Null if it is not")]
+Headroom = Annotated[float | None, Key("1", "Growth of the rate until the objectives are missed, without spares. Of "
+                                       "fleets other than the cheapest, 9 means 9 or more. Null if there is no limit")]
 PerYear = Annotated[float, Key("USD", "Price of the GPUs over 8,760 hours")]
 
 
@@ -112,8 +114,7 @@ class Fleet:
     busy_fraction: Annotated[float, Key("1", "Share of time in which a replica runs a step")]
     priors: Annotated[tuple[str, ...], Key("", "Operators whose kernels nobody measured on the GPU")]
     notes: Annotated[tuple[str, ...], Key("", "Notes, a sentence each")]
-    headroom: Annotated[float | None, Key("1", "Growth of the rate until the objectives are missed, without spares. "
-                                          "Null if there is no limit")]
+    headroom: Headroom
     headroom_precision: Annotated[float, Key("1", "Share of the rate by which headroom may be off: 0.005 for the "
                                                   "cheapest fleet, whose headroom is that of planner capacity; 0.02 "
                                                   "for the others, on the load of num_replicas, and 0.1 for those at "
@@ -193,8 +194,7 @@ class Offer:
     total_usd_per_month: Annotated[float, Key("USD", "Price of GPUs and power over 730 hours")]
     total_usd_per_year: Annotated[float, Key("USD", "Price of GPUs and power over 8,760 hours")]
     co2_kg_per_month: Annotated[float | None, Key("kg", "CO₂ of the power over 730 hours. Null without --co2-per-kwh")]
-    headroom: Annotated[float | None, Key("1", "Growth of the rate until the objectives are missed, without spares. "
-                                          "Null if there is no limit")]
+    headroom: Headroom
     attainment: Annotated[float, Key("1", "Share of requests within their own limits")]
 
 

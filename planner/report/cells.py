@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from planner.files.counts import share_text
+from planner.planning.search_options import MOST_LOAD
 
-MOST_TIMES = 10  # the load; a larger headroom is not shown exactly
 SHARES = frozenset((  # keys of a summary that are shown in per cent
     "slo_attainment", "wasted_work", "prefix_cache_hit_rate", "gpu_hit_rate", "cpu_hit_rate", "remote_hit_rate",
     "kv_cache_usage_mean", "kv_cache_usage_peak", "gpu_busy_fraction", "mfu", "mbu", "rank_wait_fraction"))
@@ -42,7 +42,7 @@ def headroom_text(share: float | None) -> str:
     """
     if share is None:
         return "no end"
-    return share_text(share) if share < MOST_TIMES - 1 else f"> {MOST_TIMES} ×"
+    return share_text(share) if share < MOST_LOAD - 1 else f"> {MOST_LOAD:g} ×"
 
 
 def launch_line(command: str, lacking: Sequence[str], of: str = "") -> str:

@@ -11,8 +11,8 @@ from planner.deployment.deploy import resolve
 from planner.engines import ENGINES
 from planner.errors import PlannerError
 from planner.planning.missed import Reached
+from planner.planning.search_options import MOST_LOAD
 from planner.planning.size_answer import Fleet, KindNames, SizeAnswer, UnableFleet
-from planner.report.cells import MOST_TIMES
 from planner.report.page import to_html
 from planner.report.report_source import SavedAnswer
 from planner.report.target_cards import Card
@@ -110,7 +110,8 @@ def options_table(fleets: Sequence[Fleet | UnableFleet], headroom: float) -> Non
         "USD a month": st.column_config.NumberColumn(format="localized"),
         "USD a year": st.column_config.NumberColumn(format="localized"),
         SERVES: st.column_config.NumberColumn(format="%.1f ×", help="Traffic that the fleet serves within the targets, "
-                                              "as a multiple of the log's at this load."),
+                                              "as a multiple of the log's at this load. Fleets other than the "
+                                              f"cheapest are tried up to {MOST_LOAD:g} times the load."),
         COVERS: st.column_config.CheckboxColumn(help="Whether the fleet keeps the targets if its steps take longer "
                                                 "than predicted by the error of the prediction, at 90 % confidence."),
         FEWER: st.column_config.TextColumn(help="The target that the fleet misses with one replica fewer."),
@@ -167,7 +168,7 @@ def most_served(found: SizeAnswer, fleet: Fleet, headroom: float) -> tuple[str, 
     factor = most_traffic(fleet, headroom)
     if factor is None:
         return "any rate", "no limit was found"
-    times = f"{factor:.1f} ×" if factor < MOST_TIMES else f"more than {MOST_TIMES} ×"
+    times = f"{factor:.1f} ×" if factor < MOST_LOAD else f"more than {MOST_LOAD:g} ×"
     if found.request_rate is None:
         return f"{times} the traffic", "of the log"
     return f"{found.request_rate * (1 + (fleet.headroom or 0.0)):,.3g} requests/s", f"{times} the log's"

@@ -309,15 +309,10 @@ ENGINE = np.dtype(
 
 def records(size: int, dtype: np.dtype[np.void]) -> np.recarray:
     """Return `size` zeroed records whose fields read as attributes."""
-    return np.zeros(size, _read_as_attributes(dtype)).view(np.recarray)
+    return np.zeros(size, _with_attributes(dtype)).view(np.recarray)
 
 
-@functools.cache
-def _read_as_attributes(dtype: np.dtype[np.void]) -> np.dtype[np.void]:
-    """Return the type that a view as a record array would make anew each time."""
-    return np.dtype((np.record, dtype))
-
-
+_with_attributes = functools.cache(lambda dtype: np.dtype((np.record, dtype)))  # else made anew at each view
 FIXED = (SETTINGS, STEP_TIME, CURVE)  # records that the loop only reads
 INTS, FLOATS = np.dtype("i8"), np.dtype("f8")
 
