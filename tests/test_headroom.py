@@ -62,3 +62,16 @@ def test_the_headroom_of_every_row_is_as_near_to_its_capacity_as_it_says() -> No
         largest = capacity(trace, own, OBJECTIVES, Search(quick=True, jobs=1)).capacity
         assert fleet.headroom is not None
         assert (1 + fleet.headroom) * rate == pytest.approx(largest, rel=fleet.headroom_precision + 0.01)
+
+
+@pytest.mark.parametrize(("load", "of", "given"), [(0.5, "requests", replace(ONE, request_rate=0.5)),
+                                                   (2, "concurrency", replace(ONE, max_concurrency=2))])
+def test_a_dearer_fleet_is_not_tried_above_ten_times_the_load(load: float, of: str, given: Scenario) -> None:
+    trace = limit(read_trace("chat"), 500)
+    found = size(trace, given, OBJECTIVES, Choices(ranks=(1, 4), quick=True, jobs=1))
+    dearer = found.alternatives[1]
+    assert isinstance(dearer, Fleet)
+    assert (dearer.headroom, headroom_text(dearer.headroom)) == (9.0, "> 10 ×")
+    own = replace(ONE, tensor_parallel_size=4)
+    largest = capacity(trace, own, OBJECTIVES, Search(of=of, quick=True, jobs=1)).capacity
+    assert largest > 10 * load

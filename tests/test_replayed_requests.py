@@ -24,7 +24,7 @@ REPLAYS = {  # replays and their requests, in thousands
     "capacity": (69, 291),
     "capacity, quick": (19, 133),
     "users": (59, 738),
-    "size": (81, 278),
+    "size": (72, 190),
 }
 
 

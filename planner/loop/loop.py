@@ -10,8 +10,8 @@ from typing import Any
 from planner.loop.admission import admit, force_admission, must_force_admission
 from planner.loop.api_server import cancel_due, hand_over_arrivals, skip_idle, wait_for_arrival
 from planner.loop.batch_wait import holds_prompts_back, is_between_prompts
+from planner.loop.compiled.function_rows import plan_at
 from planner.loop.compiled.jit import jit
-from planner.loop.compiled.step_plans import plan_at
 from planner.loop.decode_runs import may_run_decodes, run_decodes
 from planner.loop.equal_chunks import serve_equally
 from planner.loop.kv_loading import land_loads
@@ -36,7 +36,7 @@ def advance(memories: Any, plans: Any) -> int:
 
     Parameters
     ----------
-    plans : the engine's step plan, of `plans_in_a_row`.
+    plans : the engine's step plan, of `function_row`.
     """
     return run_until(bind_at(memories, 0), plan_at(plans, 0))
 

@@ -89,11 +89,9 @@ def capacity(trace: Trace, scenario: Scenario, objectives: Objectives, search: S
 def largest_load(trace: Trace, scenario: Scenario, objectives: Objectives, search: Search) -> float:
     """Return the capacity alone, as `capacity` finds it in more time; 0 if no load keeps the objectives.
 
-    Parameters and errors are as of `capacity`.
+    Requests that run alone must keep them. Parameters and errors are as of `capacity`.
     """
     posed = (pose_rates if search.of == "requests" else pose_users)(trace, scenario, objectives, search)
-    if posed.alone is not None and not judged(posed.sought, serve(posed.alone, posed.sought.deployment)).is_met:
-        return 0.0
     try:
         return _number(posed.sought.unknown, settled(posed.sought, posed.start, is_alone=True).bracket.lower)
     except UnreachableLoadError:

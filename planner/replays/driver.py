@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.errors import PolicyError
+from planner.loop.compiled.function_rows import PLAN_SIGNATURE, function_row
 from planner.loop.compiled.jit import compile_with_signature, numba, uncompiled
-from planner.loop.compiled.step_plans import PLAN_SIGNATURE, plans_in_a_row
 from planner.loop.loop import advance, step_state
 from planner.loop.state import engine_state as st
 from planner.loop.state.binding import pointers
@@ -197,7 +197,7 @@ def compiled_plan(policy: Policy) -> Any:
 @functools.cache
 def _laid_out_plan(policy: Policy) -> Any:
     """Return a policy's step plan as the loop reads it."""
-    return plans_in_a_row([compiled_plan(policy)])
+    return function_row([compiled_plan(policy)], PLAN_SIGNATURE)
 
 
 def failed_plan(policy: Policy, state: st.State) -> PolicyError | None:

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from planner.deployment.deploy import pools_of, resolve
 from planner.errors import UsageError
-from planner.loop.compiled.direct_call import direct_call
 from planner.loop.compiled.generator import MODULUS
 from planner.loop.state import engine_state as st
 from planner.loop.state.binding import pointers
@@ -28,12 +27,11 @@ from planner.policies.policy import NO_LIMIT
 from planner.replays.driver import TakenRows, compiled_plan, fault
 from planner.replays.fleet.failures import Failure, failure_timers
 from planner.replays.fleet.interleaved import (
-    SCORE_SIGNATURE,
     RoutedFleet,
     compiled_fleet_loop,
-    compiled_score,
     fleet_memory,
     fleet_states,
+    laid_out_score,
 )
 from planner.replays.fleet.lifecycle import Lifecycle
 from planner.replays.fleet.replicas import NOTHING
@@ -116,7 +114,7 @@ class LiveFleet:
         self._lifecycle = Lifecycle(range(len(states)), scenario.data_parallel_size, startup_s, 0.0)
         self._lifecycle.begin(self._running())
         self._clear()
-        self._loop = direct_call(compiled_fleet_loop(), compiled_score(deployment.router), SCORE_SIGNATURE)
+        self._loop, self._scores = compiled_fleet_loop(), laid_out_score(deployment.router)
         self._pointers = pointers([self.memory])
         self._taken = [TakenRows(state, has_gaps=False) for state in states]
         self._draws = np.random.default_rng(deployment.settings.seed)
@@ -322,7 +320,7 @@ class LiveFleet:
         fleet = self.memory.fleet
         fleet.until_s = self.now_s = until_s
         while True:
-            outcome = self._loop(self._pointers)
+            outcome = self._loop(self._pointers, self._scores)
             if outcome == st.PAUSED:
                 return
             k = int(fleet.faulty)

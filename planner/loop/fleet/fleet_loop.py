@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from planner.loop.api_server import forget_patience, next_event_s
+from planner.loop.compiled.function_rows import plan_at, score_at
 from planner.loop.compiled.jit import jit
 from planner.loop.compiled.queues import heap_pop, heap_push
-from planner.loop.compiled.step_plans import plan_at
 from planner.loop.compiled.tournament import enter
 from planner.loop.decode_runs import quiet_until_s
 from planner.loop.fleet.clients import conclude, end_attempt, is_late, release_children
@@ -30,9 +30,9 @@ from planner.loop.state.engine_state import BAD_SCORE, COMPLETED, DONE, FLUSH, N
 from planner.loop.state.fleet_state import LEFT, WORKS, FleetState
 
 
-def advance_fleet(memories: Any, score: Any) -> int:
+def advance_fleet(memories: Any, scores: Any) -> int:
     """Replay until all have left (DONE), `until_s` is reached (PAUSED), or a replica stops (`Fleet.faulty`)."""
-    f = bind_fleet(memories)
+    f, score = bind_fleet(memories), score_at(scores, 0)
     fleet = f.fleet
     if fleet.is_rearranged:
         arrange(f, score)

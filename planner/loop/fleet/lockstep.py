@@ -18,8 +18,8 @@ all are through, so that an idle group goes on with dummy batches for a moment.
 import math
 
 from planner.loop.api_server import cancel_due, hand_over_arrivals, next_arrival_s, next_event_s, pass_time
+from planner.loop.compiled.function_rows import plan_at
 from planner.loop.compiled.jit import jit
-from planner.loop.compiled.step_plans import plan_at
 from planner.loop.compiled.tournament import enter
 from planner.loop.decode_room import steps_in_memory
 from planner.loop.decode_runs import ROUNDING

@@ -14,9 +14,9 @@ from planner.deployment.conditions import Routes
 from planner.deployment.deploy import Pool
 from planner.errors import PolicyError
 from planner.loop.compiled.fields_read import fields_read
+from planner.loop.compiled.function_rows import PLAN_SIGNATURE, SCORE_SIGNATURE, function_row
 from planner.loop.compiled.generator import seeded
-from planner.loop.compiled.jit import compile_with_signature, numba, uncompiled
-from planner.loop.compiled.step_plans import plans_in_a_row
+from planner.loop.compiled.jit import compile_with_signature, uncompiled
 from planner.loop.compiled.tournament import CONTENDER, empty_tree
 from planner.loop.fleet.fleet_loop import advance_fleet
 from planner.loop.fleet.routing import load_of, num_cached_tokens
@@ -32,7 +32,15 @@ from planner.progress import stage
 from planner.replays.attempts import Attempts, attempts_of, empty_rows
 from planner.replays.compiling import compiled_function
 from planner.replays.dependencies import Dependencies
-from planner.replays.driver import ReplayRecords, TakenRows, compiled_plan, failed_plan, fault, num_arrived
+from planner.replays.driver import (
+    ADVANCE_SIGNATURE,
+    ReplayRecords,
+    TakenRows,
+    compiled_plan,
+    failed_plan,
+    fault,
+    num_arrived,
+)
 from planner.replays.fleet.disaggregation import Transfer, halved
 from planner.replays.fleet.failures import failure_timers
 from planner.replays.fleet.kv_store import numbered_blocks, sharing_store
@@ -44,12 +52,6 @@ from planner.replays.request_columns import RequestMemory, limits_of_requests
 from planner.settings.tier_options import shares_store
 from planner.traces import Trace
 from planner.traces.shaping.session_start import session_numbers
-
-_INT, _FLOAT = numba.int64, numba.float64
-_KINDS = [_FLOAT if kind is float else _INT for kind in ReplicaLoad.__annotations__.values()]
-SCORE_SIGNATURE = _FLOAT(numba.types.NamedTuple(_KINDS, ReplicaLoad))
-_FUNCTION = numba.core.types.FunctionType
-FLEET_SIGNATURE = _INT(_INT[::1], _FUNCTION(SCORE_SIGNATURE))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,11 +147,11 @@ def run_interleaved(trace: Trace, fleet: RoutedFleet, waits: Dependencies | None
     states, requests = fleet_states(trace, fleet, recording)
     memory = fleet_memory(trace, states, [compiled_plan(policy) for policy in fleet.policies], fleet, waits)
     failures = () if fleet.overload is None else failure_timers(fleet.overload.failures, fleet.num_replicas)
-    score, loop = compiled_score(fleet.router), compiled_fleet_loop()
+    scores, loop = laid_out_score(fleet.router), compiled_fleet_loop()
     taken, attempts = [TakenRows(state) for state in states], [empty_rows()]
     pending = Timers([*failures, *timers])
     with stage("replaying requests", trace.num_requests, num_arrived(trace, memory.fleet)):
-        loop_s = _run_through(loop, score, fleet, memory, taken, attempts, pending)
+        loop_s = _run_through(loop, scores, fleet, memory, taken, attempts, pending)
     for part in taken:
         part.take()
     ended = None
@@ -162,7 +164,7 @@ def run_interleaved(trace: Trace, fleet: RoutedFleet, waits: Dependencies | None
     return records, memory.replica_of.astype(np.int32), states[0].pulls, ended
 
 
-def _run_through(loop: Callable[[Any, Any], int], score: Any, fleet: RoutedFleet, memory: fs.FleetState,
+def _run_through(loop: Callable[[Any, Any], int], scores: Any, fleet: RoutedFleet, memory: fs.FleetState,
                  taken: Sequence[TakenRows], attempts: list[NDArray[np.void]], pending: Timers) -> float:
     """Drive the loop until nothing is left, keep the rows that it writes, and return the wall time spent in it [s]."""
     states = [part.state for part in taken]
@@ -172,7 +174,7 @@ def _run_through(loop: Callable[[Any, Any], int], score: Any, fleet: RoutedFleet
         memory.fleet.until_s = pending.next_s
         begin = time.perf_counter()
         try:
-            outcome = loop(pointers([memory]), score)
+            outcome = loop(pointers([memory]), scores)
         except Exception as error:  # a policy or a router may raise any
             k = int(memory.fleet.running)
             scoring = memory.fleet.scored_replica != st.NONE
@@ -246,13 +248,19 @@ def _laid_out(trace: Trace, pool: Pool, recording: Recording, requests: RequestM
 @functools.cache
 def compiled_fleet_loop() -> Callable[[Any, Any], int]:
     """Return the fleet loop's machine code, compiled once and kept between processes."""
-    return compile_with_signature(advance_fleet, FLEET_SIGNATURE, what="fleet's replay loop", shares_helpers=True)
+    return compile_with_signature(advance_fleet, ADVANCE_SIGNATURE, what="fleet's replay loop", shares_helpers=True)
 
 
 @functools.cache
 def compiled_score(router: Router) -> Any:
     """Return a router's score as a typed function that the loop can call."""
     return compiled_function(f"router {router.name!r}", "score", router.score, SCORE_SIGNATURE, "a number")
+
+
+@functools.cache
+def laid_out_score(router: Router) -> Any:
+    """Return a router's score as the loop reads it."""
+    return function_row([compiled_score(router)], SCORE_SIGNATURE)
 
 
 def failed_score(router: Router, memory: fs.FleetState, states: list[st.State]) -> PolicyError | None:
@@ -293,7 +301,7 @@ def fleet_memory(trace: Trace, states: list[st.State], plans: list[Any], fleet: 
         due=st.records(count, CONTENDER), due_tree=tree,
         load=st.records(count, CONTENDER), load_tree=np.tile(tree, len(routed)), decode_tree=tree.copy(),
         paces=st.records(count if fleet.steps_together else 1, fs.PACE),
-        plans=plans_in_a_row(plans),
+        plans=function_row(plans, PLAN_SIGNATURE),
         **routes_memory(routed, weights, fleet.routes),
         ready=st.records(1 if waits is None else n + 1, entries.FLOAT_HEAP),
         releases=st.records(num_legs + 1, entries.FLOAT_HEAP),
