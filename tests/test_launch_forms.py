@@ -55,10 +55,32 @@ def test_variables_that_a_script_exports_reach_the_engine() -> None:
 
 
 @pytest.mark.parametrize("lines", ["vllm serve m/m\n  --max-num-seqs 64", "vllm serve m/m \\\n\n  --max-num-seqs 64",
-                                   "vllm serve m/m \\\n  -tp 2\n  --max-num-seqs 64"])
+                                   "vllm serve m/m \\\n  -tp 2\n  --max-num-seqs 64",
+                                   "vllm serve m/m \\\n  -tp 2 \\\n  # --enforce-eager \\\n  --max-num-seqs 64"])
 def test_flags_on_a_line_that_nothing_joins_are_refused(lines: str) -> None:
     with pytest.raises(UsageError, match=r"line \d begins with the flag --max-num-seqs.*with a backslash"):
         read_launch(lines)
+
+
+def test_a_space_behind_a_backslash_is_refused(tmp_path: Path) -> None:
+    """A shell passes the space to the engine as a word, which does not start with it."""
+    (tmp_path / "serve.sh").write_text("#!/bin/bash\nvllm serve m/m \\ \n  --max-num-seqs 64\n")
+    with pytest.raises(UsageError, match=r"line 2 has a space behind its backslash.*remove the space"):
+        read_launch(str(tmp_path / "serve.sh"))
+
+
+@pytest.mark.parametrize("said", ["$(cat key.txt | tr -d '\\n')", "$(python3 -c 'print(8000)'):$PORT", "$((8000 + 1))",
+                                  "`hostname -i | cut -d' ' -f1`", '"$(basename "$PWD" | head -n1)"'])
+def test_a_substitution_is_one_word(said: str) -> None:
+    """No pipe, bracket or quote in it ends the command; in a text that a shell runs neither."""
+    options = {"engine": "vllm", "model": "m/m", "max_num_seqs": 64}
+    command = f"vllm serve m/m --host {said} --max-num-seqs 64"
+    for line in (command, f"{command}\necho started", f"HEAD={said}\nvllm serve m/m --host $HEAD --max-num-seqs 64"):
+        launch = read_launch(line)
+        assert {name: launch.options[name] for name in options} == options
+        assert len(launch.left_aside) == 1
+    inner = command.replace('"', '\\"')
+    assert read_launch(f'docker run vllm/vllm-openai bash -c "{inner}"').options == options
 
 
 def test_click_takes_no_abbreviations() -> None:

@@ -33,7 +33,9 @@ RUNNERS = ("ssh", "tmux", "screen", "pdsh", "clush", "watch", "script", "paralle
 VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*=")
 QUOTED = r"""\\.|'[^']*'|"(?:\\.|[^"\\])*\""""
 WORD_OR_COMMENT = re.compile(rf"""(?P<word>(?:{QUOTED}|[^\s'"\\#])(?:{QUOTED}|[^\s'"\\])*)|#[^\n]*""", re.DOTALL)
-SUBSTITUTION = re.compile(r"\$\((?:[^()'\"]|\([^()'\"]*\))*\)")  # of a command or a sum, without quotes
+OPENED = re.compile(r"\\.|\$\(|`(?:\\.|[^`\\])*`", re.DOTALL)  # a command's or a sum's text, up to its bracket or whole
+PART = re.compile(rf"{QUOTED}|.", re.DOTALL)  # of a line
+HELD = re.compile("\ue000(\\d+)\ue000")  # letters for private use: no command has them
 ENDS = (";", "&", "&&", "|", "||", ">", ">>", "2>", "2>&1")
 PYTHON = re.compile(r"(?:\S*/)?python[\d.]*")
 DOCKER_SWITCH = re.compile(r"-[dPit]+|--(?:rm|detach|init|interactive|tty|privileged|publish-all|read-only|"
@@ -164,14 +166,33 @@ def split_words(command: str) -> list[str]:
 def shell_words(line: str) -> list[str]:
     """Return the words of a line as a shell splits it; `$(a command)` is a part of one word, and is not run.
 
-    >>> shell_words("serve --port $((8000 + i)) # the first")
-    ['serve', '--port', '$((8000 + i))']
+    >>> shell_words("serve --port $((8000 + i)) --host $(hostname -I | awk '{print $1}'):80 # the first")
+    ['serve', '--port', '$((8000 + i))', '--host', "$(hostname -I | awk '{print $1}'):80"]
 
     Raises
     ------
     ValueError : a quote is open.
     """
-    return bare_words(SUBSTITUTION.sub(lambda match: re.sub(r"(\s)", r"\\\1", match[0]), line))
+    text, held, place = "", list[str](), 0
+    for opened in OPENED.finditer(line):
+        end = _end_of(line, opened)
+        if opened.start() >= place and end is not None:
+            text += f"{line[place:opened.start()]}\ue000{len(held)}\ue000"
+            held.append(line[opened.start():end])
+            place = end
+    return [HELD.sub(lambda match: held[int(match[1])], word) for word in bare_words(text + line[place:])]
+
+
+def _end_of(line: str, opened: re.Match[str]) -> int | None:
+    """Return where a substitution ends that `OPENED` finds; None if it is none, or is open to the end of the line."""
+    if opened[0] != "$(":
+        return opened.end() if opened[0].startswith("`") else None
+    depth = 1
+    for part in PART.finditer(line, opened.end()):
+        depth += {"(": 1, ")": -1}.get(part[0], 0)
+        if depth == 0:
+            return part.end()
+    return None
 
 
 def bare_words(text: str) -> list[str]:

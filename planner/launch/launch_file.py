@@ -89,7 +89,7 @@ def read_text(command: str, role: str = "both", gpu: str | None = None) -> Descr
     ------
     UsageError : it is a script that launches several different engines.
     """
-    is_script = any(mark in command.replace("\\\n", "").strip() for mark in ("\n", ";", "$(("))
+    is_script = any(mark in command.replace("\\\n", "").strip() for mark in ("\n", ";", "$((", " #"))
     launches = _of_text(command) if is_script else []
     if launches:
         return chosen(TEXT, launches, role, gpu)
@@ -116,7 +116,7 @@ def read_file(file: NamedFile, role: str = "both", gpu: str | None = None) -> Lo
     if (logged := read_log((line for _, line in text_lines(path)), lines)) is not None:
         _refuse_variables(file)
         return logged
-    text = "".join(f"{line.rstrip()}\n" for line in lines)
+    text = "".join("{}\n".format(line.rstrip("\r\n")) for line in lines)
     if path.suffix == ".ipynb":
         text = _code_of(text)
     elif path.name.lower().startswith("makefile") or path.suffix == ".mk":

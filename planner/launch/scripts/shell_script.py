@@ -136,7 +136,8 @@ def script_launches(text: str, variables: Mapping[str, str] | None = None, argum
     for number, line, body in _lines(text):
         if launched_at is not None and BARE_FLAG.match(line):
             raise UsageError(f"--from-command: line {number} begins with the flag {line.split()[0]}, and line "
-                             f"{launched_at} launches an engine without it; end the line before it with a backslash")
+                             f"{launched_at} launches an engine without it; end the line before it with a backslash, "
+                             f"without a comment between them")
         launched_at = None
         if written := HEREDOC.match(line):
             if any(block.runs is False for block in blocks):
@@ -311,7 +312,8 @@ def _is_open(line: str) -> bool:
 def _lines(text: str) -> Iterator[tuple[int, str, str]]:
     """Yield lines with their numbers, without comments, and with the text that they write into a file.
 
-    Lines that end with a backslash or within an array are joined.
+    Lines that end with a backslash or within an array are joined. A comment ends a command that a backslash goes on
+    with, as in a shell.
     """
     whole, begin = "", 0
     lines = enumerate(text.splitlines(), 1)
@@ -319,11 +321,16 @@ def _lines(text: str) -> Iterator[tuple[int, str, str]]:
         begin = begin or number
         bare = line.rstrip()
         if bare.lstrip().startswith("#"):
+            if not whole.endswith(" "):
+                continue
+            bare = ""
+        if line.endswith(GOES_ON) and bare:
+            whole += bare[:-1] + " "
             continue
-        goes_on = bare.endswith(GOES_ON)
-        whole += bare[:-1] + " " if goes_on else bare
-        if goes_on:
-            continue
+        whole += bare
+        if bare.endswith("\\") and any(pattern.search(whole) for pattern, _ in BEGINNINGS):
+            raise UsageError(f"--from-command: line {number} has a space behind its backslash, so a shell does not go "
+                             f"on with the next line; remove the space")
         if (ARRAY.match(whole) and whole.count("(") > whole.count(")")) or _is_open(whole):
             whole += "\n"
             continue
