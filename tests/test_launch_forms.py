@@ -352,3 +352,17 @@ def test_arguments_in_one_word_are_refused(tmp_path: Path) -> None:
                                                         "['--model=m/m --max-num-seqs=64']"))
     with pytest.raises(UsageError, match="one word with spaces; write each of its words as a word of its own"):
         read_launch(str(tmp_path / "pod.yaml"))
+
+
+def test_data_parallel_attention_that_has_no_ranks_is_said(tmp_path: Path) -> None:
+    """A file of options alone has no size, and sizes beside it count as the planner's options do."""
+    path = tmp_path / "options.yaml"
+    path.write_text("enable_attention_dp: true\nkv_cache_config: {free_gpu_memory_fraction: 0.75}\n")
+    beside = {"tensor_parallel_size": 8}
+    options, notes = launch_options(str(path), model="deepseek-r1", beside=beside)
+    assert "data_parallel_attention" not in options
+    assert any("data-parallel attention of one rank (of N ranks it is --data-parallel-attention" in note
+               for note in notes)
+    options, notes = launch_options(f"trtllm-serve m/m --tp_size 8 --config {path}", beside=beside)
+    assert (options["tensor_parallel_size"], options["data_parallel_size"]) == (1, 8)
+    assert any("--tensor-parallel-size 8 counts the GPUs of each of the 8 ranks" in note for note in notes)

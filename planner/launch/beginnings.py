@@ -184,7 +184,7 @@ def shell_words(line: str) -> list[str]:
 
 
 def _end_of(line: str, opened: re.Match[str]) -> int | None:
-    """Return where a substitution ends that `OPENED` finds; None if it is none, or is open to the end of the line."""
+    """Return the end of a substitution that `OPENED` finds; None for another character, or if no bracket closes it."""
     if opened[0] != "$(":
         return opened.end() if opened[0].startswith("`") else None
     depth = 1

@@ -42,7 +42,8 @@ def read_ranks(found: Mapping[str, Any]) -> dict[str, Any]:
     if not found.get("data_parallel_attention") or ranks == 1:
         return options
     if size % ranks:
-        raise UsageError(f"--from-command: {ranks} ranks of data-parallel attention over {size} GPUs; must divide them")
+        raise UsageError(f"--from-command: {ranks} ranks of data-parallel attention over {size} GPUs; must divide them "
+                         f"(--tp-size counts the GPUs of all ranks)")
     if flags.limits_are_of_all:
         options |= {name: max(options[name] // ranks, 1) for name in OF_ALL_RANKS if options.get(name, 0) > 0}
     return options | {"tensor_parallel_size": size // ranks, "data_parallel_size": ranks,

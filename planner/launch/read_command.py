@@ -127,11 +127,14 @@ def launch_options(command: str, *, reads_files: bool = True, model: str | None 
     UsageError : as `read_launch`.
     """
     launch = read_launch(command, reads_files=reads_files, model=model, role=role, gpu=beside.get("gpu"))
-    options, engine = dict(launch.options), beside.get("engine")
+    options, engine, notes = dict(launch.options), beside.get("engine"), _notes(launch)
+    if options.get("data_parallel_attention") and (size := beside.get("tensor_parallel_size")):
+        notes.append(f"--tensor-parallel-size {size} counts the GPUs of each of the {options['data_parallel_size']} "
+                     f"ranks of data-parallel attention in the command")
     if engine not in ENGINES:
-        return options, _notes(launch)
+        return options, notes
     options, about = crossed(options, dict.fromkeys(options.keys() - beside.keys(), options["engine"]), engine)
-    return options, [*_notes(launch), *about]
+    return options, [*notes, *about]
 
 
 def _notes(launch: Launch) -> list[str]:

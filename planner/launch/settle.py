@@ -59,6 +59,9 @@ def settle(taken: Taken) -> dict[str, Any]:
     if not found.pop("chunks_free_blocks", True) and load_model(found["model"]).model_type == "llama4_text":
         found["disable_hybrid_kv_cache_manager"] = True  # VllmConfig.__post_init__ of vllm/config/vllm.py
     ranks = read_ranks(found)
+    if found.get("data_parallel_attention") and not ranks.get("data_parallel_attention"):
+        taken.no_effect.append("data-parallel attention of one rank (of N ranks it is --data-parallel-attention "
+                               "--data-parallel-size N, with --tensor-parallel-size for the GPUs of each)")
     if "all2all_backend" in found.keys() - ranks.keys():
         taken.no_effect.append(f"all2all backend {found['all2all_backend']} (no ranks send tokens to experts)")
     if ranks.get("all2all_backend") != "mori" and (tokens := ranks.pop("dispatch_tokens_per_rank", None)) is not None:

@@ -10,7 +10,7 @@ from planner.catalog.catalog_files import read_toml
 from planner.errors import PlannerError, TargetsError, UnknownNameError, UsageError, told_as
 from planner.planning.pareto import is_less_better
 from planner.planning.study import Study, number_of, parse_study, text_of
-from planner.settings.statistic import metric_key
+from planner.settings.statistic import is_share, metric_key
 
 TARGET_KEYS = ("metric", "min", "max", "max_regression")
 
@@ -122,6 +122,9 @@ def parse_target(values: Any) -> Target:
         raise UsageError(f"{metric}: has neither min, max nor max_regression")
     if minimum is not None and maximum is not None and minimum > maximum:
         raise UsageError(f"{metric}: min = {minimum:g} is above max = {maximum:g}")
+    for key, limit in (("min", minimum), ("max", maximum)):
+        if limit is not None and is_share(metric) and not 0 <= limit <= 1:
+            raise UsageError(f"{metric}: {key} = {limit:g}: must be a share from 0 to 1, as 0.99 for 99 %")
     if regression is not None and regression < 0:
         raise UsageError(f"{metric}: max_regression = {regression:g}: must be 0 or more; 0.05 allows 5 %")
     target = Target(metric=metric_key(metric), minimum=minimum, maximum=maximum, max_regression=regression)

@@ -5,15 +5,7 @@ from typing import Any
 
 from planner.files.counts import share_text
 from planner.planning.search_options import MOST_LOAD
-
-SHARES = frozenset((  # keys of a summary that are shown in per cent
-    "slo_attainment", "wasted_work", "prefix_cache_hit_rate", "gpu_hit_rate", "cpu_hit_rate", "remote_hit_rate",
-    "kv_cache_usage_mean", "kv_cache_usage_peak", "gpu_busy_fraction", "mfu", "mbu", "rank_wait_fraction"))
-
-
-def is_share(key: str) -> bool:
-    """Tell whether a key of a summary, or of a part of it, as `tenants.gold.mfu`, is a share shown in per cent."""
-    return key.rpartition(".")[2] in SHARES or "slo_attainment_by_metric" in key
+from planner.settings.statistic import is_share
 
 
 def number_text(value: Any, key: str = "") -> str:

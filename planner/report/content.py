@@ -7,7 +7,6 @@ from typing import Any
 from planner.catalog.gpu_label import gpu_label
 from planner.files.counts import count_text, share_text
 from planner.report import summary_tables as tables
-from planner.report.cells import is_share
 from planner.report.figures.style import clean, labels
 from planner.report.verdict_line import verdict_line
 from planner.report.verdicts import NO_TENANT, tenants_missed_in
@@ -17,6 +16,7 @@ from planner.results.saved import SavedResult
 from planner.results.summary import HEADLINES
 from planner.results.summary_answer import Summary
 from planner.settings.judged import ATTAINMENT
+from planner.settings.statistic import is_share
 
 MISSING = "–"
 

@@ -2,8 +2,9 @@
 
 from planner.files.counts import change_text, share_text
 from planner.planning.check_answer import CheckAnswer, TargetVerdict
-from planner.report.cells import cell_text, is_share, number_text
+from planner.report.cells import cell_text, number_text
 from planner.report.text import Grid, Text
+from planner.settings.statistic import is_share
 
 HEADS = ("scenario", "metric", "target", "predicted", "margin", "verdict")
 

@@ -15,7 +15,15 @@ from planner.settings.slo import METRICS
 LABELS = {"ttft": "TTFT", "tpot": "TPOT", "e2el": "end-to-end latency", "deadline": "the deadline"}
 LATENCIES = ("ttft", "tpot", "e2el")
 TOLD = (50.0, 90.0, 95.0, 99.0)  # percentiles of every load that a search tries
+SHARES = frozenset((  # keys of a summary that are from 0 to 1, and shown in per cent
+    "slo_attainment", "wasted_work", "prefix_cache_hit_rate", "gpu_hit_rate", "cpu_hit_rate", "remote_hit_rate",
+    "kv_cache_usage_mean", "kv_cache_usage_peak", "gpu_busy_fraction", "mfu", "mbu", "rank_wait_fraction"))
 _STATISTIC = re.compile(r"(?:mean|median|p(\d+(?:\.\d+)?))_(\w+)")
+
+
+def is_share(key: str) -> bool:
+    """Tell whether a key of a summary, or of a part of it, as `tenants.gold.mfu`, is a share shown in per cent."""
+    return key.rpartition(".")[2] in SHARES or "slo_attainment_by_metric" in key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

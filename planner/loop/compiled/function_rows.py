@@ -1,5 +1,4 @@
-"""Users' functions as pointers that the loop reads: the step plans of policies, one for each replica, and the router's
-score.
+"""Users' functions as pointers that the loop reads: a step plan for each replica, and the router's score.
 
 Passed as a function, Numba would find its address anew at each call of the loop, which takes 70 µs.
 """
@@ -46,7 +45,7 @@ def _pointer(function: Any, signature: Any) -> tuple[int, int, int]:
 
 
 def _function_at(function: Any) -> Any:
-    """Return what reads one function of a row, by its place; uncompiled, of a list."""
+    """Return the function that takes one function out of a row, by its place; uncompiled, out of a list."""
     if numba.config.DISABLE_JIT:
         return operator.getitem
     kind = numba.core.types.FunctionType(function)
