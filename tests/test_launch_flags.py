@@ -295,6 +295,20 @@ def test_a_connector_to_host_memory_is_a_tier(command: str, gib: float) -> None:
     assert found.unmodelled == ()
 
 
+def test_a_tier_without_prefix_caching_is_left_out_and_said(tmp_path: Path) -> None:
+    """vLLM's connector then finds prefixes by itself; TensorRT-LLM fills no tier; SGLang does not start."""
+    command = with_connector("OffloadingConnector", cpu_bytes_to_use=2**36)
+    assert "kv_offloading_size" in read_launch(command).options
+    launch = read_launch(f"{command} --no-enable-prefix-caching")
+    assert "kv_offloading_size" not in launch.options
+    assert [flag for flag, _ in launch.unmodelled] == ["a KV tier without the engine's prefix caching"]
+    path = tmp_path / "options.yaml"
+    path.write_text("kv_cache_config: {host_cache_size: 10000000000, enable_block_reuse: false}\n")
+    launch = read_launch(f"trtllm-serve m/m --config {path}")
+    assert "kv_offloading_size" not in launch.options
+    assert "a KV tier without the reuse of blocks" in launch.left_aside
+
+
 @pytest.mark.parametrize("name", ["LMCacheConnectorV1", "OffloadingConnector", "MooncakeStoreConnector"])
 def test_a_tier_without_a_size_points_to_the_option(name: str) -> None:
     found = read_launch(with_connector(name))

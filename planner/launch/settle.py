@@ -26,6 +26,7 @@ UNPLACED = ("takes memory for copies of experts that are placed without their lo
 TREE = "checks a tree of drafts, of which a chain of --speculative-num-steps is predicted"
 SUFFIX_TOKENS = 24  # vLLM's suffix_decoding_max_tree_depth, its default length of drafts
 CUT = "cuts prompts that are longer than the context limit; they are rejected in the replay"
+ALONE = "finds prefixes in the tier alone; no prompt is taken from it in the replay"
 OF_DRAFT = "drafts as many tokens as the draft's own config says, which is not read; give --num-speculative-tokens"
 
 
@@ -66,7 +67,7 @@ def settle(taken: Taken) -> dict[str, Any]:
         taken.no_effect.append(f"all2all backend {found['all2all_backend']} (no ranks send tokens to experts)")
     if ranks.get("all2all_backend") != "mori" and (tokens := ranks.pop("dispatch_tokens_per_rank", None)) is not None:
         taken.no_effect.append(f"MoRI's buffer of {tokens} tokens (no ranks send tokens to experts by MoRI)")
-    return _settle_tier(taken, _settle_sizes(ranks))
+    return _without_unread_tier(taken, _settle_tier(taken, _settle_sizes(ranks)))
 
 
 def _settle_container(taken: Taken) -> None:
@@ -311,6 +312,23 @@ def _settle_tier(taken: Taken, found: dict[str, Any]) -> dict[str, Any]:
     if is_on and tier is not None:
         found.setdefault("kv_offloading_ratio", tier.default_ratio)
     return found
+
+
+def _without_unread_tier(taken: Taken, found: dict[str, Any]) -> dict[str, Any]:
+    """Return the options without a tier in host memory if the GPU keeps no prefixes.
+
+    vLLM's connectors then find prefixes by hashes of their own (`request_block_hasher` in vllm/v1/engine/core.py), and
+    TensorRT-LLM fills no tier. SGLang does not start with both.
+    """
+    tier = taken.dialect.tier
+    names = [name for name in ("kv_offloading_size", "kv_offloading_ratio") if name in found]
+    if not names or found.get("enable_prefix_caching", True) or (tier is not None and tier.switch is not None):
+        return found
+    if tier is None:
+        taken.unmodelled.append(("a KV tier without the engine's prefix caching", ALONE))
+    else:
+        taken.no_effect.append("a KV tier without the reuse of blocks")
+    return {name: value for name, value in found.items() if name not in names}
 
 
 def check_longer_context(taken: Taken) -> None:
