@@ -61,8 +61,15 @@ BAD_ROWS = {
     "repeated": (HEADER + b",request_id\n1,1,1,a\n0,1,1,a\n", "line 3: request_id = a is also on line 2; must be",
                  "request_id is repeated"),
     "json-cut": (JSON + b"}\n" + JSON[:20], "line 2: is not valid JSON", "not JSON"),
-    "json-nan": (JSON + b"}\n" + JSON.replace(b"0", b"NaN") + b"}\n", "line 2: is not valid JSON (NaN is not a finite",
-                 "not JSON"),
+    **{f"json-{value}": (JSON + b"}\n" + JSON.replace(b"5", value.encode()) + b"}\n",
+                         f"line 2: input_tokens = {value}; must be finite", "input_tokens is not finite")
+       for value in ("NaN", "-Infinity", "1e999")},
+    "json-deep-infinity": (b'{"ts": 1790000000, "usage": {"prompt_tokens": 5, "completion_tokens": 2}}\n'
+                           b'{"ts": 1790000000, "usage": {"prompt_tokens": Infinity, "completion_tokens": 2}}\n',
+                           "line 2: usage.prompt_tokens = inf; input_tokens must be finite",
+                           "input_tokens is not finite"),
+    "ids-nan": (WITH_IDS % 4 + JSON + b', "hash_ids": [NaN]}\n', "line 2: hash_ids = [NaN]; must be a list of ids",
+                "hash_ids is not a list"),
     "json-list": (JSON + b"}\n[1]\n", "line 2: is [1]; must be a JSON object", "not a JSON object"),
     "json-null": (JSON + b"}\n" + JSON.replace(b"5", b"null") + b"}\n", "line 2: input_tokens is empty; must be given",
                   "input_tokens is missing"),
@@ -99,6 +106,18 @@ def test_bad_rows_are_named_or_dropped_and_counted(read: Callable[..., Trace], d
     assert trace.account.dropped[reason] >= 1
     assert trace.account.rows_kept + sum(trace.account.dropped.values()) == trace.account.rows_read
     assert trace.num_requests == trace.account.rows_kept == 1
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_a_column_that_is_not_read_may_hold_a_number_that_is_not_finite(read: Callable[..., Trace], value: str) -> None:
+    for deep in ("", ', "hash_block_tokens": 4, "hash_ids": [1, 2]'):
+        line = JSON + f'{deep}, "request_rate": {value}}}\n'.encode()
+        assert read(JSON + b"}\n" + line + line).num_requests == 3
+
+
+def test_faults_without_a_column_name_none(read: Callable[..., Trace]) -> None:
+    with pytest.raises(TraceError, match=r"must have the header's 3 \(all 2 rows are alike\)$"):
+        read(HEADER + b"\n0,1\n1,1\n")
 
 
 BAD_FILES = {

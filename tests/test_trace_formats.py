@@ -218,6 +218,7 @@ def test_older_results_have_no_start_times_and_no_latencies(read: Callable[..., 
 
 
 def test_sglang_results_say_nothing_of_arrivals(read: Callable[..., Trace]) -> None:
+    assert read(json.dumps({**json.loads(sglang_bench()), "request_rate": float("inf")})).num_requests
     trace = read(sglang_bench())
     assert (trace.format, trace.arrivals) == ("sglang-bench", "absent")
     assert trace.requests["arrival_s"].to_list() == [0.0] * 3

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from planner.errors import NoOutputsError, TraceError
 from planner.files.counts import count_text
 from planner.schema import MAX_SECONDS, TRACE_COLUMNS
+from planner.settings.format_spec import MAPPED
 from planner.traces.aggregates import apart, refuse_sums
 from planner.traces.check import Checked, check_rows
 from planner.traces.lines import BlockRows, skip_rows
@@ -91,7 +92,8 @@ def _row_error(source: str, rows: BlockRows, checked: Checked, reader: Reader) -
         kind = NoOutputsError if fault.text.startswith(NO_OUTPUTS) else kind
         shown = (f"or unit, as in --column {name}={reader.columns.get(name, 'COLUMN')}:ms" if name in _TIMES else
                  f"as in --column {name}=COLUMN")
-        remedy = f"all {rows.num_rows:,} rows are alike; {fault.remedy or f'--column names another column {shown}'}"
+        other = f"--column names another column {shown}" if name in MAPPED else None  # other faults have no column
+        remedy = "; ".join(filter(None, (f"all {rows.num_rows:,} rows are alike", fault.remedy or other)))
     return kind(f"trace {source} {rows.place} {fault.line}: {fault.text} ({remedy})")
 
 

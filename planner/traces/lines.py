@@ -19,6 +19,8 @@ from planner.traces.reader import Head, Layout, Reader
 
 MOST_PARTS = 5  # of a path in JSON text, of which all ways to join them into keys are tried
 _QUOTED = re.compile(rb'"[^"]*"')
+_NOT_FINITE = re.compile(rb"NaN|Infinity|[eE]\+?\d{3}")
+_SCALARS = {int, str, float, bool, type(None)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +81,9 @@ def parse_rows(
     records = list(islice(split_lines(block, first_line, head.layout), limit))
     faults = {i: fault for i, (line, text) in enumerate(records) if (fault := judge(line, text, head, reader))}
     good = np.array([i for i in range(len(records)) if i not in faults], dtype=np.int64)
-    table = split(b"".join(records[i][1] + b"\n" for i in good), head, reader)
+    texts = (records[i][1] for i in good)
+    table = split(b"".join(text + b"\n" for text in (map(_quoted, texts) if head.layout == "jsonl" else texts)), head,
+                  reader)
     if table is None or table.height != len(good):
         last = first_line + block.count(b"\n") - 1
         raise TraceError(f"trace {source} lines {first_line} to {last}: cannot be split into columns; check the quotes")
@@ -201,7 +205,7 @@ def _json_fault(line: int, text: bytes, head: Head, reader: Reader) -> BadRow | 
     if isinstance(row, BadRow):
         return row
     ids = row.get(reader.columns.get("hash_ids", ""))
-    if ids is None or (isinstance(ids, list) and not any(isinstance(i, list | dict) for i in ids)):
+    if ids is None or is_ids(ids):
         return None
     return BadRow(line=line, reason="hash_ids is not a list", text=f"hash_ids = {_short(ids)}; must be a list of ids")
 
@@ -209,7 +213,7 @@ def _json_fault(line: int, text: bytes, head: Head, reader: Reader) -> BadRow | 
 def parse_object(line: int, text: bytes) -> dict[str, Any] | BadRow:
     """Parse a line as a JSON object."""
     try:
-        row = parse_json(text, parse_constant=_finite, parse_float=_finite)
+        row = parse_json(text)
     except ValueError as error:
         return BadRow(
             line=line, reason="not JSON",
@@ -220,11 +224,16 @@ def parse_object(line: int, text: bytes) -> dict[str, Any] | BadRow:
     return row
 
 
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"{text} is not a finite number")
-    return value
+def is_ids(value: Any) -> bool:
+    """Tell whether a value is a list of ids: finite numbers, strings and nulls."""
+    return isinstance(value, list) and set(map(type, value)) <= _SCALARS and all(
+        math.isfinite(one) for one in value if isinstance(one, float))
+
+
+def _quoted(text: bytes) -> bytes:
+    """Return a line of JSON with its infinite numbers and NaN as strings: a column that is not read may hold them."""
+    return text if not _NOT_FINITE.search(text) else json.dumps(parse_json(
+        text, parse_constant=str, parse_float=lambda part: part if math.isinf(float(part)) else float(part))).encode()
 
 
 def _short(value: Any) -> str:

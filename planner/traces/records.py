@@ -12,7 +12,7 @@ import polars as pl
 from planner.errors import TraceError
 from planner.files.nested import parse_json
 from planner.schema import REQUIRED_TRACE_COLUMNS
-from planner.traces.lines import BadRow, BlockRows, parse_object, split_lines
+from planner.traces.lines import BadRow, BlockRows, is_ids, parse_object, split_lines
 from planner.traces.reader import Reader, value_at
 
 Record = Mapping[str, Any]
@@ -162,7 +162,7 @@ def _cell(value: Any) -> str | None:
 
 def _lists(values: Sequence[Any]) -> pl.Series:
     """Return lists of ids, as integers if all are; a value that is no list of ids becomes a list with a null in it."""
-    lists = [value if value is None or _is_ids(value) else [None] for value in values]
+    lists = [value if value is None or is_ids(value) else [None] for value in values]
     if all(ids is None or set(map(type, ids)) <= {int} for ids in lists):
         try:
             arrays = [np.array(ids or [], np.int64) for ids in lists]
@@ -174,7 +174,3 @@ def _lists(values: Sequence[Any]) -> pl.Series:
             return whole.zip_with(~absent, pl.Series([None], dtype=pl.List(pl.Int64)))
     texts = [None if ids is None else [None if one is None else _cell(one) for one in ids] for ids in lists]
     return pl.Series("hash_ids", texts, dtype=pl.List(pl.String))
-
-
-def _is_ids(value: Any) -> bool:
-    return isinstance(value, list) and set(map(type, value)) <= {int, str, float, bool, type(None)}
