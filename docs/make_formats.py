@@ -36,7 +36,7 @@ planner validate measured.csv --column ttft_s=ttft_client_ms:ms --column e2e_s=e
 
 With `--format` the map changes single columns of a known format: `--format mooncake --column hash_ids=hash_ids:256` reads ids of 256 tokens. In a study, a sweep or a targets file all of it is one text, `format = "columns,arrival_s=ts:ms,input_tokens=prompt,output_tokens=out,where model=a"`.
 
-Beside our columns, INSTANTS are instants on the arrival's clock, from which `ttft_s` and `e2e_s` follow, counted from when the request was sent.
+Beside our columns, INSTANTS are instants on the arrival's clock, from which `ttft_s` and `e2e_s` follow, counted from when the request was sent. Without a column of arrivals, `ended_at_s` and `e2e_s` give them. A length that the file lacks is its total of tokens less the other length. A number or a time has a column of its own.
 
 ## A database
 

@@ -198,6 +198,8 @@ def test_dates_of_all_kinds() -> None:
     ("columns,input_tokens=n:ms", "input_tokens has no unit 'ms'"),
     ("columns,ttft_s=t:date", "ttft_s has no unit 'date'"),
     ("columns,hash_ids=h:0", "'0' must be the number of tokens of one id"),
+    ("columns,input_tokens=n,output_tokens=n", "input_tokens is read from n already; must be another column"),
+    ("columns,arrival_s=t:s,ended_at_s=t:ms", "arrival_s is read from t already; must be another column"),
     ('columns,input_tokens=m."n', "must be without quotes"),
     ('columns,where m\\n=1', "must be without quotes"),
     ("aiperf,input_tokens=n", "format 'aiperf' finds its own columns"),

@@ -130,3 +130,55 @@ def test_all_missing_columns_are_named_at_once_with_their_candidates(
 ) -> None:
     with pytest.raises(TraceError, match=message):
         read("when_ms,ptok_x,answer_len,model\n1,100,20,a\n", format=format)
+
+
+@pytest.mark.parametrize(("text", "lengths", "fact"), [
+    ("total_tokens,completion_tokens", (100, 20), "input_tokens is total_tokens - completion_tokens"),
+    ("total_tokens,prompt_tokens", (20, 100), "output_tokens is total_tokens - prompt_tokens"),
+])
+def test_a_length_is_the_total_less_the_other(read: Callable[..., Trace], text: str, lengths: tuple[int, int],
+                                              fact: str) -> None:
+    rows = f"timestamp,{text}\n2026-11-01T10:00:00Z,120,20\n"
+    for trace in (read(rows), read(rows, format="columns,arrival_s=timestamp")):
+        assert trace.requests.select("input_tokens", "output_tokens").rows() == [lengths]
+        assert any(note.startswith(fact) for note in trace.account.notes)
+    with pytest.raises(TraceError, match=rf"line 3: {fact.split(' is ')[1]} = -5; \S+ must be >= 1"):
+        read(rows + "2026-11-01T10:00:00Z,15,20\n")
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ('{"time_local": "01/Nov/2026:10:00:00 +0100", "request": "POST /", "request_time": "2.5"}\n',
+     "as in --column arrival_s=time_local --column input_tokens=COLUMN --column output_tokens=COLUMN; request_time "
+     "looks like e2e_s"),
+    ("request time,prompt size x,kind\n1,2,a\n",
+     "give --column arrival_s=COLUMN --column 'input_tokens=prompt size x' --column output_tokens=COLUMN; request time "
+     "looks like e2e_s: --column 'e2e_s=request time':UNIT (s or ms)"),
+    ("total_tokens,completion_tokens,queue_time\n1,2,3\n",
+     "give --column arrival_s=COLUMN --column input_tokens=COLUMN --column output_tokens=completion_tokens"),
+    ("request_rate,max_concurrency,mean_ttft_ms,output_throughput\n1,,70,100\n",
+     "is a table of runs, without requests; planner validate reads it if"),
+    ("end_time,latency,prompt_tokens,completion_tokens\n2026-11-01 10:00:00,2,9,9\n",
+     "end_time looks like ended_at_s; prompt_tokens looks like input_tokens; completion_tokens looks like "
+     "output_tokens; give --column ended_at_s=end_time --column e2e_s=latency:UNIT --column input_tokens=prompt_tokens "
+     "--column output_tokens=completion_tokens (--format"),
+    ("end_time,latency_ms,prompt_tokens,completion_tokens\n5,2,9,9\n",
+     "end_time looks like ended_at_s, but end_time does not say its unit; give --column ended_at_s=end_time:s or"),
+])
+def test_a_column_is_offered_for_its_own_meaning_alone(read: Callable[..., Trace], text: str, message: str) -> None:
+    with pytest.raises(TraceError) as error:
+        read(text)
+    assert message in str(error.value)
+
+
+def test_arrivals_follow_from_ends_and_latencies(read: Callable[..., Trace]) -> None:
+    lengths = "prompt_tokens,completion_tokens"
+    dated = f"end_time,latency_ms,{lengths}\n2026-11-01T10:00:10Z,9000,9,2\n2026-11-01T10:00:11.5Z,500,9,2\n"
+    for text, spec in ((dated, None), (dated, "columns,ended_at_s=end_time,e2e_s=latency_ms:ms"),
+                       (f"done,took,{lengths}\n1790000010,9,9,2\n1790000011.5,.5,9,2\n",
+                        "columns,ended_at_s=done,e2e_s=took"),
+                       (f"done,took,{lengths}\n9,9,9,2\n10.5,0.5,9,2\n", "columns,ended_at_s=done,e2e_s=took")):
+        trace = read(text, format=spec)
+        assert trace.requests.select("arrival_s", "e2e_s").rows() == [(0.0, 9.0), (10.0, 0.5)]
+        assert any("because the file has no column of arrivals" in note for note in trace.account.notes)
+    taken = read(dated, format="columns,arrival_s=end_time").account.notes
+    assert any(note.startswith("arrivals are read from end_time, which has the name of an end") for note in taken)

@@ -15,7 +15,7 @@ from planner.files.finite import is_numeral
 from planner.schema import MAX_TOKENS, REQUIRED_TRACE_COLUMNS, TRACE_COLUMNS, Column
 from planner.traces.lines import BadRow, BlockRows
 from planner.traces.number_forms import GROUPED, REMEDY, SEPARATED, plain_numbers
-from planner.traces.reader import ENDED, FIRST_TOKEN, PART, SENT, THOUGHTS, Reader
+from planner.traces.reader import ENDED, FIRST_TOKEN, LESS, PART, SENT, THOUGHTS, Reader
 from planner.traces.units import in_our_units, numbers, stated_unit
 
 _INSTANTS = tuple(
@@ -109,7 +109,9 @@ def check_rows(source: str, rows: BlockRows, reader: Reader) -> Checked:
 def _cells(rows: BlockRows, table: pl.DataFrame, reader: Reader) -> tuple[
         BlockRows, dict[str, tuple[pl.Series, pl.Series]], list[_Problem]]:
     """Return rows with a table's cells, each column's text and values, and their faults."""
-    rows = replace(rows, table=_with_parts(_with_parts(table, "input_tokens", PART), "output_tokens", THOUGHTS))
+    for name, prefix in (("input_tokens", PART), ("output_tokens", THOUGHTS)):
+        table = _with_parts(_with_parts(table, name, prefix, 1), name, LESS + name, -1)
+    rows = replace(rows, table=table)
     values = in_our_units(rows.table, reader)
     cells = {
         column.name: _typed(column, _text(rows.table, values, column.name), values[column.name])
@@ -120,14 +122,16 @@ def _cells(rows: BlockRows, table: pl.DataFrame, reader: Reader) -> tuple[
                          for problem in _problems(name, text, value, reader)]
 
 
-def _with_parts(table: pl.DataFrame, tokens: str, prefix: str) -> pl.DataFrame:
-    """Add to each count the parts that the file counts apart; a part that is no number takes the count's place."""
+def _with_parts(table: pl.DataFrame, tokens: str, prefix: str, sign: int) -> pl.DataFrame:
+    """Add to each count the parts that the file counts apart, or take them off; a part that is no number takes the
+    count's place.
+    """
     count = table[tokens] if tokens in table.columns else None
     for name in table.columns:
         if name.startswith(prefix) and count is not None:
             part = table[name]
             amount = numbers(part)
-            both = numbers(count) + amount.fill_null(0)
+            both = numbers(count) + sign * amount.fill_null(0)
             is_wrong = amount.is_null() & part.is_not_null() & (part.cast(pl.String) != "")
             added = both.cast(pl.String).str.replace(r"\.0$", "")
             count = pl.Series(tokens, added.zip_with(both.is_not_null(), count.cast(pl.String)))
@@ -177,6 +181,8 @@ def _problems(name: str, text: pl.Series, value: pl.Series, reader: Reader) -> I
     cells = pl.DataFrame({"text": text, "value": value})
     broken = cells.select(rule.broken.fill_null(False).alias(str(i)) for i, rule in enumerate(rules))
     label = reader.columns.get(name, name)
+    if LESS + name in reader.columns:
+        label += f" - {reader.columns[LESS + name]}"
     ours = f"{name} " if label != name else ""
     for rule, mask in zip(rules, broken, strict=True):
         if mask.any():

@@ -9,6 +9,7 @@ import polars as pl
 from planner.errors import UsageError
 from planner.schema import MAX_TOKENS, TRACE_COLUMNS
 from planner.settings.format_spec import NAME
+from planner.traces.number_forms import NUMERIC
 from planner.traces.reader import ANY, Reader, Skip
 from planner.traces.units import INSTANTS, UNITS
 
@@ -40,12 +41,15 @@ def with_columns(reader: Reader, columns: Mapping[str, str], where: Mapping[str,
     if reader.rows is not None:
         raise UsageError(f"format {reader.name!r} finds its own columns; leave --column and --where out")
     paths, also, units, block_tokens = dict(reader.columns), dict(reader.also), dict(reader.units), reader.block_tokens
-    counts = reader.counts
+    counts, meanings = reader.counts, dict[str, str]()
     for name, text in columns.items():
         if name == "num_requests" and text == "1":
             counts = "no"
             continue
         path, unit = _unit_of(name, text)
+        if name in NUMERIC | {*INSTANTS} and meanings.setdefault(path, name) != name:
+            raise UsageError(f"--column {name}={text}: {meanings[path]} is read from {path} already; must be another "
+                             f"column")
         paths[name] = path
         also.pop(name, None)
         units.pop(path, None)

@@ -89,7 +89,8 @@ def _row_error(source: str, rows: BlockRows, checked: Checked, reader: Reader) -
     remedy, kind = fault.remedy or DROP, TraceError
     if not checked.table.height and rows.num_rows > 1 and checked.dropped[fault.reason] == rows.num_rows:
         name = fault.reason.split(" ")[0]
-        kind = NoOutputsError if fault.text.startswith(NO_OUTPUTS) else kind
+        is_empty = fault.text.startswith(NO_OUTPUTS) or " = 0; output_tokens must" in fault.text
+        kind = NoOutputsError if is_empty else kind
         shown = (f"or unit, as in --column {name}={reader.columns.get(name, 'COLUMN')}:ms" if name in _TIMES else
                  f"as in --column {name}=COLUMN")
         other = f"--column names another column {shown}" if name in MAPPED else None  # other faults have no column
@@ -152,8 +153,11 @@ def assemble(
     gathered.tables.clear()
     is_dated = table["arrival_s"].dtype.is_temporal()
     if (column := reader.unsure_time) and not is_dated:
-        raise TraceError(f"trace {source}: {column} looks like arrival_s, but {column} = {table['arrival_s'][0]:g} "
-                         f"does not say its unit; give --column arrival_s={column}:s or --column arrival_s={column}:ms")
+        ours = next(name for name, path in reader.columns.items() if path == column)
+        value = f" = {table[ours][0]:g}" if ours in table.columns else ""
+        given = f"--column {shlex.quote(f'{ours}={column}')}"
+        raise TraceError(f"trace {source}: {column} looks like {ours}, but {column}{value} does not say its unit; give "
+                         f"{given}:s or {given}:ms")
     zero_at_s = float(table["arrival_s"].to_physical().to_numpy().min()) / 1e9 if is_dated else None
     table = _from_earliest(source, table, gathered.place)
     sum_notes = refuse_sums(source, table, reader, zero_at_s, head)

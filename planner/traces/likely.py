@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ import polars as pl
 from planner.schema import REQUIRED_TRACE_COLUMNS
 from planner.settings.format_spec import MAPPED
 from planner.traces.column_map import COLUMNS
-from planner.traces.reader import ENDED, MODEL, Head, Reader, Skip
+from planner.traces.reader import ENDED, LESS, MODEL, Head, Reader, Skip
 
 _PROMPT = ("inputtokens", "prompttokens", "inputtokencount", "prompttokencount", "numprompttokens", "numinputtokens",
            "numprefilltokens", "nprompttokens", "ninputtokens", "prompttok", "inputtok", "intok", "intokens",
@@ -26,14 +27,16 @@ _ANSWER = ("outputtokens", "completiontokens", "outputtokencount", "completionto
            "completionlen", "completionlength", "outputlen", "outputlength", "responselen", "responselength", "osl",
            "outputtoken", "completiontoken", "usageoutputtokens", "outputusage")
 _START = ("starttime", "startingat", "startedat", "starttimestamp", "timestamp", "ts", "datetime", "createdat",
-          "created", "time", "requesttime", "requesttimestamp", "eventtime", "receivedat", "arrivaltime", "arrivedat",
-          "arrival", "sentat", "submittedat", "aggregationtimestamp", "bucketstart", "windowstart", "periodstart",
-          "intervalstart", "bucket", "interval", "period", "timegenerated", "logtime", "timestamputc", "date",
-          "usagedate", "day", "hour", "month", "week", "start", "at", "t")
-_END = ("endtime", "endingat", "endedat", "endtimestamp", "bucketend", "windowend", "periodend", "intervalend", "end")
+          "created", "time", "timelocal", "timeiso8601", "requesttimestamp", "eventtime", "receivedat", "arrivaltime",
+          "arrivedat", "arrival", "sentat", "submittedat", "aggregationtimestamp", "bucketstart", "windowstart",
+          "periodstart", "intervalstart", "bucket", "interval", "period", "timegenerated", "logtime", "timestamputc",
+          "date", "usagedate", "day", "hour", "month", "week", "start", "at", "t")
+_END = ("endtime", "endingat", "endedat", "endtimestamp", "bucketend", "windowend", "periodend", "intervalend", "end",
+        "endts")
+_FINISHED = ("finishtime", "finishedat", "finishtimestamp", "completedat", "completedtime")
 # Our column -> names in small letters and digits, the likeliest first.
 NAMES: Mapping[str, tuple[str, ...]] = {
-    "arrival_s": _START, "input_tokens": _PROMPT, "output_tokens": _ANSWER, ENDED: _END,
+    "arrival_s": _START, "input_tokens": _PROMPT, "output_tokens": _ANSWER, ENDED: _END + _FINISHED,
     "num_requests": ("nummodelrequests", "numrequests", "requests", "requestcount", "requestscount", "nrequests",
                      "reqcount", "reqs", "numreqs", "nreqs", "countobservations", "counttraces", "observations",
                      "numberofrequests", "apirequests", "modelrequests", "azureopenairequests", "calls", "numcalls",
@@ -44,7 +47,8 @@ NAMES: Mapping[str, tuple[str, ...]] = {
 REQUEST_NAMES = NAMES["num_requests"][:-8]  # the others count anything
 _OF_TEXTS = re.compile(r"^(num|n|)(texts|inputs|documents|docs|pairs)$|^(text|input|document|pair)s?count$")
 _OFFERS: Mapping[str, tuple[str, ...]] = {
-    "e2e_s": ("latency", "e2elatency", "duration", "elapsed", "responsetime", "totaltime", "e2e", "e2el"),
+    "e2e_s": ("latency", "e2elatency", "duration", "elapsed", "responsetime", "totaltime", "e2e", "e2el",
+              "requesttime", "upstreamresponsetime", "requestduration", "elapsedtime", "processingtime"),
     "ttft_s": ("ttft", "timetofirsttoken", "firsttokenlatency"),
     "session_id": ("session", "sessionid", "conversationid", "chatid", "threadid"),
     "tenant": ("model", "modelname", "modelid", "user", "userid", "customer", "team", "apikeyid"),
@@ -55,6 +59,9 @@ _DEPLOYED: Mapping[str, tuple[str, ...]] = {
     "gpu": ("gpu", "gputype", "gpuname", "gpumodel", "accelerator", "hardware"),
     "engine": ("engine", "servingengine", "enginename", "backend"),
 }
+TOTAL = "total_tokens"
+_ALL = {**NAMES, **_OFFERS, **_DEPLOYED, TOTAL: ("totaltokens", "totaltokencount", "tokenstotal", "numtotaltokens",
+                                                 "totaltok", "usagetotaltokens")}
 _HTTP_STATUS = ("status", "statuscode", "httpstatus", "httpstatuscode", "httpcode", "responsecode", "responsestatus",
                 "httpresponsecode", "responsestatuscode")
 NEAR, SHORTEST_NEAR = 0.6, 5  # similarity of a column's name to a likely one, and the letters of such a name
@@ -62,6 +69,10 @@ LONGEST_NAME = 100  # characters; the search for a unit takes time with the squa
 _SUM, _MEAN = re.compile(r"^(total|sum|summe)(?=.)|(?<=.)(total|sum)$"), re.compile(
     r"^(avg|mean|average|median|p50|tokensper)(?=.)|(?<=.)(avg|mean|average|perrequest|p50)$")
 _BEGINS = re.compile(r"start|arriv|begin|sent|request|receiv", re.IGNORECASE)
+_ENDS = re.compile(r"^end|(?<![sv])end(ed)?(time|at|timestamp|ts|s|ms)?$|finish|complet")
+# A name that is near to a likely one must have such a word.
+_WORDS = {"arrival_s": re.compile("stamp|date|start|begin|arriv|sent|receiv|creat|submit"),
+          "input_tokens": re.compile("tok|len|size"), "output_tokens": re.compile("tok|len|size")}
 _UNIT = re.compile(r"[ _.(\[-]+(?i:(ms|us|ns|utc|iso|milliseconds|seconds|sec|s))[)\]]*$|(?<=[a-z])(Ms|Us|Ns|Utc|Iso)$")
 _UNITS = {"ms": "ms", "milliseconds": "ms", "us": "us", "ns": "ns", "s": "s", "sec": "s", "seconds": "s"}
 
@@ -86,8 +97,7 @@ class Likeness(NamedTuple):
 def likeness(head: Head, name: str, near: str = "") -> Likeness | None:
     """Return the column of a file that looks most like one of ours; of several, one beside a path, then the least deep.
     """
-    names = {**NAMES, **_OFFERS, **_DEPLOYED}[name]
-    likely = [like for path in head.paths if (like := _like(path, names)) is not None]
+    likely = [like for path in head.paths if (like := _like(path, _ALL[name])) is not None]
     return min(likely, default=None, key=lambda like: (
         like.rank, like.path.rpartition(".")[0] != near.rpartition(".")[0], like.path.count(".")))
 
@@ -112,6 +122,11 @@ def counts_texts(path: str) -> bool:
     return _OF_TEXTS.search(_plain(path.rpartition(".")[2])) is not None
 
 
+def names_end(path: str) -> bool:
+    """Tell whether a column has the ends of requests, by its name."""
+    return _ENDS.search(_plain(path.rpartition(".")[2])) is not None
+
+
 def _plain(name: str) -> str:
     """Return a name in small letters and digits."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
@@ -131,20 +146,41 @@ def guessed(head: Head, reader: Reader = COLUMNS) -> Reader | None:
     if (count := likeness(head, "num_requests", prompt)) is not None and "num_requests" in likely:
         likely["num_requests"] = count
     arrival = likely.get("arrival_s")
-    if ENDED in likely and arrival is not None and not _BEGINS.search(arrival.path):
+    if ENDED in likely and arrival is not None and not _BEGINS.search(arrival.path) and likely[ENDED].rank < len(_END):
         return None  # a time of no event beside an end may be the end's
+    if not {"arrival_s", "num_requests"} & {*known, *likely} and (
+            latency := likeness(head, "e2e_s")) is not None and latency.unit and "e2e_s" not in known:
+        likely["e2e_s"] = latency
     columns = known | {name: like.path for name, like in likely.items()}
-    if not {"input_tokens", "output_tokens"} <= columns.keys() or not {"arrival_s", "num_requests"} & columns.keys():
+    columns |= (rest := _from_total(head, columns))
+    if not {"input_tokens", "output_tokens"} <= columns.keys() or not (
+            {"arrival_s", "num_requests"} & columns.keys() or {ENDED, "e2e_s"} <= columns.keys()):
         return None
     units = {like.path: like.unit for like in likely.values() if like.unit}
     words = ", ".join(f"{like.path} as {name}" for name, like in likely.items())
-    spec = ",".join(f"{name}={like.path}{like.unit and ':'}{like.unit}" for name, like in likely.items())
-    note = f"read by the names of its columns: {words}; --column names others"
+    totals = {name: f"{path} - {rest[LESS + name]}" for name, path in rest.items() if LESS + name in rest}
+    spec = ",".join(f"{name}={path}" for name, path in {
+        **{name: _with_unit(like) for name, like in likely.items()}, **totals}.items())
+    notes = [f"read by the names of its columns: {words}; --column names others"] if likely else []
+    notes += [f"{name} is {words}; --column {name}=COLUMN names another" for name, words in totals.items()]
+    time = likely.get("arrival_s") or (None if "arrival_s" in known else likely.get(ENDED))
     return dataclasses.replace(
-        reader, name=f"{reader.name},{spec}" if likely else reader.name, columns=columns, also={},
-        unsure_time=likely["arrival_s"].path if "arrival_s" in likely and not likely["arrival_s"].unit else "",
-        units={**reader.units, **units}, notes=(*reader.notes, *([note] if likely else ()))
+        reader, name=f"{reader.name},{spec}" if spec else reader.name, columns=columns, also={},
+        unsure_time=time.path if time is not None and not time.unit else "",
+        units={**reader.units, **units}, notes=(*reader.notes, *notes)
     )
+
+
+def _from_total(head: Head, columns: Mapping[str, str]) -> dict[str, str]:
+    """Return the one length that columns lack as a total, and the other length, which is taken from the total."""
+    lengths = ("input_tokens", "output_tokens")
+    missing = [name for name in lengths if name not in columns]
+    if len(missing) != 1:
+        return {}
+    other = next(columns[name] for name in lengths if name in columns)
+    total = likeness(head, TOTAL, other)
+    return {} if total is None or total.of or total.path == other else {
+        missing[0]: total.path, LESS + missing[0]: other}
 
 
 def with_http_status(head: Head, reader: Reader) -> Reader:
@@ -175,24 +211,37 @@ def nearest_names(head: Head, missing: Mapping[str, str],
     """
     taken = {*MAPPED, *(path.partition(":")[0] for path in known.values())}
     left = [path for path in head.paths if path not in taken]
-    words, nearest = [], {}
+    words: list[str] = []
+    nearest: dict[str, str] = {}
     for name, wanted in missing.items():
         like = likeness(head, name) if name in REQUIRED_TRACE_COLUMNS else None
-        close = [like.path] if like is not None and like.path in left else difflib.get_close_matches(
-            wanted, left if name in MAPPED else head.paths, n=1, cutoff=0.4) if wanted != name else _close(left, name)
-        unit = ":" + like.unit if like is not None and like.unit else ""
+        end = likeness(head, ENDED) if name == "arrival_s" and like is None else None
+        if end is not None and end.path in left:  # the arrival is the end less the latency
+            latency = likeness(head, "e2e_s")
+            words.append(f"{end.path} looks like {ENDED}")
+            nearest |= {ENDED: _with_unit(end), "e2e_s": "COLUMN" if latency is None else _with_unit(latency, "UNIT")}
+            continue
+        free = [path for path in left if path not in nearest.values()]
+        close = [_with_unit(like)] if like is not None and like.path in free else difflib.get_close_matches(
+            wanted, free if name in MAPPED else head.paths, n=1, cutoff=0.4) if wanted != name else _close(free, name)
         if close:
-            words.append(f"{close[0]} looks like {name}" if like is not None else
+            words.append(f"{like.path} looks like {name}" if like is not None else
                          f"{' or '.join(close)} may be {name}" if wanted == name else
                          f"did you mean {close[0]!r} for {wanted}")
-        nearest[name] = close[0] + unit if close else "COLUMN"
+        nearest[name] = close[0] if close else "COLUMN"
     return words, nearest
 
 
+def _with_unit(like: Likeness, other: str = "") -> str:
+    return like.path + (f":{unit}" if (unit := like.unit or other) else "")
+
+
 def _close(paths: Iterable[str], name: str) -> list[str]:
-    """Return columns, up to three, whose names are near to a likely name of ours."""
-    near = {path: max(difflib.SequenceMatcher(None, _plain(path[-LONGEST_NAME:]), likely).ratio()
-                      for likely in NAMES[name] if len(likely) >= SHORTEST_NEAR) for path in paths}
+    """Return columns, up to three, whose names are near to a likely name of ours, and are likely for nothing else."""
+    near = {path: max((difflib.SequenceMatcher(None, _plain(path[-LONGEST_NAME:]), likely).ratio()
+                       for likely in NAMES.get(name, ()) if len(likely) >= SHORTEST_NEAR), default=0.0)
+            for path in paths if (name not in _WORDS or _WORDS[name].search(path.lower()))
+            and not any(_like(path, names) for names in _ALL.values()) and not names_end(path)}
     return sorted((path for path, ratio in near.items() if ratio >= NEAR), key=lambda path: -near[path])[:3]
 
 
@@ -206,5 +255,5 @@ def offers(head: Head, known: Mapping[str, str]) -> Iterator[str]:
     for name in _OFFERS:
         like = None if head.has(name) or name in known else likeness(head, name)
         if like is not None:
-            unit = ":UNIT (s or ms)" if name in ("e2e_s", "ttft_s") else ""
-            yield f"{like.path} looks like {name}: --column {name}={like.path}{unit}"
+            unit = f":{like.unit or 'UNIT (s or ms)'}" if name in ("e2e_s", "ttft_s") else ""
+            yield f"{like.path} looks like {name}: --column {shlex.quote(f'{name}={like.path}')}{unit}"

@@ -28,6 +28,7 @@ MODEL = "model"
 DEPLOYED = (MODEL, "gpu", "engine")  # that served a row; counted for notes and checks
 PART = "part of the prompt "  # before the number of a column that is added to input_tokens
 THOUGHTS = "thoughts"  # a column that is added to output_tokens
+LESS = "less "  # before the name of a length whose column is a total: the column that is taken from the total
 DEEPEST = 5  # keys below each other, that `Head.paths` looks through
 
 

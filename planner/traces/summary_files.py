@@ -1,5 +1,6 @@
 """Files that are no traces: benchmarks' summaries and the like, known by their heads, and the remedies."""
 
+import re
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ _TO_VALIDATE = "give it to planner validate or calibrate, with the deployment's 
 _NO_TOKENS = ("it counts no tokens; give the server's log of requests, or a result of vllm bench serve "
               "--save-detailed, AIPerf or GuideLLM")
 _ONLY_TOTALS = "give a result of vllm bench serve --save-detailed or sglang.bench_serving --output-details"
+_STATISTIC = re.compile(r"^(mean|median|avg|p\d\d)_(ttft|tpot|itl|e2el?)(_latency)?(_m?s)?$")
 KNOWN = (
     NoTrace(has_columns("schema_version", "request_latency"), "AIPerf's summary",
             f"{_TO_VALIDATE}; or give its profile_export.jsonl"),
@@ -58,6 +60,10 @@ KNOWN = (
     NoTrace(has_columns("chunk_id", "token_length"), "RAGPulse's chunk lengths", "give the trace of the same folder"),
     NoTrace(has_columns("isl", "osl", "concurrency"), "a table of measured runs",
             "give it to planner validate or calibrate"),
+    NoTrace(lambda head: any(map(head.has, ("request_rate", "max_concurrency", "concurrency"))) and any(
+                map(_STATISTIC.match, head.columns)),
+            "a table of runs", "planner validate reads it if it has the columns gpu, engine, model, isl, osl, "
+            "concurrency, tp, measured_ttft_ms and measured_tpot_ms"),
     NoTrace(lambda head: has_columns("session_id", "turns")(head) and isinstance(head.first.get("turns"), list),
             "prompts as text (AIPerf multi_turn)", "count their tokens first: input_length, output_length"),
     NoTrace(lambda head: has_columns("text")(head) and not head.has("input_length"), "prompts as text",

@@ -32,8 +32,8 @@ def in_our_units(raw: pl.DataFrame, reader: Reader) -> pl.DataFrame:
     if reader.clock == "trace" and units == {"arrival_s": "s"}:
         return table
     values = {name: _instants(raw[name], unit, stated_unit(reader, name) is None) for name, unit in units.items()}
-    is_other = reader.clock == "other" or units.get("arrival_s") == "date"
-    if not is_other and (reader.clock == "trace" or not _is_epoch(values.get("arrival_s"))):
+    is_other = reader.clock == "other" or units.get("arrival_s", units.get(ENDED)) == "date"
+    if not is_other and (reader.clock == "trace" or not _is_epoch(values.get("arrival_s", values.get(ENDED)))):
         values = {name: quotient(value.to_physical(), NS) if value.dtype.is_temporal() else value
                   for name, value in values.items()}
     else:
@@ -135,7 +135,15 @@ def _as_datetime(seconds: pl.Series) -> pl.Series:
 
 
 def _with_times(table: pl.DataFrame) -> pl.DataFrame:
-    """Add the measured times that follow from instants: from when the request was sent, else from its arrival."""
+    """Add the measured times that follow from instants: from when the request was sent, else from its arrival.
+
+    An arrival that is not recorded is the end less the latency.
+    """
+    if "arrival_s" not in table.columns and {ENDED, "e2e_s"} <= {*table.columns}:
+        end, latency_s = table[ENDED], numbers(table["e2e_s"])
+        arrival = (end.to_physical() - (latency_s * NS).round().cast(pl.Int64, strict=False)).cast(
+            pl.Datetime("ns")) if end.dtype.is_temporal() else end - latency_s
+        table = table.with_columns(arrival.alias("arrival_s"))
     begin = SENT if SENT in table.columns else "arrival_s"
     if begin not in table.columns:
         return table
