@@ -20,6 +20,7 @@ LENGTHS = "input_tokens=p,output_tokens=o"
     ("Sun, 01 Nov 2026 10:00:00 GMT", "Sun, 01 Nov 2026 10:00:01 GMT"), ("1793527200", "1793527201"),
     ("1793527200000", "1793527201000"), ("1793527200000000000", "1793527201000000000"), ("0.5", "1.5"),
     ("01.11.2026 10:00:00", "01.11.2026 10:00:01"), ("2026/11/01 10:00:00", "2026/11/01 10:00:01"),
+    ("Nov 1, 2026 @ 10:00:00.250", "Nov 1, 2026 @ 10:00:01.250"),
 ])
 def test_times_need_no_unit(read: Callable[..., Trace], times: tuple[str, str]) -> None:
     trace = read("".join(["ts,p,o\n", *(f'"{time}",5,2\n' for time in times)]),
@@ -41,7 +42,14 @@ def test_day_and_month_are_told_apart_by_the_column() -> None:
      r"line 3: ts = 2026-11-01T10:00:01Z; arrival_s must be a number, like 1793527200: the times of a file"),
     ("ts,p,o\n01/02/2026 10:00,5,2\n11/02/2026 10:00,5,2\n", r"all 2 rows are alike; day and month cannot be told"),
     ("ts,p,o\nsoon,5,2\nlater,5,2\n",
-     r"ts = soon; arrival_s must be a number or a date and time \(all 2 rows are alike; --column names another column"),
+     r"ts = soon; arrival_s must be a number or a date and time \(all 2 rows are alike; --column names another column "
+     r"as in --column arrival_s=COLUMN; or write times as 2026-11-30 10:00:00"),
+    ("ts,p,o\n00:00:01.250,5,2\n00:00:02,5,2\n", "a time of day lacks its date; write 2026-11-30 10:00:00, or seconds"),
+    ("ts,p,o\n1790000000,5,2\n1790000001500,5,2\n",
+     "line 3: ts = 1790000001500; arrival_s must be in the unit of 1790000000: the times of a file must have one unit"),
+    ("ts,p,o\n1790000001,5,2\n1790000001500,5,2\n1790000002,5,2\n", "line 3: ts = 1790000001500; arrival_s must be in"),
+    ("ts,p,o\n1.5,5,2\n1790000001500,5,2\n",
+     "line 3: ts = 1790000001500; arrival_s must be <= 1000000000, or all times count from 1970 in one unit"),
 ])
 def test_a_remedy_fits_the_fault(read: Callable[..., Trace], text: str, message: str) -> None:
     with pytest.raises(TraceError, match=message) as error:
@@ -72,6 +80,14 @@ def test_semicolons_with_decimal_commas_are_read(read: Callable[..., Trace]) -> 
     trace = read("sep=;\narrival_s;input_tokens;output_tokens\n0,5;1.234;2\n1,25;2.345;2\n")
     assert trace.requests.select("arrival_s", "input_tokens").rows() == [(0.5, 1234), (1.25, 2345)]
     assert trace.account.notes[:2] == ("columns are separated by ';'", "arrival_s is read with decimals ','")
+
+
+def test_days_of_spreadsheets_are_told(read: Callable[..., Trace]) -> None:
+    rows, fact = "ts,input_tokens,output_tokens\n46327.41667,5,2\n46327.5,5,2\n", "ts = 46327.41667 looks like a day"
+    with pytest.raises(TraceError, match=fact):
+        read(rows)
+    assert any(note.startswith(fact) for note in read(rows, format="columns,arrival_s=ts:s").account.notes)
+    assert not read(rows.replace(".5,", ",").replace(".41667", ""), format="columns,arrival_s=ts:s").account.notes
 
 
 def test_windows_1252_is_read_with_a_note(tmp_path: object) -> None:

@@ -111,7 +111,7 @@ def test_copies_share_prefixes_among_themselves_and_not_with_the_first(tmp_path:
 def test_too_few_requests_are_refused() -> None:
     with pytest.raises(UsageError, match="must have two or more"):
         rate_of(trace_of([(1.0, 1, 1)]))
-    with pytest.raises(UsageError, match="of its requests are left"):
+    with pytest.raises(UsageError, match=r"of its requests are left; .* --scaling compress or poisson keep"):
         SCALINGS["thin"](trace_of([(0.0, 1, 1), (1.0, 1, 1)]), 1e-9, 0)
 
 

@@ -25,6 +25,7 @@ _COUNT = Column(name="num_requests", dtype="int", unit="1", meaning="Requests th
 _COLUMNS = (*TRACE_COLUMNS, *_INSTANTS, _COUNT)
 _TIMES = ("arrival_s", *(column.name for column in _INSTANTS))
 _OF_OTHER_FORM = ("is not a number", "is not a date and time", "is not a whole number")
+_OF_DAY = re.compile(r"^\d{1,3}:\d\d(:\d\d)?([.,]\d+)?$")
 _OLDER = re.compile(r"^\d{1,2}/\d{1,2}/\d{4}")
 
 
@@ -191,7 +192,9 @@ def _problems(name: str, text: pl.Series, value: pl.Series, reader: Reader) -> I
             expected = rule.expected
             if is_other_form and not good.is_empty():
                 example = str(text[int(good[0])])
-                expected = (f"{'a number' if is_numeral(example) else 'a date and time'}, like {example}: the times of "
+                expected = (f"in the unit of {example}: the times of a file must have one unit"
+                            if is_numeral(example) and is_numeral(str(text[int(mask.arg_true()[0])])) else
+                            f"{'a number' if is_numeral(example) else 'a date and time'}, like {example}: the times of "
                             f"a file must have one form")
             yield _Problem(
                 rows=mask.arg_true().to_numpy().astype(np.int64),
@@ -206,6 +209,8 @@ def _remedy(text: pl.Series, row: int) -> str | None:
     cell = "" if text[row] is None else str(text[row])
     if _OLDER.match(cell):
         return "day and month cannot be told apart; write dates as 2026-11-30"
+    if _OF_DAY.match(cell):
+        return "a time of day lacks its date; write 2026-11-30 10:00:00, or seconds as a number"
     is_separated = SEPARATED.match(cell.strip()) and (not is_numeral(cell) or GROUPED.match(cell.strip()))
     return REMEDY if is_separated else None
 
@@ -246,7 +251,8 @@ def _rules(name: str, dtype: pl.DataType, *, stands_for_many: bool,
         yield _RowRule(broken=value < column.minimum, reason=f"{name} < {low}", expected=f">= {low}")
     if column.maximum is not None:
         high = f"{column.maximum:.0f}"
-        yield _RowRule(broken=value > column.maximum, reason=f"{name} > {high}", expected=f"<= {high}")
+        yield _RowRule(broken=value > column.maximum, reason=f"{name} > {high}", expected=f"<= {high}" + (
+            ", or all times count from 1970 in one unit" if may_be_date else ""))
     if column.dtype == "int":
         whole = "a whole number"
         yield _RowRule(broken=value != value.floor(), reason=f"{name} is not {whole}", expected=whole)

@@ -6,7 +6,8 @@ NS = 1_000_000_000
 # Forms other than ISO 8601, tried in turn on a whole column; a comma before the fraction is a point already.
 FORMS = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%Y-%m-%d", "%Y-%m-%d %I:%M:%S%.f %p", "%d/%b/%Y:%H:%M:%S",
          "%a, %d %b %Y %H:%M:%S", "%d %b %Y %H:%M:%S", "%b %d, %Y, %I:%M:%S %p", "%b %d, %Y %H:%M:%S",
-         "%b %d, %Y, %H:%M:%S", "%b %d %Y %H:%M:%S", "%a %b %d %H:%M:%S %Y", "%Y%m%d %H%M%S", "%d.%m.%Y %H:%M:%S%.f",
+         "%b %d, %Y, %H:%M:%S", "%b %d, %Y @ %H:%M:%S%.f",
+         "%b %d %Y %H:%M:%S", "%a %b %d %H:%M:%S %Y", "%Y%m%d %H%M%S", "%d.%m.%Y %H:%M:%S%.f",
          "%d.%m.%Y %H:%M", "%d.%m.%Y")
 # The day and the month may each be first.
 DAY_OR_MONTH = tuple((f"%m/%d/%Y{time}", f"%d/%m/%Y{time}") for time in (

@@ -28,6 +28,7 @@ from planner.traces.units import quotient
 BadRows = Literal["error", "drop"]
 MOST_MODELS = 5  # that a note names
 NO_OUTPUTS = ("output_tokens = 0;", "output_tokens is missing")  # of rows as embedding models have them
+DAYS, MOST_DAYS = (40_000, 60_000), 400  # of spreadsheets, from 2009 to 2064, and of one trace
 DROP = "--on-bad-rows drop skips such rows"
 _TIMES = {column.name for column in TRACE_COLUMNS if column.unit == "s"}
 
@@ -94,6 +95,8 @@ def _row_error(source: str, rows: BlockRows, checked: Checked, reader: Reader) -
         shown = (f"or unit, as in --column {name}={reader.columns.get(name, 'COLUMN')}:ms" if name in _TIMES else
                  f"as in --column {name}=COLUMN")
         other = f"--column names another column {shown}" if name in MAPPED else None  # other faults have no column
+        if name in _TIMES and fault.reason.endswith(("not a number", "not a date and time")):
+            other = f"--column names another column as in --column {name}=COLUMN; or write times as 2026-11-30 10:00:00"
         remedy = "; ".join(filter(None, (f"all {rows.num_rows:,} rows are alike", fault.remedy or other)))
     return kind(f"trace {source} {rows.place} {fault.line}: {fault.text} ({remedy})")
 
@@ -152,7 +155,10 @@ def assemble(
     prefix = _prefix(gathered, table, reader)
     gathered.tables.clear()
     is_dated = table["arrival_s"].dtype.is_temporal()
+    days = [] if is_dated else _day_notes(table["arrival_s"], reader)
     if (column := reader.unsure_time) and not is_dated:
+        if days:
+            raise TraceError(f"trace {source}: {days[0]}")
         ours = next(name for name, path in reader.columns.items() if path == column)
         value = f" = {table[ours][0]:g}" if ours in table.columns else ""
         given = f"--column {shlex.quote(f'{ours}={column}')}"
@@ -172,7 +178,7 @@ def assemble(
     if reader.fills_times:
         table = fill_times(table)
     notes = (*_model_notes(gathered, reader), *reader.notes, *reader.head_notes(head), *_form_notes(gathered, reader),
-             *sum_notes, *many_notes, *arrival_notes(table, arrivals))
+             *days, *sum_notes, *many_notes, *arrival_notes(table, arrivals))
     names = [column.name for column in TRACE_COLUMNS
              if column.name in table.columns and table[column.name].null_count() < table.height]
     requests = _in_one_piece(table, names)
@@ -184,6 +190,17 @@ def assemble(
         requests=requests, prefix=prefix, source=source, format=reader.name, sha256=sha256, account=account,
         arrivals=arrivals, zero_at_s=zero_at_s, deployed=gathered.deployed,
     )
+
+
+def _day_notes(arrival_s: pl.Series, reader: Reader) -> list[str]:
+    """Return a note if numbers of a user's column look like days, as spreadsheets count them from 1900."""
+    path, values = reader.columns.get("arrival_s", "arrival_s"), arrival_s.to_numpy()
+    first, last = values.min(), values.max()
+    is_of_days = DAYS[0] <= first and last <= DAYS[1] and last - first < MOST_DAYS and (values % 1).any()
+    if path == "arrival_s" or not is_of_days:
+        return []
+    return [f"{path} = {arrival_s[0]} looks like a day as spreadsheets count it, and no time in seconds; if it is, "
+            f"give the cells a format with the date and the time (yyyy-mm-dd hh:mm:ss.000), and export again"]
 
 
 def _joined(source: str, gathered: Gathered) -> tuple[pl.DataFrame, Arrivals]:

@@ -65,9 +65,11 @@ def check_text(source: str, block: bytes, first_line: int) -> None:
             at = error.start
     if at >= 0:
         line = first_line + block.count(b"\n", 0, at)
+        is_utf16 = {at % 2} == {place % 2 for place, byte in enumerate(block[:8]) if not byte}  # every second byte is 0
+        remedy = f" (iconv -f UTF-16{'LE' if at % 2 else 'BE'} -t UTF-8 recodes UTF-16)" if is_utf16 else ""
         raise TraceError(
             f"trace {source} line {line}: byte 0x{block[at]:02x} is not UTF-8 text; must be UTF-8 CSV or JSON, "
-            "plain, .gz or .zst, or Parquet"
+            f"plain, .gz or .zst, or Parquet{remedy}"
         )
 
 

@@ -22,8 +22,7 @@ NOT_TEXT = {
     b"PAR1": "a Parquet file",
     b"BZh": "compressed with bzip2",
     b"\xfd7zXZ": "compressed with xz",
-    b"\xff\xfe": "UTF-16 text",
-    b"\xfe\xff": "UTF-16 text",
+    **dict.fromkeys((b"\xff\xfe", b"\xfe\xff"), "UTF-16 text (iconv -f UTF-16 -t UTF-8 recodes it)"),
 }
 
 

@@ -281,7 +281,8 @@ def _arranged(trace: Trace, rows: Rows, arrivals_s: Floats, copy: Rows | None = 
     copy : number of each row's copy, so that a session's requests stay together; None to count copies in time.
     """
     if len(rows) < 2:
-        raise UsageError(f"{trace.source}: at that rate {len(rows)} of its requests are left; must be 2 or more")
+        raise UsageError(f"{trace.source}: at that rate {len(rows)} of its requests are left; must be 2 or more "
+                         f"(give a longer trace or a higher rate; --scaling compress or poisson keep all requests)")
     order = np.argsort(arrivals_s, kind="stable")
     rows, arrivals_s = rows[order], arrivals_s[order]
     copy = _copy_numbers(rows) if copy is None else copy[order]
