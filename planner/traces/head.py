@@ -13,6 +13,7 @@ from planner.traces.reader import MOST_KEYS, Head
 
 HEAD_LINES = 100
 _LOGGED = re.compile(r"\[?\d[\d/.-]*[-T ]\d\d:\d\d[\d:.Z]*(,\d{3})?\]?\s+\S")  # a time, and words
+_OF_KUBERNETES = re.compile(r"\S+ std(?:out|err) [FP] ")  # before each line of a container's log
 _YAML_KEY = re.compile(r"([\w.'\"-]+):(?:\s|$)")
 
 
@@ -33,10 +34,14 @@ def read_head(source: str, block: bytes) -> Head | None:
         raise TraceError(f"trace {source}: is YAML with the keys {', '.join(keys)}; a trace must be CSV, JSON or "
                          f"Parquet (a benchmark's report in YAML goes to planner validate)")
     if _is_prose(line):
+        remedy = "; cut -d' ' -f4- FILE takes Kubernetes' prefix off" if _OF_KUBERNETES.match(line) else ""
         raise TraceError(f"trace {source} line {at + 1}: {line[:60]!r} is a line of text, and no log that the planner "
-                         f"reads (vLLM's, SGLang's, or a web server's access log); must be CSV, JSON or Parquet")
+                         f"reads (vLLM's, SGLang's, or a web server's access log); must be CSV, JSON or "
+                         f"Parquet{remedy}")
     if line.startswith(("{", "[")):
         objects = [row for later in lines[at:] if (row := _object(later)) is not None]
+        if objects and {"log", "stream", "time"} == objects[0].keys():
+            raise TraceError(f"trace {source}: is Docker's log of a container; jq -j .log FILE takes its lines out")
         return None if _object(lines[at]) is None else objects_head("jsonl", objects, at + 1)
     return _csv_head(source, line, at + 1)
 
