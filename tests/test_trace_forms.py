@@ -170,7 +170,8 @@ def test_a_length_is_the_total_less_the_other(read: Callable[..., Trace], text: 
      "give --column arrival_s=COLUMN --column 'input_tokens=prompt size x' --column output_tokens=COLUMN; request time "
      "looks like e2e_s: --column 'e2e_s=request time':UNIT (s or ms)"),
     ("total_tokens,completion_tokens,queue_time\n1,2,3\n",
-     "give --column arrival_s=COLUMN --column input_tokens=COLUMN --column output_tokens=completion_tokens"),
+     "input_tokens is total_tokens - completion_tokens; completion_tokens looks like output_tokens; give --column "
+     "arrival_s=COLUMN --column output_tokens=completion_tokens"),
     ("request_rate,max_concurrency,mean_ttft_ms,output_throughput\n1,,70,100\n",
      "is a table of runs, without requests; planner validate reads it if"),
     ("end_time,latency,prompt_tokens,completion_tokens\n2026-11-01 10:00:00,2,9,9\n",
@@ -196,5 +197,7 @@ def test_arrivals_follow_from_ends_and_latencies(read: Callable[..., Trace]) -> 
         trace = read(text, format=spec)
         assert trace.requests.select("arrival_s", "e2e_s").rows() == [(0.0, 9.0), (10.0, 0.5)]
         assert any("because the file has no column of arrivals" in note for note in trace.account.notes)
+    with pytest.raises(TraceError, match="line 3: end - latency_s is empty; arrival_s must be given"):
+        read(f"end,latency_s,{lengths}\n1790000000123,1.5,6,7\n1790000001123,,6,7\n")
     taken = read(dated, format="columns,arrival_s=end_time").account.notes
     assert any(note.startswith("arrivals are read from end_time, which has the name of an end") for note in taken)

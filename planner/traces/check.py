@@ -181,9 +181,9 @@ def _problems(name: str, text: pl.Series, value: pl.Series, reader: Reader) -> I
                         may_be_date=name in _TIMES and reader.clock == "either" and stated_unit(reader, name) is None))
     cells = pl.DataFrame({"text": text, "value": value})
     broken = cells.select(rule.broken.fill_null(False).alias(str(i)) for i, rule in enumerate(rules))
-    label = reader.columns.get(name, name)
-    if LESS + name in reader.columns:
-        label += f" - {reader.columns[LESS + name]}"
+    total, rest = (ENDED, "e2e_s") if name == "arrival_s" and name not in reader.columns else (name, LESS + name)
+    label = reader.columns.get(total, name)
+    label += f" - {reader.columns[rest]}" if rest in reader.columns and label != name else ""
     ours = f"{name} " if label != name else ""
     for rule, mask in zip(rules, broken, strict=True):
         if mask.any():

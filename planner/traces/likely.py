@@ -211,10 +211,15 @@ def nearest_names(head: Head, missing: Mapping[str, str],
     """
     taken = {*MAPPED, *(path.partition(":")[0] for path in known.values())}
     left = [path for path in head.paths if path not in taken]
+    likely = {name: like for name in REQUIRED_TRACE_COLUMNS if (like := likeness(head, name)) is not None}
+    rest = _from_total(head, {name: like.path for name, like in likely.items()})
     words: list[str] = []
     nearest: dict[str, str] = {}
     for name, wanted in missing.items():
-        like = likeness(head, name) if name in REQUIRED_TRACE_COLUMNS else None
+        if name in rest and wanted == name:
+            words.append(f"{name} is {rest[name]} - {rest[LESS + name]}")
+            continue
+        like = likely.get(name)
         end = likeness(head, ENDED) if name == "arrival_s" and like is None else None
         if end is not None and end.path in left:  # the arrival is the end less the latency
             latency = likeness(head, "e2e_s")

@@ -2,7 +2,8 @@
 
 import re
 
-from planner.traces.reader import ANY, TEXTS, Head, Reader, has_columns, has_statistics
+from planner.traces.likely import likeness
+from planner.traces.reader import ANY, ENDED, TEXTS, Head, Reader, has_columns, has_statistics
 
 _LENGTHS = {"input_tokens": "num_prefill_tokens", "output_tokens": "num_decode_tokens"}
 
@@ -22,14 +23,13 @@ PAIRS = (("num_prefill_tokens", "num_decode_tokens"), ("input_tokens", "output_t
          ("input_len", "output_len"), ("prompt_len", "output_len"), ("prompt_length", "output_length"),
          ("isl", "osl"), ("ContextTokens", "GeneratedTokens"), ("Request tokens", "Response tokens"))
 _ARRIVAL = re.compile(r"^(t|ts|time|date|hour|day|week|month|minute|interval|bucket|period|window)$|"
-                      r"arriv|timestamp|datetime|start|sent|created|_at(_|$)|offset|conc|end_?time|"
-                      r"ended|finish", re.IGNORECASE)
+                      r"arriv|timestamp|datetime|start|sent|created|_at(_|$)|offset|conc|ended|finish", re.IGNORECASE)
 
 
 def _has_lengths_alone(head: Head) -> bool:
     """Tell whether a file has lengths, no column that may say when requests were sent, and is no table of runs."""
     return (any(set(pair) <= set(head.columns) for pair in PAIRS) and not any(map(_ARRIVAL.search, head.columns))
-            and not has_statistics(head))
+            and likeness(head, ENDED) is None and not has_statistics(head))
 
 
 LENGTHS = Reader(
