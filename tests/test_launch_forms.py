@@ -366,3 +366,93 @@ def test_data_parallel_attention_that_has_no_ranks_is_said(tmp_path: Path) -> No
     options, notes = launch_options(f"trtllm-serve m/m --tp_size 8 --config {path}", beside=beside)
     assert (options["tensor_parallel_size"], options["data_parallel_size"]) == (1, 8)
     assert any("--tensor-parallel-size 8 counts the GPUs of each of the 8 ranks" in note for note in notes)
+
+
+@pytest.mark.parametrize(("beside", "launch"), [
+    ("", """
+     services:
+       llm:
+         image: vllm/vllm-openai:v0.11.0
+         command: --model m/m --config /cfg/seats.yaml
+         volumes: [data:/data, /tmp, ./conf:/cfg:ro]
+     """),
+    ("", """
+     services:
+       llm:
+         image: vllm/vllm-openai:v0.11.0
+         command: --model m/m --config /cfg/seats.yaml
+         volumes: [{type: bind, source: conf/seats.yaml, target: /cfg/seats.yaml}]
+     """),
+    ("", """
+     services: {llm: {image: 'vllm/vllm-openai:v0.11.0', command: --model m/m --config /seats, configs: [seats]}}
+     configs: {seats: {file: conf/seats.yaml}}
+     """),
+    ("", """
+     services:
+       llm: {image: 'vllm/vllm-openai:v0.11.0', command: --model m/m --config /a.yaml,
+             configs: [{source: seats, target: /a.yaml}]}
+     configs: {seats: {content: 'max-num-seqs: 64'}}
+     """),
+    (f"docker run -v $PWD/conf:/cfg {IMAGE} --model m/m --config /cfg/seats.yaml\n", ""),
+    (f"docker run --volume=conf/seats.yaml:/x.yaml:ro {IMAGE} --model m/m --config /x.yaml\n", ""),
+    ("VLLM_IMAGE=x vllm serve m/m --config conf/seats.yaml # 0.11.0\n", ""),
+])
+def test_settings_are_read_from_files_that_are_mounted_or_beside_the_launch(beside: str, launch: str, tmp_path: Path
+                                                                            ) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "seats.yaml").write_text("max-num-seqs: 64\n")
+    path = tmp_path / ("start.sh" if beside else "compose.yaml")
+    path.write_text(beside or dedent(launch))
+    options = dict(read_launch(str(path)).options)
+    options.pop("engine_version", None)
+    assert options == SEATS
+
+
+@pytest.mark.parametrize("mount", [
+    "volumeMounts: [{name: cfg, mountPath: /cfg}], args: [--model, m/m, --config, /cfg/seats.yaml]",
+    "volumeMounts: [{name: cfg, mountPath: /a.yaml, subPath: seats.yaml}], args: [--model, m/m, --config, /a.yaml]",
+    "volumeMounts: [{name: all, mountPath: /cfg/}], args: [--model, m/m, --config, /cfg/renamed.yaml]",
+])
+def test_settings_are_read_from_config_maps_that_a_container_mounts(mount: str, tmp_path: Path) -> None:
+    (tmp_path / "pod.yaml").write_text(dedent(f"""
+        kind: ConfigMap
+        metadata: {{name: seats}}
+        data: {{seats.yaml: 'max-num-seqs: 64'}}
+        ---
+        kind: Pod
+        spec:
+          containers: [{{image: '{IMAGE}', {mount}}}]
+          volumes:
+          - {{name: cfg, configMap: {{name: seats}}}}
+          - name: all
+            projected: {{sources: [{{configMap: {{name: seats, items: [{{key: seats.yaml, path: renamed.yaml}}]}}}}]}}
+        """))
+    assert read_launch(str(tmp_path / "pod.yaml")).options == SEATS | {"engine_version": "0.11.0"}
+
+
+def test_a_file_of_settings_that_is_not_there_is_refused_with_a_remedy() -> None:
+    with pytest.raises(UsageError, match=r"--config /cfg/none.yaml: cannot be read: .*; give the path of the file"):
+        read_launch("vllm serve m/m --config /cfg/none.yaml")
+
+
+@pytest.mark.parametrize(("image", "flag", "seats"), [
+    ("release:1.0.0", "--extra_llm_api_options", 32), ("release:1.3.0rc14", "--config", 32),
+    ("release:1.3.0rc19", "--config", 64), ("release:latest", "--config", 64)])
+def test_the_order_of_file_and_command_line_is_that_of_the_release(image: str, flag: str, seats: int, tmp_path: Path
+                                                                   ) -> None:
+    """NVIDIA/TensorRT-LLM#14812: explicit flags go over the file; in older releases the file goes over them."""
+    (tmp_path / "x.yaml").write_text("max_batch_size: 32\nmax_seq_len: 4096\n")
+    command = f"trtllm-serve m/m --max_batch_size 64 {flag} {tmp_path / 'x.yaml'}"
+    launch = read_launch(f"docker run nvcr.io/nvidia/tensorrt-llm/{image} {command}")
+    assert (launch.options["max_num_seqs"], launch.options["max_model_len"]) == (seats, 4096)
+    line, file = "64 on the command line", f"32 in {flag} {tmp_path / 'x.yaml'}"
+    assert launch.notes == ((f"max_num_seqs is {line}, and {file}; 32 holds",) if seats == 32 else (
+        f"max_num_seqs is {file}, and {line}; 64 holds",))
+    given, _ = launch_options(command, beside={"engine_version": "1.1.0"})
+    assert given["max_num_seqs"] == 32
+
+
+def test_dynamos_file_goes_over_the_command_line_in_each_release(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text("max_batch_size: 32\n")
+    command = f"python3 -m dynamo.trtllm --model m/m --max-batch-size 64 --extra-engine-args {tmp_path / 'x.yaml'}"
+    assert read_launch(command).options["max_num_seqs"] == 32

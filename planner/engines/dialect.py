@@ -83,6 +83,8 @@ class Dialect:
     model: tuple[str, ...] = ("--model",)  # flags that name the model, if it is not the first word without a flag
     entries: tuple[Flag | Switch | Tree, ...] = ()  # flags and switches that set options
     files: tuple[str, ...] = ("--config",)  # flags that name a YAML file with keys of both kinds
+    # Files that go over the command line: the first release in which they no longer do by flag, None for none.
+    files_first: Mapping[str, str | None] = field(default_factory=dict)
     table: FlagTable = FlagTable()  # flags that set no option, with their effect on a prediction
     # Flags that make the engine one of several that pass requests on: the role by the flag's value, in small letters. A
     # pool of a fleet can have such a role.

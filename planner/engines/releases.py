@@ -46,10 +46,19 @@ def check_release(version: str | None) -> None:
                          f"out for the newest")
 
 
-def is_before(version: str | None, release: str | None) -> bool:
+def is_before(version: str | None, release: str | None, *, counts_candidates: bool = False) -> bool:
     """Tell whether a version belongs to an earlier release; None, the newest, does not, and none is before None.
+
+    Parameters
+    ----------
+    counts_candidates : whether an earlier candidate of the same release is before it.
 
     >>> is_before("0.19.1", "0.20"), is_before("0.20.0rc1", "0.20"), is_before(None, "0.20")
     (True, False, False)
+    >>> is_before("0.20.0rc1", "0.20.0rc2", counts_candidates=True)
+    True
     """
-    return version is not None and release is not None and Version(version).release < Version(release).release
+    if version is None or release is None:
+        return False
+    one, other = Version(version), Version(release)
+    return one < other if counts_candidates else one.release < other.release

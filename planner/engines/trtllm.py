@@ -44,6 +44,9 @@ from planner.errors import UsageError
 
 DECODER_BYTES_PER_LOGIT = 27  # 8.5 in runtime buffers, 18.5 in the decoder (see activation_bytes)
 MOST_REQUESTS = 1 << 20  # of a batch in draft lengths by batch size
+# NVIDIA/TensorRT-LLM#14812 puts explicit flags over the file. Opened on 1 June 2026 and merged that month, it is in no
+# release that is known to be older than the branch from 10 June on, 1.3.0rc19.
+FILES_FIRST_UNTIL = "1.3.0rc19"
 GRAPH_SEQS = 128  # `CudaGraphConfig` in tensorrt_llm/llmapi/llm_args.py
 # getMaxRequiredWorkspaceSize in customAllReduceUtils.h [MB]; beyond it NCCL adds up, and another kernel normalises.
 LARGEST_FUSED_MB = {2: 16}
@@ -148,6 +151,8 @@ DIALECT = Dialect(  # tensorrt_llm/commands/serve.py and llmapi/llm_args.py
     ranks=RankFlags(are_all_gpus=True),  # tensorrt_llm/mapping.py
     launch=("trtllm-serve",), model=("--model", "--model-path"),
     files=("--config", "--extra-llm-api-options", "--extra-engine-args"),
+    files_first={"--config": FILES_FIRST_UNTIL, "--extra-llm-api-options": FILES_FIRST_UNTIL,
+                 "--extra-engine-args": None},  # Dynamo's: `update_llm_args_with_extra_options` of its worker
     table=FLAGS, has_abbreviations=False, dash="_",
     refuses_abbreviations=(re.compile(r"(?:\S*/)?trtllm-serve"),),  # a click command: tensorrt_llm/commands/serve.py
     experts=("--ep-size", "--moe-expert-parallel-size", "--expert-parallel-size"),

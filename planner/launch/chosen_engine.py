@@ -92,9 +92,10 @@ def _deployment(launch: Described, any_gpu: bool) -> tuple[str, ...]:
     beginning = launched(launch.words)
     flags = (f"{flag}={value}" for flag, value in flags_in(beginning.engine, beginning.arguments)
              if normal(flag) not in OF_A_REPLICA)
+    texts = (launch.files.get(word, "") for word in launch.words)
     names = () if any_gpu else (str(named.gpu or named.text) for named in launch.gpu_names)
     options = (f"{name}={value}" for name, value in launch.options.items())
-    return (beginning.engine, launch.role, *flags, *names, *options)
+    return (beginning.engine, launch.role, *flags, *texts, *names, *options)
 
 
 def on_gpu(source: Described, gpu: str | None) -> Described:

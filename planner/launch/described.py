@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 
@@ -38,6 +39,7 @@ class Described:
     nodes : over which each replica runs [1].
     role : in a fleet: prefill, decode, or both.
     files : texts of files that its command names, by name, if the file has them.
+    mounts : files and folders of this machine, by their path in the container.
     notes : further facts for a user, about the place.
     options : of `Scenario` that the file says beside the command, by name.
     gpu_names : GPUs that the file names, one of which the engine runs on; none if it names none.
@@ -53,6 +55,7 @@ class Described:
     nodes: int = 1
     role: str = "both"
     files: Mapping[str, str] = field(default_factory=dict)
+    mounts: Mapping[str, Path] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     gpu_names: tuple[NamedGpu, ...] = ()

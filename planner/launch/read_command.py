@@ -8,8 +8,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import yaml
-
 from planner.catalog.catalog_files import is_path
 from planner.engines import ENGINES
 from planner.engines.releases import stated_release
@@ -21,6 +19,7 @@ from planner.launch.described import Described
 from planner.launch.flag_names import find_flag, flags_in, names_of, nested, normal
 from planner.launch.launch_file import check_no_path, file_of, read_file, read_text
 from planner.launch.logged_arguments import Logged
+from planner.launch.settings_files import contradictions, layers
 from planner.launch.settle import check_longer_context, check_method, settle
 from planner.launch.take_flags import Taken, take_flag, take_variable
 from planner.settings.crossing import crossed
@@ -59,7 +58,7 @@ class Launch:
 
 
 def read_launch(command: str, *, reads_files: bool = True, model: str | None = None, role: str = "both",
-                gpu: str | None = None) -> Launch:
+                gpu: str | None = None, version: str | None = None) -> Launch:
     """Read the command that launches an engine: `vllm serve …`, `python -m sglang.launch_server …`, `trtllm-serve …`.
 
     Or the path of a file with it: a script, a deployment file (Kubernetes, compose, Helm values …), an engine's own
@@ -72,6 +71,7 @@ def read_launch(command: str, *, reads_files: bool = True, model: str | None = N
     model : given beside the command, whose own gives way to it.
     role : of the engine in a fleet: prefill, decode, or both.
     gpu : given beside the command; it outranks the GPU that a file names. Several are separated by commas.
+    version : of the engine, given beside the command; it outranks the command's own.
 
     >>> launch = read_launch("vllm serve Qwen/Qwen3-32B -tp 2 --max-num-seqs 256 --port 8000")
     >>> launch.options
@@ -89,10 +89,10 @@ def read_launch(command: str, *, reads_files: bool = True, model: str | None = N
     source = read_text(command, role, gpu) if file is None else read_file(file, role, gpu)
     source = source if isinstance(source, Logged) else on_gpu(source, gpu)
     if isinstance(source, Logged):
-        taken, notes = _of_log(source, role), []
+        taken, notes = _of_log(source, role), list[str]()
     else:
-        taken = _of_words(source, role, reads_files)
-        notes = [*_around(source, taken.found), *_image(source, taken)]
+        taken, notes = _of_words(source, role, reads_files, None if file is None else file.path.parent, version)
+        notes = [*_around(source, taken.found), *_image(source, taken), *notes]
     taken.found["launched_model"] = taken.found.get("model", "")
     if model is not None:
         taken.found["model"] = model
@@ -126,7 +126,8 @@ def launch_options(command: str, *, reads_files: bool = True, model: str | None 
     ------
     UsageError : as `read_launch`.
     """
-    launch = read_launch(command, reads_files=reads_files, model=model, role=role, gpu=beside.get("gpu"))
+    launch = read_launch(command, reads_files=reads_files, model=model, role=role, gpu=beside.get("gpu"),
+                         version=beside.get("engine_version"))
     options, engine, notes = dict(launch.options), beside.get("engine"), _notes(launch)
     if options.get("data_parallel_attention") and (size := beside.get("tensor_parallel_size")):
         notes.append(f"--tensor-parallel-size {size} counts the GPUs of each of the {options['data_parallel_size']} "
@@ -152,8 +153,9 @@ def _notes(launch: Launch) -> list[str]:
     return notes
 
 
-def _of_words(source: Described, role: str, reads_files: bool) -> Taken:
-    """Take over the settings of a command line."""
+def _of_words(source: Described, role: str, reads_files: bool, folder: Path | None, version: str | None
+              ) -> tuple[Taken, list[str]]:
+    """Take over the settings of a command line and its files, with notes on options that they set differently."""
     beginning = launched(source.words)
     taken = Taken(beginning.engine, role)
     taken.found |= source.options
@@ -163,10 +165,13 @@ def _of_words(source: Described, role: str, reads_files: bool) -> Taken:
     _refuse_abbreviations(beginning)
     if taken.dialect.with_router in beginning.before:
         taken.unmodelled.append((str(taken.dialect.with_router), ROUTED))
-    settings = _settings(beginning.engine, beginning.arguments, source.files, reads_files)
-    for flag, value in _whole_tables(settings, (*taken.dialect.connectors, IMAGES_FLAG)):
-        take_flag(taken, flag, value)
-    return taken
+    ordered = layers(beginning, source, folder, reads_files, version or taken.found.get("engine_version"))
+    values = [dict(taken.found)]
+    for layer in ordered:
+        for flag, value in _whole_tables(layer.settings, (*taken.dialect.connectors, IMAGES_FLAG)):
+            take_flag(taken, flag, value)
+        values.append(dict(taken.found))
+    return taken, contradictions([layer.place for layer in ordered], values)
 
 
 def _whole_tables(settings: Iterable[tuple[str, Any]], names: Sequence[str]) -> Iterator[tuple[str, Any]]:
@@ -297,31 +302,3 @@ def _replicated(options: dict[str, Any], source: Described, notes: list[str]
                                  f"[[pool]]"]
     options["data_parallel_size"] = source.replicas * options.get("data_parallel_size", 1)
     return options, notes
-
-
-def _settings(engine: str, words: Sequence[str], texts: Mapping[str, str], reads_files: bool
-              ) -> Iterator[tuple[str, Any]]:
-    """Yield flags with their values, None for a switch; files first, since the command line goes over them."""
-    files, given = ENGINES[engine].dialect.files, list(flags_in(engine, words))
-    for flag, value in given:
-        if normal(flag) in files:
-            if str(value) not in texts and not reads_files:
-                raise UsageError(f"--from-command: {flag} {value}: no file is read here; give its settings as flags")
-            yield from _from_file(Path(str(value)), flag, texts.get(str(value)))
-    yield from ((flag, value) for flag, value in given if normal(flag) not in files)
-
-
-def _from_file(path: Path, flag: str, text: str | None) -> Iterator[tuple[str, Any]]:
-    """Yield the settings of a YAML file, as flags.
-
-    Parameters
-    ----------
-    text : of the file, if the launch has written it itself.
-    """
-    try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8") if text is None else text)
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise UsageError(f"{flag} {path}: cannot be read: {error}") from error
-    if not isinstance(found, dict):
-        raise UsageError(f"{flag} {path}: has no keys")
-    yield from ((f"--{key}", value) for key, value in found.items())

@@ -10,7 +10,7 @@ Document = Mapping[str, Any]
 MOUNTED = "/mnt/models"  # the folder at which KServe puts the model
 OF_MODEL = ("runtime", "modelFormat", "storageUri", "storage", "args")  # keys of a model that are not its container's
 OF_RUNTIME = (("engineConfig", "engine"), ("decoderConfig", "decoder"))  # OME's keys of a runtime and of a service
-SCRIPTS = "planner.scripts"  # key that a container gets, with the scripts of the file's ConfigMaps by name
+FILES = "planner.files"  # key that a container gets: texts of ConfigMaps, by name, and by path if they are mounted
 
 
 def with_bases(documents: Sequence[Document]) -> list[Document]:
@@ -94,9 +94,9 @@ def merged(base: Any, over: Any) -> Any:
 
 
 def with_config_maps(documents: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return documents with the variables and scripts of the file's ConfigMaps put into their containers.
+    """Return documents with the variables and files of the file's ConfigMaps put into their containers.
 
-    `envFrom` and `configMapKeyRef` name the variables.
+    `envFrom` and `configMapKeyRef` name the variables, and `volumeMounts` the paths of files.
     """
     maps = {str(_name(document)): {str(key): str(value) for key, value in data.items()}
             for document in documents
@@ -112,14 +112,16 @@ def missing_sources(container: Mapping[str, Any]) -> list[str]:
             if (reference := at(entry, key)) is not None]
 
 
-def _put_in(part: Any, maps: Mapping[str, Mapping[str, str]]) -> Any:
+def _put_in(part: Any, maps: Mapping[str, Mapping[str, str]], volumes: Any = None) -> Any:
     if isinstance(part, list):
-        return [_put_in(item, maps) for item in part]
+        return [_put_in(item, maps, volumes) for item in part]
     if not isinstance(part, Mapping):
         return part
-    whole = {key: _put_in(value, maps) for key, value in part.items()}
+    volumes = part.get("volumes", volumes)
+    whole = {key: _put_in(value, maps, volumes) for key, value in part.items()}
     if "image" in whole and ("command" in whole or "args" in whole):
-        whole[SCRIPTS] = {key: text for data in maps.values() for key, text in data.items() if "." in key}
+        named = {key: text for data in maps.values() for key, text in data.items() if "." in key}
+        whole[FILES] = named | _mounted(whole.get("volumeMounts"), volumes, maps)
     entries, own = whole.get("envFrom"), whole.get("env")
     own = [_with_value(entry, maps) for entry in own] if isinstance(own, list) else []
     if isinstance(entries, list):
@@ -133,6 +135,24 @@ def _put_in(part: Any, maps: Mapping[str, Mapping[str, str]]) -> Any:
     elif own:
         whole["env"] = own
     return whole
+
+
+def _mounted(mounts: Any, volumes: Any, maps: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """Return the texts of the ConfigMaps that a container mounts, by their paths in it."""
+    texts: dict[str, dict[str, str]] = {}
+    for volume in volumes if isinstance(volumes, list) else ():
+        for source in (volume, *(at(volume, "projected.sources") or ())):
+            data = maps.get(str(at(source, "configMap.name")), {})
+            items = {str(item["path"]): str(item["key"]) for item in at(source, "configMap.items") or ()}
+            names = items or {key: key for key in data}
+            texts.setdefault(str(at(volume, "name")), {}).update(
+                {path: data[key] for path, key in names.items() if key in data})
+    paths = dict[str, str]()
+    for mount in mounts if isinstance(mounts, list) else ():
+        root, part = str(at(mount, "mountPath")).rstrip("/"), at(mount, "subPath")
+        paths |= {root if part else f"{root}/{name}": text
+                  for name, text in texts.get(str(at(mount, "name")), {}).items() if part in (None, name)}
+    return paths
 
 
 def _with_value(entry: Any, maps: Mapping[str, Mapping[str, str]]) -> Any:

@@ -8,6 +8,7 @@ import yaml
 
 from planner.launch.beginnings import bare_words
 from planner.launch.described import Described
+from planner.launch.manifests.bases import FILES
 from planner.launch.manifests.command_files import of_dockerfile
 from planner.launch.manifests.containers import engines_of
 from planner.launch.manifests.document_values import at, count_of, environment_of, lacks_variables, text_of, words_of
@@ -30,9 +31,11 @@ def of_compose(document: Mapping[str, Any], folder: Path) -> Iterator[Described]
         environment = files | {key: put_in(value, values, "compose")
                                for key, value in environment_of(service.get("environment")).items()}
         image = put_in(text_of(service.get("image")) or "", values, "compose") or None
-        container = {"image": image, "env": environment, "resources": {"limits": _gpus(service)}, "command": command}
+        mounts, texts = _mounts(service, document.get("configs"), values, folder)
+        container = {"image": image, "env": environment, "resources": {"limits": _gpus(service)}, "command": command,
+                     FILES: texts}
         around = Described(place=f"service {name}", notes=lacks_variables(missing, "is not there"),
-                           replicas=count_of(at(service, "deploy.replicas|scale")))
+                           mounts=mounts, replicas=count_of(at(service, "deploy.replicas|scale")))
         engines = list(engines_of(container, around, has_entrypoint="entrypoint" in service, folder=folder))
         yield from engines or _built(service.get("build"), folder, around, container)
 
@@ -74,6 +77,24 @@ def _built(build: Any, folder: Path, around: Described, container: Mapping[str, 
     path = context / str(build.get("dockerfile", "Dockerfile"))
     if build and path.is_file():
         yield from of_dockerfile(path.read_text(encoding="utf-8"), context, around, container)
+
+
+def _mounts(service: Mapping[str, Any], configs: Any, values: Mapping[str, str], folder: Path
+            ) -> tuple[dict[str, Path], dict[str, str]]:
+    """Return the files and folders that a service mounts, and the texts of its configs, by path in the container."""
+    mounts, texts = dict[str, Path](), dict[str, str]()
+    for volume in service.get("volumes") or ():
+        source, _, target = (volume.get("source"), "", volume.get("target")) if isinstance(volume, Mapping) else (
+            put_in(str(volume), values, "compose").partition(":"))
+        mounts |= {str(target).partition(":")[0]: folder / str(source)} if source and target else {}
+    for config in service.get("configs") or ():
+        name = str(config.get("source") if isinstance(config, Mapping) else config)
+        path = str(at(config, "target") or f"/{name}")
+        if (file := at(configs, f"{name}.file")) is not None:
+            mounts[path] = folder / str(file)
+        elif (content := at(configs, f"{name}.content")) is not None:
+            texts[path] = put_in(str(content), values, "compose")
+    return mounts, texts
 
 
 def _words(value: Any, values: Mapping[str, str]) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 from planner.engines import ENGINES
 from planner.launch.beginnings import find_launch, launched, shell_script_of
 from planner.launch.described import Described
-from planner.launch.manifests.bases import SCRIPTS, missing_sources
+from planner.launch.manifests.bases import FILES, missing_sources
 from planner.launch.manifests.document_values import (
     count_of,
     environment_of,
@@ -45,7 +45,7 @@ def engines_of(container: Mapping[str, Any], around: Described, *, command: Sequ
     words = [put_in(word, environment, "kubernetes") for word in (own if command is None else command)]
     has_program = bool(container.get("command")) if has_entrypoint is None else has_entrypoint
     launches = list(_launches(words, None if has_program else image, environment, around.place)) or list(
-        _of_scripts(words, folder, environment, around.place, container.get(SCRIPTS) or {}))
+        _of_scripts(words, folder, environment, around.place, container.get(FILES) or {}))
     used = {*around.variables, *re.findall(r"\$\((\w+)\)", " ".join(own))}  # others stand apart from the words
     notes = lacks_variables(missing_sources(container), "the file does not have")
     for launch in launches:
@@ -53,7 +53,8 @@ def engines_of(container: Mapping[str, Any], around: Described, *, command: Sequ
             continue
         nodes, replicas = pods
         known = ENGINES[launched(launch.words).engine].dialect.known_variables
-        yield replace(launch, image=image, replicas=replicas, role=around.role, nodes=nodes,
+        yield replace(launch, image=image, replicas=replicas, role=around.role, nodes=nodes, mounts=around.mounts,
+                      files={**(container.get(FILES) or {}), **launch.files},
                       variables={name: value for name, value in launch.variables.items()
                                  if name in known or name not in used},
                       notes=(*notes, *launch.notes, *around.notes), gpus=None if gpus is None else gpus * nodes,
