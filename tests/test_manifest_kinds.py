@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from planner.deployment.pools import read_fleet
 from planner.errors import UsageError
 from planner.launch import read_launch
+from planner.settings.scenario import Scenario
 
 ENGINE = {"engine": "vllm", "model": "acme/chat-7b"}
 IMAGE = "vllm/vllm-openai:v0.11.0"
@@ -198,3 +200,41 @@ def test_a_value_or_command_that_is_elsewhere_is_refused(name: str, text: str, s
     with pytest.raises(UsageError) as refused:
         read_launch(str(tmp_path / name))
     assert said in str(refused.value)
+
+
+STACK = """
+    routerSpec: {%s}
+    servingEngineSpec:
+      modelSpec: [{name: chat, repository: vllm/vllm-openai, tag: v0.11.0, modelURL: acme/chat-7b, replicaCount: %d%s}]
+    """
+
+
+@pytest.mark.parametrize(("router", "expected"), [
+    ("", "round-robin"), ("routingLogic: roundrobin", "round-robin"), ("routingLogic: prefixaware", "prefix-aware"),
+    ("routingLogic: session, sessionKey: x-user-id", "session-affinity"), ("enableRouter: false", None)])
+def test_the_production_stacks_router_deals_the_requests(router: str, expected: str | None, tmp_path: Path) -> None:
+    """`RoutingLogic` in src/vllm_router/routers/routing_logic.py, and the default of helm/values.yaml."""
+    path = tmp_path / "values.yaml"
+    path.write_text(dedent(STACK % (router, 4, "")))
+    launch = read_launch(str(path))
+    assert (launch.options.get("router"), launch.notes) == (expected, ())
+    path.write_text(dedent(STACK % (router, 1, "")))
+    assert "router" not in read_launch(str(path)).options
+
+
+def test_keys_of_the_production_stack_that_are_not_read_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "values.yaml"
+    path.write_text(dedent(STACK % ("routingLogic: kvaware", 2, ", raySpec: {}, vllmConfig: {v1: 1, blockSize: 32}")))
+    assert read_launch(str(path)).notes == (
+        "modelSpec chat has routingLogic kvaware, which is not modelled: requests are dealt at random; choose a router "
+        "near to it with --router, or give prefill and decode as the pools of a fleet's file",
+        "modelSpec chat has modelSpec.raySpec, vllmConfig.v1, vllmConfig.blockSize, which the planner does not read; "
+        "give settings of the engine in extraArgs or env")
+
+
+def test_the_router_of_a_pools_launch_gives_way_to_the_fleets(tmp_path: Path) -> None:
+    (tmp_path / "values.yaml").write_text(dedent(STACK % ("routingLogic: session", 2, "")))
+    (tmp_path / "fleet.toml").write_text('[[pool]]\nfrom_command = "values.yaml"\nmodel = "qwen3-8b"\ngpu = "l4"\n')
+    pool, = read_fleet(str(tmp_path / "fleet.toml"), Scenario(model="qwen3-8b"))
+    assert (pool.num_replicas, pool.scenario.router) == (2, None)
+    assert "router = session-affinity, which is left out" in " ".join(pool.notes)

@@ -125,7 +125,7 @@ FILES: dict[str, tuple[str, str, dict[str, Any]]] = {
               extraArgs: ["--max-num-seqs=48"]
             lmcacheConfig: {enabled: true, cpuOffloadingBufferSize: "30"}
         """, CHAT | {"engine_version": "0.11.2", "tensor_parallel_size": 2, "max_model_len": 8192, "max_num_seqs": 48,
-                     "enable_prefix_caching": False, "data_parallel_size": 4}),
+                     "enable_prefix_caching": False, "data_parallel_size": 4, "router": "round-robin"}),
     "values of llm-d": ("ms.yaml", """
         modelArtifacts: {name: acme/chat-7b, uri: "hf://{{ .Values.modelArtifacts.name }}"}
         decode:

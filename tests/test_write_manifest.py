@@ -53,6 +53,7 @@ PUBLISHED = {  # the keys that are written, with their types
         requestGPU=COUNT, requestGPUType=TEXT, vllmConfig=of([], enablePrefixCaching=ON, extraArgs=WORDS))})),
     # charts/llm-d-modelservice/values.schema.json of llm-d-incubation/llm-d-modelservice (2026-11)
     "llm-d": of([], modelArtifacts=of([], name=TEXT, uri=TEXT), decode=PART, prefill=PART)}
+HELM = {"enable_prefix_caching": True, "router": "round-robin"}  # the chart always says the first, and has the second
 SCENARIOS: list[dict[str, Any]] = [
     {"engine": "vllm", "tensor_parallel_size": 2, "max_num_seqs": 64, "speculative_method": "ngram",
      "num_speculative_tokens": 3},
@@ -85,7 +86,7 @@ def test_what_is_written_reads_back(kind: str, options: dict[str, Any], tmp_path
         return
     path.write_text(manifest(kind, [engine]))
     found = read_launch(str(path))
-    default = {"enable_prefix_caching": True} if kind == "helm" else {}  # the chart always says it
+    default = HELM if kind == "helm" else {}
     assert found.options == default | dict(read_launch(engine.command).options) | {"data_parallel_size": 3}
     assert found.notes == ()
     assert found.unknown == ()
@@ -108,7 +109,7 @@ def test_random_fleets_read_back(tmp_path_factory: pytest.TempPathFactory, optio
             assert options["engine"] != "vllm"
             continue
         found = read_launch(str(path))
-        default = {"enable_prefix_caching": True} if kind == "helm" else {}
+        default = HELM if kind == "helm" else {}
         assert default | dict(found.options) == default | expected, kind
         assert (found.notes, found.unknown) == ((), ())
 

@@ -136,6 +136,9 @@ def _pool(name: str, values: Mapping[str, Any], folder: Path, scenario: Scenario
         launch = beside(folder, "from_command", launch)
         stated = options if scenario.gpu is None else {"gpu": scenario.gpu, **options}
         launched, notes = launch_options(launch, model=parse_scenario(options).model, role=role, beside=stated)
+        if (router := launched.pop("router", None)) is not None:
+            notes.append(f"its launch has router = {router}, which is left out: the fleet has one router for all of "
+                         f"its pools; choose it with --router")
         options = launched | options
     if "replicas" in values:
         if "autoscale" in values:

@@ -23,6 +23,24 @@ RAY_CONFIGS = ("model_loading_config", *(f"{part}.model_loading_config" for part
 STACK_FLAGS = {"maxModelLen": "--max-model-len", "dtype": "--dtype", "tensorParallelSize": "--tensor-parallel-size",
                "pipelineParallelSize": "--pipeline-parallel-size", "maxNumSeqs": "--max-num-seqs",
                "gpuMemoryUtilization": "--gpu-memory-utilization", "maxLoras": "--max-loras"}
+# Values of the stack's routingLogic, and the planner's router. The chart's own is roundrobin: helm/values.yaml.
+STACK_ROUTERS = {"roundrobin": "round-robin", "session": "session-affinity", "prefixaware": "prefix-aware"}
+STACK_READ = {  # keys of the stack's values that are read, or without effect on a prediction; of routerSpec others are
+    "": "servingEngineSpec routerSpec sharedPvcStorage",
+    "servingEngineSpec": "enableEngine labels extraPorts vllmApiKey modelSpec containerPort servicePort strategy "
+                         "startupProbe livenessProbe readinessProbe maxUnavailablePodDisruptionBudget tolerations "
+                         "runtimeClassName schedulerName securityContext containerSecurityContext sidecar "
+                         "imageRegistry imagePullPolicy imagePullSecrets",
+    "modelSpec": "annotations serviceAccountName priorityClassName runtimeClassName podAnnotations name repository tag "
+                 "imagePullSecret imagePullPolicy modelURL chatTemplate chatTemplateConfigMap enableTool "
+                 "toolCallParser replicaCount requestCPU requestMemory requestGPU requestGPUType limitCPU limitMemory "
+                 "pvcStorage pvcAccessMode storageClass pvcMatchLabels pvcLabels extraVolumes extraVolumeMounts "
+                 "initContainer vllmConfig lmcacheConfig hf_token env affinity nodeSelectorTerms nodeName tolerations "
+                 "shmSize enableLoRA",
+    "vllmConfig": f"v0 enablePrefixCaching enableChunkedPrefill extraArgs prometheusMultiprocDir "
+                  f"{' '.join(STACK_FLAGS)}",
+    "lmcacheConfig": "enabled cpuOffloadingBufferSize kvRole cudaVisibleDevices instanceId workerPort controllerPort "
+                     "enableController logLevel"}
 SERVERS = {"context_servers": "prefill", "generation_servers": "decode"}
 # Keys of the router and of addresses: tensorrt_llm/llmapi/disagg_utils.py.
 OF_THE_ROUTER = ("hostname", "port", "urls", "num_instances", "router", "conditional_disagg_config", "max_retries",
@@ -69,7 +87,10 @@ def _of_ray_config(config: Any, role: str) -> Iterator[Described]:
 
 
 def of_production_stack(document: Mapping[str, Any]) -> Iterator[Described]:
-    """Yield the engines of the production stack, each with the command that its template writes."""
+    """Yield the engines of the production stack, each with the command that its template writes.
+
+    Its router deals the requests to the replicas: `routingLogic`.
+    """
     for model in document["servingEngineSpec"]["modelSpec"]:
         config, cache = model.get("vllmConfig") or {}, model.get("lmcacheConfig") or {}
         words = ["vllm", "serve", str(model.get("modelURL"))]
@@ -87,12 +108,34 @@ def of_production_stack(document: Mapping[str, Any]) -> Iterator[Described]:
             words += ["--kv-transfer-config", json.dumps({"kv_connector": connector, "kv_role": role})]
             if str(cache.get("cpuOffloadingBufferSize", "0")) not in ("", "0"):
                 variables["LMCACHE_MAX_LOCAL_CPU_SIZE"] = str(cache["cpuOffloadingBufferSize"])
+        replicas = count_of(model.get("replicaCount"))
+        router, notes = _stack_router(document.get("routerSpec") or {})
+        parts = {"": document, "servingEngineSpec": document["servingEngineSpec"], "modelSpec": model,
+                 "vllmConfig": config, "lmcacheConfig": cache}
+        unread = [f"{name}.{key}".lstrip(".") for name, part in parts.items() for key in part
+                  if key not in STACK_READ[name].split()]
+        notes = notes if replicas > 1 else ()
+        if unread:
+            notes += (f"has {', '.join(unread)}, which the planner does not read; give settings of the engine in "
+                      "extraArgs or env",)
         yield Described(words=words, place=f"modelSpec {model.get('name', '')}".strip(), variables=variables,
+                        options=router if replicas > 1 else {}, notes=notes,
                         image=f"{model.get('repository')}:{model.get('tag')}",
-                        replicas=count_of(model.get("replicaCount")),
+                        replicas=replicas,
                         gpus=count_of(model["requestGPU"]) if "requestGPU" in model else None,
                         gpu_names=of_resources(gpus_named(model), {"limits": {model.get("requestGPUType"): 1}}),
                         role=ROLES.get(str(cache.get("kvRole")), "both"))
+
+
+def _stack_router(spec: Mapping[str, Any]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the router of the production stack as an option, and a note if the planner does not have it."""
+    logic = str(spec.get("routingLogic") or "roundrobin")
+    if not spec.get("enableRouter", True):
+        return {}, ()
+    if logic in STACK_ROUTERS:
+        return {"router": STACK_ROUTERS[logic]}, ()
+    return {}, (f"has routingLogic {logic}, which is not modelled: requests are dealt at random; choose a router near "
+                f"to it with --router, or give prefill and decode as the pools of a fleet's file",)
 
 
 def of_trtllm_disaggregated(document: Mapping[str, Any]) -> Iterator[Described]:
