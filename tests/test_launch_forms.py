@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from planner.commands.cli import app
 from planner.errors import UsageError
 from planner.launch import launch_options, read_launch
+from planner.launch.variables import variables_in
 
 SEATS = {"engine": "vllm", "model": "m/m", "max_num_seqs": 64}
 IMAGE = "vllm/vllm-openai:v0.11.0"
@@ -314,8 +315,43 @@ def test_an_open_quote_is_refused(name: str, text: str, tmp_path: Path) -> None:
 
 
 def test_a_units_file_of_variables_is_noted(tmp_path: Path) -> None:
-    (tmp_path / "llm.service").write_text("[Service]\nEnvironmentFile=/etc/llm.env\nExecStart=/bin/vllm serve m/m\n")
-    assert "takes variables from /etc/llm.env, which is not read" in read_launch(str(tmp_path / "llm.service")).notes[0]
+    (tmp_path / "llm.service").write_text("[Service]\nEnvironmentFile=-/etc/none.env\nExecStart=/bin/vllm serve m/m\n")
+    notes = read_launch(str(tmp_path / "llm.service")).notes
+    assert "takes variables from /etc/none.env, which is not read" in notes[0]
+
+
+@pytest.mark.parametrize(("name", "text", "variables"), [
+    ("llm.service", "[Service]\nEnvironmentFile=-llm.env\nExecStart=/bin/vllm serve ${MODEL} --max-num-seqs ${SEATS}\n",
+     "; c\nMODEL='m/m'\nSEATS=\\\n64\nexport SEATS=1 # c\n"),
+    ("compose.yaml", f"services: {{a: {{image: '{IMAGE}', env_file: .env, command: "
+                     "--model $MODEL --max-num-seqs $SEATS}}",
+     "# c\nexport MODEL=m/m # c\r\nHALF=\"6\"\nSEATS=${HALF}4\t# c\n"),
+])
+def test_files_of_variables_are_read_in_the_grammar_of_their_reader(name: str, text: str, variables: str, tmp_path: Path
+                                                                    ) -> None:
+    (tmp_path / name).write_text(text)
+    (tmp_path / ("llm.env" if name == "llm.service" else ".env")).write_text(variables)
+    launch = read_launch(str(tmp_path / name))
+    assert {**launch.options, "engine_version": "0.11.0"} == SEATS | {"engine_version": "0.11.0"}
+    assert launch.left_aside == (() if name == "llm.service" else ("HALF",))
+
+
+def test_variables_of_dockers_env_file_reach_the_engine(tmp_path: Path) -> None:
+    (tmp_path / "a.env").write_text("# c\nVLLM_FLOAT32_MATMUL_PRECISION=high\n")
+    (tmp_path / "start.sh").write_text(f"docker run --env-file a.env {IMAGE} --model m/m --max-num-seqs 64\n")
+    launch = read_launch(str(tmp_path / "start.sh"))
+    assert launch.options == SEATS | {"engine_version": "0.11.0", "fp32_matmul": "tf32"}
+    assert "takes variables from b.env, which is not read" in " ".join(read_launch(
+        f"docker run --env-file=b.env {IMAGE} --model m/m").notes)
+
+
+@pytest.mark.parametrize(("syntax", "line", "value"), [
+    ("compose", "X=a#b", "a#b"), ("compose", "X= # c", ""), ("compose", "X='$A' # c", "$A"),
+    ("compose", 'X="a \\"b\\" # d" # c', 'a "b" # d'), ("compose", "X='Let\\'s'", "Let's"),
+    ("unit", "X=a # b", "a # b"), ("unit", 'X="a b"', "a b"), ("docker", 'X="a" # b', '"a" # b')])
+def test_values_of_variables_have_the_grammar_of_their_reader(syntax: str, line: str, value: str) -> None:
+    """Sources: Docker Compose's env-file syntax, EnvironmentFile in systemd.exec, and docker/cli#3630."""
+    assert variables_in(f"A=1\n{line}\n", syntax) == {"A": "1", "X": value}
 
 
 MANIFEST = f"kind: Pod\nspec:\n  containers:\n  - {{image: '{IMAGE}', args: [--model, m/m, --max-num-seqs, '64']}}\n"

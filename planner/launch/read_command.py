@@ -19,7 +19,8 @@ from planner.launch.described import Described
 from planner.launch.flag_names import find_flag, flags_in, names_of, nested, normal
 from planner.launch.launch_file import check_no_path, file_of, read_file, read_text
 from planner.launch.logged_arguments import Logged
-from planner.launch.settings_files import contradictions, layers
+from planner.launch.manifests.document_values import lacks_variables
+from planner.launch.settings_files import contradictions, layers, variables_of_files
 from planner.launch.settle import check_longer_context, check_method, settle
 from planner.launch.take_flags import Taken, take_flag, take_variable
 from planner.settings.crossing import crossed
@@ -160,7 +161,8 @@ def _of_words(source: Described, role: str, reads_files: bool, folder: Path | No
     taken = Taken(beginning.engine, role)
     taken.found |= source.options
     _take_version(beginning.release or image_release(source.image or ""), taken)
-    for name, value in (*source.variables.items(), *beginning.variables.items()):
+    read, missing = variables_of_files(beginning, folder, reads_files)
+    for name, value in {**source.variables, **read, **beginning.variables}.items():
         take_variable(taken, name, value)
     _refuse_abbreviations(beginning)
     if taken.dialect.with_router in beginning.before:
@@ -171,7 +173,8 @@ def _of_words(source: Described, role: str, reads_files: bool, folder: Path | No
         for flag, value in _whole_tables(layer.settings, (*taken.dialect.connectors, IMAGES_FLAG)):
             take_flag(taken, flag, value)
         values.append(dict(taken.found))
-    return taken, contradictions([layer.place for layer in ordered], values)
+    notes = [f"{source.place} {note}" for note in lacks_variables(missing, "is not read")]
+    return taken, [*notes, *contradictions([layer.place for layer in ordered], values)]
 
 
 def _whole_tables(settings: Iterable[tuple[str, Any]], names: Sequence[str]) -> Iterator[tuple[str, Any]]:

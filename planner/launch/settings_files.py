@@ -14,9 +14,11 @@ from planner.errors import UsageError
 from planner.launch.beginnings import Beginning
 from planner.launch.described import Described
 from planner.launch.flag_names import flags_in, normal
+from planner.launch.variables import read_variables
 
 VOLUME = re.compile(r"(?:^|\s)(?:-v|--volume)[ =](?:(?:\$\{?PWD\}?|\$\(pwd\))/)?([^\s:]+):(/[^\s:]*)")  # of docker run
 NEVER = "0"  # a release that none is before
+ENV_FILE = re.compile(r"(?:^|\s)--env-file[ =](\S+)")  # of docker run
 REMEDY = "give the path of the file here, or put its settings as flags"
 
 
@@ -77,6 +79,18 @@ def contradictions(places: Sequence[str], values: Sequence[Mapping[str, Any]]) -
                     notes.append(f"{name} is {before[name]} {last[name]}, and {value} {place}; {value} holds")
                 last[name] = place
     return notes
+
+
+def variables_of_files(beginning: Beginning, folder: Path | None, reads_files: bool
+                       ) -> tuple[dict[str, str], list[str]]:
+    """Return the variables of files that `docker run --env-file` names, and the files that are not read."""
+    whole, missing = dict[str, str](), list[str]()
+    for name in ENV_FILE.findall(" ".join(beginning.before)):
+        paths = [Path(name), (folder or Path()) / name] if reads_files else []
+        read = next((found for path in paths if (found := read_variables(path, "docker")) is not None), None)
+        whole |= read or {}
+        missing += [name] if read is None else []
+    return whole, missing
 
 
 def _paths(name: str, beginning: Beginning, source: Described, folder: Path | None) -> Iterator[Path]:

@@ -4,12 +4,19 @@ import ast
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 USED = r"\$\{(?P<braced>\w+)(?:(?P<how>:?[-=+?])(?P<word>(?:[^{}]|\{[^{}]*\})*))?\}|\$(?P<plain>\w+)"
 SYNTAXES: Mapping[str, re.Pattern[str]] = {name: re.compile(pattern) for name, pattern in {
     "shell": rf"\\\$|'[^']*'|\"?\$\{{(?P<other>\w+)\[[@*]\]\}}\"?|{USED}|\"?\$[@*]\"?",
     "compose": rf"\$\$|{USED}", "dockerfile": rf"\\\$|{USED}", "unit": rf"\$\$|{USED}|%\(ENV_(?P<other>\w+)\)s",
     "kubernetes": r"\$\$|\$\((?P<plain>\w+)\)"}.items()}
+# Lines NAME=value of a file: in single quotes, in double quotes, or plain.
+QUOTED = r"[ \t]*'((?:\\'|[^'])*)'|[ \t]*\"((?:\\.|[^\"\\])*)\"|"
+LINES = {name: re.compile(rf"^[ \t]*{pattern}[ \t]*$", re.MULTILINE | re.DOTALL) for name, pattern in {
+    "compose": rf"(?:export[ \t]+)?([\w.-]+)[ \t]*=(?:{QUOTED}([^\n]*?))(?:[ \t]+#[^\n]*)?",
+    "unit": rf"([\w.-]+)[ \t]*=(?:{QUOTED}([^\n]*?))", "docker": r"([\w.-]+)=()()([^\n]*?)"}.items()}
+ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 SUM = re.compile(r"'[^']*'|\$\(\(((?:[^()]|\([^()]*\))*)\)\)")  # $((8 * NODES))
 NAME = re.compile(r"[A-Za-z_]\w*")
 OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
@@ -60,6 +67,41 @@ def put_in(text: str, values: Mapping[str, str | None], syntax: str = "shell", a
 
     text = SYNTAXES[syntax].sub(value, text)
     return SUM.sub(lambda match: _sum_in(match, values), text) if syntax == "shell" else text
+
+
+def variables_used(text: str, values: Mapping[str, str], syntax: str) -> dict[str, str]:
+    """Return the variables that a text uses, without variables that have no value."""
+    names = {name for match in SYNTAXES[syntax].finditer(text) for name in match.groupdict().values()}
+    return {name: value for name, value in values.items() if name in names}
+
+
+def read_variables(path: Path, syntax: str) -> dict[str, str] | None:
+    """Return the variables of a file of lines NAME=value; None if there is no file."""
+    return variables_in(path.read_text(encoding="utf-8-sig"), syntax) if path.is_file() else None
+
+
+def variables_in(text: str, syntax: str) -> dict[str, str]:
+    """Return the variables of lines NAME=value, in the grammar of the program that reads them.
+
+    Compose takes quotes, comments behind a value, and earlier variables. systemd takes quotes and lines that go on.
+    `docker run` and Podman take each value as it is.
+
+    Parameters
+    ----------
+    syntax : "compose", "unit" or "docker".
+
+    >>> lines = 'A="x # y" # c\\nB=$A z # c'
+    >>> variables_in(lines, "compose"), variables_in(lines, "docker")
+    ({'A': 'x # y', 'B': 'x # y z'}, {'A': '"x # y" # c', 'B': '$A z # c'})
+    """
+    text = text.replace("\r\n", "\n")
+    found: dict[str, str] = {}
+    for name, single, double, plain in LINES[syntax].findall(text.replace("\\\n", "") if syntax == "unit" else text):
+        value = re.sub(r"\\(.)", lambda match: ESCAPES.get(match[1], match[1]), double, flags=re.S) or (
+            plain if syntax == "docker" else plain.strip())
+        value = put_in(value, found, "compose") if syntax == "compose" else value
+        found[name] = single.replace("\\'", "'") or value
+    return found
 
 
 def _sum_in(match: re.Match[str], values: Mapping[str, str | None]) -> str:

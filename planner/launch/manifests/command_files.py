@@ -11,13 +11,14 @@ from planner.launch.beginnings import split_words, stated
 from planner.launch.described import Described
 from planner.launch.manifests.containers import engines_of
 from planner.launch.manifests.document_values import count_of, lacks_variables
-from planner.launch.variables import put_in
+from planner.launch.variables import put_in, read_variables, variables_used
 
 BEGINNING = re.compile(r"(?:[ \t]*(?:#[^\n]*|ARG[ \t][^\n]*)?\r?\n)*[ \t]*FROM[ \t]+\S")
 INSTRUCTION = re.compile(r"\s*(FROM|ARG|ENV|RUN|CMD|ENTRYPOINT)\s+(.*)", re.IGNORECASE | re.DOTALL)
 Stage = dict[str, Any]  # image, env, the texts of RUN; entrypoint and command, if it sets them
 SECTION = re.compile(r"^\[(Service|Container|program:[^\]]+)\]\s*$", re.MULTILINE)
 COMMANDS = {"Service": "ExecStart", "Container": "Exec", "program": "command"}
+ENV_FILES = {"Service": "unit", "Container": "docker", "program": "docker"}  # Podman passes them on as --env-file
 PREFIXES = "-@:+!|"  # of an ExecStart
 PAIR = re.compile(r"""([A-Za-z_]\w*)=("(?:\\.|[^"])*"|'[^']*'|[^,]*)""")  # of supervisord's environment
 
@@ -124,11 +125,16 @@ def of_unit_file(text: str, folder: Path | None) -> Iterator[Described]:
         command = command.lstrip(PREFIXES) if kind == "Service" else command
         if kind not in COMMANDS or not (command or "Image" in keys):
             continue
-        variables = dict(_unit_variables(kind, keys))
+        variables, missing = dict(_unit_variables(kind, keys)), list[str]()
+        for name in (name.removeprefix("-") for name in keys.get("EnvironmentFile", [])):
+            read = None if folder is None else read_variables(folder / name, ENV_FILES[kind])
+            missing += [name] if read is None else []
+            variables = variables | (read or {}) if kind == "Service" else (read or {}) | variables
         words = [put_in(word, variables, "unit") for word in split_words(command)]
         entry = [word for text in keys.get("Entrypoint", []) for word in split_words(text)]
         around = Described(place=f"section {title}", replicas=count_of(keys.get("numprocs", ["1"])[-1]),
-                           notes=lacks_variables(keys.get("EnvironmentFile", []), "is not read"))
+                           variables=variables_used(command, variables, "unit"),
+                           notes=lacks_variables(missing, "is not read"))
         yield from engines_of({"image": keys.get("Image", [None])[-1], "env": variables}, around,
                               command=[*entry, *words], has_entrypoint=bool(entry), folder=folder)
 

@@ -12,14 +12,14 @@ from planner.launch.manifests.bases import FILES
 from planner.launch.manifests.command_files import of_dockerfile
 from planner.launch.manifests.containers import engines_of
 from planner.launch.manifests.document_values import at, count_of, environment_of, lacks_variables, text_of, words_of
-from planner.launch.variables import put_in
+from planner.launch.variables import put_in, read_variables, variables_used
 
 MOST_EXTENDED = 8  # services, each of which extends the next
 
 
 def of_compose(document: Mapping[str, Any], folder: Path) -> Iterator[Described]:
     """Yield the engines of a compose file; `.env` beside it has values of variables."""
-    values = _dotenv(folder / ".env")
+    values = read_variables(folder / ".env", "compose") or {}
     bases = {str(base.get("service") if isinstance(base, Mapping) else base)
              for each in document["services"].values() if isinstance(each, Mapping) and (base := each.get("extends"))}
     for name, given in document["services"].items():
@@ -35,6 +35,8 @@ def of_compose(document: Mapping[str, Any], folder: Path) -> Iterator[Described]
         container = {"image": image, "env": environment, "resources": {"limits": _gpus(service)}, "command": command,
                      FILES: texts}
         around = Described(place=f"service {name}", notes=lacks_variables(missing, "is not there"),
+                           variables=variables_used(str([service.get("entrypoint"), service.get("command")]),
+                                                    environment, "compose"),
                            mounts=mounts, replicas=count_of(at(service, "deploy.replicas|scale")))
         engines = list(engines_of(container, around, has_entrypoint="entrypoint" in service, folder=folder))
         yield from engines or _built(service.get("build"), folder, around, container)
@@ -64,10 +66,9 @@ def _env_files(service: Mapping[str, Any], folder: Path) -> tuple[dict[str, str]
     given = service.get("env_file") or []
     named = [each.get("path") if isinstance(each, Mapping) else each for each in (
         given if isinstance(given, list) else [given])]
-    found: dict[str, str] = {}
-    for name in named:
-        found |= _dotenv(folder / str(name))
-    return found, [str(name) for name in named if not (folder / str(name)).is_file()]
+    files = {str(name): read_variables(folder / str(name), "compose") for name in named}
+    whole = {name: value for variables in files.values() for name, value in (variables or {}).items()}
+    return whole, [name for name, variables in files.items() if variables is None]
 
 
 def _built(build: Any, folder: Path, around: Described, container: Mapping[str, Any]) -> Iterator[Described]:
@@ -102,15 +103,6 @@ def _words(value: Any, values: Mapping[str, str]) -> list[str]:
     if isinstance(value, str):
         return bare_words(put_in(value, values, "compose"))
     return [put_in(word, values, "compose") for word in words_of(value)]
-
-
-def _dotenv(path: Path) -> dict[str, str]:
-    """Return the variables of a file of lines NAME=value; none if there is no file."""
-    if not path.is_file():
-        return {}
-    pairs = (line.partition("=") for line in path.read_text(encoding="utf-8").splitlines()
-             if "=" in line and not line.lstrip().startswith("#"))
-    return {name.strip().removeprefix("export "): value.strip().strip("\"'") for name, _, value in pairs}
 
 
 def _gpus(service: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """A container of a deployment file: its command with variables put in, its GPUs and its image."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -22,7 +21,7 @@ from planner.launch.manifests.document_values import (
 from planner.launch.manifests.node_labels import of_resources
 from planner.launch.scripts.python_script import python_launches
 from planner.launch.scripts.shell_script import script_launches
-from planner.launch.variables import put_in
+from planner.launch.variables import put_in, variables_used
 
 SUFFIXES = (".sh", ".bash", ".py")  # of scripts
 
@@ -46,7 +45,8 @@ def engines_of(container: Mapping[str, Any], around: Described, *, command: Sequ
     has_program = bool(container.get("command")) if has_entrypoint is None else has_entrypoint
     launches = list(_launches(words, None if has_program else image, environment, around.place)) or list(
         _of_scripts(words, folder, environment, around.place, container.get(FILES) or {}))
-    used = {*around.variables, *re.findall(r"\$\((\w+)\)", " ".join(own))}  # others stand apart from the words
+    # Others stand apart from the words.
+    used = {*around.variables, *variables_used(" ".join(own), environment, "kubernetes")}
     notes = lacks_variables(missing_sources(container), "the file does not have")
     for launch in launches:
         if (pods := _pods(around, launch.words)) is None:
