@@ -1,11 +1,13 @@
 """Flags of launch commands: every one of an engine's is modelled, without effect, or named with its effect."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 from wheel_flags import (
     Flags,
     sglang_flags,
@@ -18,6 +20,7 @@ from wheel_flags import (
 )
 
 from planner import Scenario
+from planner.commands.cli import app
 from planner.deployment.deploy import deploy
 from planner.engines import ENGINES
 from planner.engines.dialect import SGLANG_KV_DTYPES, VLLM_KV_DTYPES
@@ -436,3 +439,38 @@ def test_trtllms_load_balancer_has_places_for_copies(tmp_path: Path) -> None:
 def test_trtllms_tables_that_cannot_be_read(tmp_path: Path, lines: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         trtllm_options(tmp_path, lines)
+
+
+@pytest.mark.parametrize(("command", "option", "value"), [
+    ("vllm serve m/m --max-num-seqs 1_024", "max_num_seqs", 1024),
+    ("vllm serve m/m --max-num-batched-tokens 8k", "max_num_batched_tokens", 8000),
+    ("vllm serve m/m --kv-cache-memory 20G", "kv_cache_memory_bytes", 20 * 2**30),
+    ("python -m sglang.launch_server --model m/m --context-length 32K", "max_model_len", 32768),
+    ("python -m sglang.launch_server --model m/m --max-prefill-tokens 1.5k", "max_prefill_tokens", 1500)])
+def test_numbers_are_read_as_the_engine_reads_the_flag(command: str, option: str, value: int) -> None:
+    """`human_readable_int` in vllm/engine/arg_utils.py and sglang/srt/utils/common.py."""
+    assert read_launch(command).options[option] == value
+
+
+@pytest.mark.parametrize(("command", "said"), [
+    ("vllm serve m/m --max-num-seqs 1k", "--max-num-seqs 1k: must be a whole number; this flag has no suffixes: write "
+                                         "1000"),
+    ("trtllm-serve m/m --max_seq_len 20k", "--max_seq_len 20k: must be a whole number; this flag has no suffixes"),
+    ("python -m sglang.launch_server --model m/m --max-running-requests 1k", "this flag has no suffixes: write 1000"),
+    ("vllm serve m/m --kv-cache-memory 20GiB", "--kv-cache-memory 20GiB: must be a whole number, or one with a suffix: "
+                                               "write 20G"),
+    ("vllm serve m/m --kv-cache-memory 20GB", "one with a suffix: write 20g"),
+    ("vllm serve m/m --max-model-len 1.5K", "--max-model-len 1.5K: must be a whole number")])
+def test_numbers_that_the_engine_refuses_are_refused(command: str, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read_launch(command)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(("flag", "said"), [
+    ("--gpu-memory-utilization 90", r"gpu_memory_utilization = 90.0: must be above 0 and at most 1 \[share\]"),
+    ("--tensor-parallel-size 0", r"tensor_parallel_size = 0: must be at least 1 \[GPUs\]")])
+def test_launch_refuses_the_values_that_replay_refuses(flag: str, said: str) -> None:
+    found = CliRunner().invoke(app, ["launch", f"vllm serve m/m {flag}"])
+    assert found.exit_code
+    assert re.search(said, str(found.exception))

@@ -100,6 +100,7 @@ class Dialect:
     file_entries: tuple[Flag | Switch | Tree, ...] = ()  # entries that are keys of a file only
     experts: tuple[str, ...] = ()  # flags with the number of GPUs that share the experts
     kv_tokens: tuple[str, ...] = ()  # flags with the size of the KV cache in tokens
+    read_kv_tokens: Read = whole
     variables: Mapping[str, Flag] = field(default_factory=dict)  # environment variables that set an option, by name
     # Variables that change an answer and are not modelled; a default is a value without effect.
     unmodelled_variables: tuple[Unmodelled, ...] = ()

@@ -48,7 +48,7 @@ from planner.engines.engine import (
 from planner.engines.log_lines import Found, Lines, LogReader, Look, between
 from planner.engines.package import BENCHMARK, Client, Metrics, Package
 from planner.engines.sglang_flags import FLAGS, OTHER_CONFIG, VARIABLES
-from planner.engines.values import largest, number, one_of, positive, text
+from planner.engines.values import largest, number, one_of, positive, scaled, text
 
 # chunked_prefill_size on GPUs with less memory than this [GiB], and cuda_graph_max_bs at a tp_size below four and from
 # there on (`_handle_gpu_memory_settings` in sglang/srt/server_args.py).
@@ -199,18 +199,19 @@ DIALECT = Dialect(  # sglang/srt/server_args.py
     model=("--model-path", "--model"), copies_need_load=True,  # `compute_initial_expert_location_metadata`
     drafts=DraftFlags(steps="--speculative-num-steps", block="--speculative-num-draft-tokens", default_steps=3,
                       ngram_tokens=12),  # of most models: `_auto_choose_speculative_params`
-    experts=("--expert-parallel-size", "--ep-size", "--ep"), kv_tokens=("--max-total-tokens",),
+    experts=("--expert-parallel-size", "--ep-size", "--ep"), kv_tokens=("--max-total-tokens",), read_kv_tokens=scaled,
     table=FLAGS, roles={"--disaggregation-mode": {"prefill": "prefill", "decode": "decode"}},
     entries=(
         *flags_named("""
             --tensor-parallel-size|--tp-size|--tp --pipeline-parallel-size|--pp-size|--pp
             --data-parallel-size|--dp-size|--dp --decode-context-parallel-size|--dcp-size
-            --priority-scheduling-preemption-threshold --prefill-decode-interval --max-prefill-tokens
+            --priority-scheduling-preemption-threshold --prefill-decode-interval
             --scheduler-recv-interval --stream-interval --max-lora-rank"""),
         *switches_named("""
             --enable-mixed-chunk --enable-priority-scheduling --schedule-low-priority-values-first
             --enable-single-batch-overlap --language-model-only --enable-eplb"""),
         *flags_named("--max-queued-requests", write=limit),
+        *flags_named("--max-prefill-tokens", read=scaled),
         *flags_named("--schedule-conservativeness --swa-full-tokens-ratio --mamba-full-memory-ratio", read=number),
         *switches_named("--enable-lora", otherwise=False),
         Flag(names=("--attn-cp-size", "--attention-context-parallel-size"), option="prefill_context_parallel_size",
@@ -226,7 +227,7 @@ DIALECT = Dialect(  # sglang/srt/server_args.py
         choice(("--kv-cache-dtype",), "kv_cache_dtype", SGLANG_KV_DTYPES),
         choice(("--fp8-gemm-backend", "--fp8-gemm-runner-backend"), "fp8_gemm_backend", FP8_GEMMS),
         Flag(names=("--mem-fraction-static",), option="gpu_memory_utilization", read=number),
-        Flag(names=("--context-length",), option="max_model_len"),
+        Flag(names=("--context-length",), option="max_model_len", read=scaled),
         Flag(names=("--page-size",), option="block_size"),
         choice(("--schedule-policy",), "schedule_policy", {name: name for name in ("fcfs", "lpm", "lof")}),
         Flag(names=("--max-running-requests",), option="max_num_seqs", read=positive, write=limit),

@@ -1,9 +1,9 @@
 """Values of launch commands: read from their text, refused with the flag's name, and written back."""
 
 import json
-import math
 import re
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import Any
 
 from planner.errors import UsageError
@@ -13,31 +13,60 @@ Read = Callable[[str, Any], Any]  # of a flag and its value: a text, or a value 
 
 _DECIMAL = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_SCALED = re.compile(r"(\d+(?:\.\d+)?)([kmgt])|(\d+)([KMGT])")
+_UNIT = re.compile(r"(\d+(?:\.\d+)?)([kmgtKMGT])(i?)[bB]")
 
 
 def whole(flag: str, value: Any) -> int:
-    """Return a whole number; as in vLLM 25.6k is 25,600 and 32K is 32,768."""
-    if type(value) is int:
-        return value
-    match = re.fullmatch(r"(-?\d+(?:\.\d+)?)([kmgtKMGT]?)", str(value))
-    if match:
-        number = float(match[1]) * (_DECIMAL | _BINARY).get(match[2], 1)
-        if math.isfinite(number) and number == int(number):
-            return int(number)
-    raise _refused(flag, value, "a whole number")
+    """Return a whole number, as Python's int reads it: 1_024 is 1,024."""
+    if type(value) is int or (isinstance(value, float) and value.is_integer()):
+        return int(value)
+    try:
+        return int(str(value))
+    except ValueError:
+        number = _scaled(str(value))
+        hint = "" if number is None else f"; this flag has no suffixes: write {number}"
+        raise _refused(flag, value, f"a whole number{hint}") from None
 
 
-def positive(flag: str, value: Any) -> int:
-    """Return a whole number from 1 on: a limit below, with which an engine does not start, is none of its own."""
-    count = whole(flag, value)
-    if count < 1:
-        raise _refused(flag, value, "a whole number from 1 on")
-    return count
+def scaled(flag: str, value: Any) -> int:
+    """Return a whole number that may have a suffix: 25.6k is 25,600 and 32K is 32,768.
+
+    Source: `human_readable_int` of vLLM and SGLang, which read few flags so.
+    """
+    if (number := _scaled(str(value))) is not None:
+        return number
+    if unit := _UNIT.fullmatch(str(value)):
+        letter = unit[2].upper() if unit[3] else unit[2].lower()
+        raise _refused(flag, value, f"a whole number, or one with a suffix: write {unit[1]}{letter}")
+    return whole(flag, value)
 
 
-def whole_or_auto(flag: str, value: Any) -> int:
-    """Return a whole number; "auto" is -1, as in vLLM."""
-    return -1 if str(value).lower() == "auto" else whole(flag, value)
+def _scaled(text: str) -> int | None:
+    """Return the number of a text with a suffix; None if it has none, or the number is not whole."""
+    if (match := _SCALED.fullmatch(text)) is None:
+        return None
+    number = Fraction(match[1] or match[3]) * (_DECIMAL | _BINARY)[match[2] or match[4]]
+    return int(number) if number.denominator == 1 else None
+
+
+def from_one_on(read: Read) -> Read:
+    """Return a reader of a whole number from 1 on: a limit below, with which no engine starts, is none of its own."""
+    def positive(flag: str, value: Any) -> int:
+        count: int = read(flag, value)
+        if count < 1:
+            raise _refused(flag, value, "a whole number from 1 on")
+        return count
+
+    return positive
+
+
+positive = from_one_on(whole)
+
+
+def scaled_or_auto(flag: str, value: Any) -> int:
+    """Return a whole number that may have a suffix; "auto" is -1, as in vLLM."""
+    return -1 if str(value).lower() == "auto" else scaled(flag, value)
 
 
 def largest(flag: str, value: Any) -> int:

@@ -48,7 +48,18 @@ from planner.engines.kv_groups import logs_pool, reserved_blocks, tokens_in_flig
 from planner.engines.log_lines import TOGETHER, Found, Lines, LogReader, Look, between
 from planner.engines.package import BENCHMARK, CLIENT, Client, Metrics, Package
 from planner.engines.releases import Default, is_before
-from planner.engines.values import largest, limits, listed_json, number, one_of, positive, text, whole_or_auto
+from planner.engines.values import (
+    from_one_on,
+    largest,
+    limits,
+    listed_json,
+    number,
+    one_of,
+    positive,
+    scaled,
+    scaled_or_auto,
+    text,
+)
 from planner.engines.vllm_defaults import BY_GPU, pooling_defaults, sized_defaults
 from planner.engines.vllm_flags import FLAGS, OTHER_CONFIG, VARIABLES
 
@@ -200,7 +211,7 @@ DIALECT = Dialect(  # vllm/engine/arg_utils.py
     entries=(
         *flags_named("""
             --tensor-parallel-size|-tp --pipeline-parallel-size|-pp --decode-context-parallel-size|-dcp
-            --prefill-context-parallel-size|-pcp --data-parallel-size|-dp --kv-cache-memory-bytes|--kv-cache-memory
+            --prefill-context-parallel-size|-pcp --data-parallel-size|-dp
             --block-size --dbo-decode-token-threshold --dbo-prefill-token-threshold --long-prefill-token-threshold
             --prefill-schedule-interval --stream-interval --max-loras --max-cpu-loras --max-lora-rank
             --max-cudagraph-capture-size|--compilation-config.max-cudagraph-capture-size|-O.max-cudagraph-capture-size"""
@@ -208,10 +219,12 @@ DIALECT = Dialect(  # vllm/engine/arg_utils.py
         *switches_named("""
             --language-model-only --enable-eplb --enable-dbo --enable-chunked-prefill --enable-prefix-caching
             --async-scheduling --scheduler-reserve-full-isl --enable-lora""", otherwise=False),
-        *flags_named("--max-model-len", read=whole_or_auto),
+        *flags_named("--max-model-len", read=scaled_or_auto),
+        *flags_named("--kv-cache-memory-bytes|--kv-cache-memory", read=scaled),
         *flags_named("--gpu-memory-utilization|--device-memory-utilization --swap-space --kv-offloading-size "
                      "--watermark", read=number),
-        *flags_named("--max-num-seqs --max-num-batched-tokens", read=positive, write=limit),
+        *flags_named("--max-num-seqs", read=positive, write=limit),
+        *flags_named("--max-num-batched-tokens", read=from_one_on(scaled), write=limit),
         *flags_named("--max-num-active-seqs --max-num-scheduled-tokens --max-num-queued-reqs --max-num-queued-tokens",
                      write=limit),
         Switch(names=("--enable-expert-parallel", "-ep"), option="expert_parallel", otherwise=False),

@@ -113,7 +113,7 @@ def _take_special(taken: Taken, named: Named, flag: str, value: Any) -> bool:
     elif name in dialect.experts:
         taken.found["experts"] = whole(flag, value)
     elif name in dialect.kv_tokens:
-        taken.found["kv_tokens"] = None if value is None else whole(flag, value)
+        taken.found["kv_tokens"] = None if value is None else dialect.read_kv_tokens(flag, value)
     elif dialect.tier is not None and name == dialect.tier.size:
         taken.found["host_bytes"] = number(flag, value or 0) * dialect.tier.unit_bytes
     else:

@@ -27,7 +27,7 @@ class DeploymentOptions:
         None, "Release of the engine, as in 0.5.9. Older releases lack some optimizations. [newest]",
         label="engine release")
     tensor_parallel_size: int = option(1, "Tensor parallelism: GPUs that share each layer.",
-        label="tensor parallelism", unit="GPUs")
+        label="tensor parallelism", unit="GPUs", least=1)
     pipeline_parallel_size: int = option(
         1, "Pipeline parallelism: number of stages. Each stage has a part of the layers.",
         label="pipeline parallelism", unit="stages", least=1, most=127)
@@ -113,7 +113,8 @@ class DeploymentOptions:
     gpu_memory_utilization: float | None = option(
         None, "Share of GPU memory that the engine uses. SGLang: mem_fraction_static; its default depends on GPU "
               "memory and chunk size. TensorRT-LLM: free_gpu_memory_fraction, the KV cache's share of free memory. "
-              f"{defaults_text('gpu_memory_utilization')}", label="GPU memory used by the engine", unit="share")
+              f"{defaults_text('gpu_memory_utilization')}", label="GPU memory used by the engine", unit="share",
+        above=0, most=1)
     kv_cache_memory_bytes: int | None = option(
         None, "KV cache of each GPU [bytes] (vLLM). It replaces --gpu-memory-utilization. [from the memory model]",
         label="KV cache of each GPU", unit="bytes", engines=VLLM, least=1,
