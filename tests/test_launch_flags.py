@@ -474,3 +474,9 @@ def test_launch_refuses_the_values_that_replay_refuses(flag: str, said: str) -> 
     found = CliRunner().invoke(app, ["launch", f"vllm serve m/m {flag}"])
     assert found.exit_code
     assert re.search(said, str(found.exception))
+
+
+def test_one_part_of_a_step_is_no_change() -> None:
+    """`use_ubatching` in vllm/config/parallel.py: a step is split from two parts on."""
+    assert read_launch("vllm serve m/m --ubatch-size 1").left_aside == ("--ubatch-size 1",)
+    assert [flag for flag, _ in read_launch("vllm serve m/m -dp 2 --ubatch-size 2").unmodelled] == ["--ubatch-size 2"]

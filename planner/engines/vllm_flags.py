@@ -122,7 +122,7 @@ UNMODELLED = (
         mode=3|vllm_compile|compilationmode.vllm_compile level=3 backend=inductor use-inductor=true
         use-inductor-graph-partition pass-config.eliminate-noops=true pass-config.enable-noop=true""")),
     Unmodelled(effect="splits a step into another number of parts, whose exchanges and computing overlap",
-               flags=flags("--ubatch-size=0")),
+               flags=flags("--ubatch-size=0|1")),
     Unmodelled(effect="moves experts between GPUs as their load asks: expert layers take another time",
                flags=flags("""--eplb-config.use-async --eplb-config.window-size=1000 --eplb-config.step-interval=3000
                    --eplb-config.policy=default --eplb-config.communicator= --expert-placement-strategy=linear
