@@ -11,7 +11,7 @@ from planner.engines import ENGINES
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted((ROOT / "planner").rglob("*.py"))
-MOST_LINES = 89_315  # of the package
+MOST_LINES = 89_673  # of the package
 
 # The planner's rooms, packages and single files, from the ground up: each imports from those before its own only.
 ROOMS = (
