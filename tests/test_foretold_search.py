@@ -22,7 +22,7 @@ from planner.planning.fewest import LOST, STRAINED, fewest_replicas, some_replic
 from planner.planning.loads import traffic_of
 from planner.planning.missed import UnreachableError
 from planner.planning.search_options import Search
-from planner.planning.sought import Sought, pose_rates, pose_users, verdict
+from planner.planning.sought import Sought, pose, verdict
 from planner.planning.strain import foretold
 from planner.replays.fleet.replicas import is_dealt, serve
 from planner.settings.objectives import Objectives, Verdict, judge, parse_objectives
@@ -92,7 +92,7 @@ def differences(number: int) -> tuple[float, float] | None:
         return None
     if not answer.feasible:
         return None
-    posed = (pose_rates if search.of == "requests" else pose_users)(trace, scenario, objectives, search)
+    posed = pose(trace, scenario, objectives, search)
     assert answer.bracket.upper is not None
     assert verdict(posed.sought, answer.bracket.lower).is_met, number
     assert not verdict(posed.sought, answer.bracket.upper).is_met, number

@@ -261,7 +261,7 @@ def test_a_pooled_summary_is_that_of_its_replicas() -> None:
     ('metric = "slo_attainment"', "", "a target has no metric"),
     ("min = 0.99", "", "has neither min, max nor max_regression"),
     ("min = 0.99", "min = 2\nmax = 1", "min = 2 is above max = 1"),
-    ("min = 0.99", "min = 99", "slo_attainment: min = 99: must be a share from 0 to 1, as 0.99 for 99 %"),
+    ("min = 0.99", "min = 99", "slo_attainment: min = 99: must be a share from 0 to 1; 99 % is 0.99"),
     ("min = 0.99", "least = 1", "unknown key of a target 'least'"),
     ("min = 0.99", "min = nan", "min = nan: must be a number"),
     ("max_regression = 0.05", "max_regression = -1", "must be 0 or more"),

@@ -116,7 +116,7 @@ def read_file(file: NamedFile, role: str = "both", gpu: str | None = None) -> Lo
     if (logged := read_log((line for _, line in text_lines(path)), lines)) is not None:
         _refuse_variables(file)
         return logged
-    text = "".join("{}\n".format(line.rstrip("\r\n")) for line in lines)
+    text = "\n".join([*(line.rstrip("\r\n") for line in lines), ""])
     if path.suffix == ".ipynb":
         text = _code_of(text)
     elif path.name.lower().startswith("makefile") or path.suffix == ".mk":

@@ -22,7 +22,7 @@ from planner.planning.fewest import LOST
 from planner.planning.missed import missed_objectives
 from planner.planning.replay_line import replay_line
 from planner.planning.search_options import Search
-from planner.planning.sought import Posed, Rates, Sought, behind, judged, longer, pose_rates, pose_users, served
+from planner.planning.sought import Posed, Rates, Sought, behind, judged, longer, pose, served
 from planner.progress import in_parallel, later, stage
 from planner.replays.fleet.replicas import serve
 from planner.replays.result_tables import ReplayResult
@@ -62,7 +62,6 @@ def capacity(trace: Trace, scenario: Scenario, objectives: Objectives, search: S
     check_objectives(objectives, scenario)
     if search.quick:
         search = replace(search, replicates=0, compare_assumptions=False)
-    pose = pose_rates if search.of == "requests" else pose_users
     posed = pose(trace, scenario, objectives, search)
     sought, asked = posed.sought, _asked(posed, trace)
     if posed.alone is not None:
@@ -91,9 +90,9 @@ def largest_load(trace: Trace, scenario: Scenario, objectives: Objectives, searc
 
     Requests that run alone must keep them. Parameters and errors are as of `capacity`.
     """
-    posed = (pose_rates if search.of == "requests" else pose_users)(trace, scenario, objectives, search)
+    posed = pose(trace, scenario, objectives, search)
     try:
-        return _number(posed.sought.unknown, settled(posed.sought, posed.start, is_alone=True).bracket.lower)
+        return _number(posed.sought.unknown, settled(posed.sought, posed.start, is_told=False).bracket.lower)
     except UnreachableLoadError:
         return 0.0
 

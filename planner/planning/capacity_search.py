@@ -45,19 +45,19 @@ class Settled:
     slope: float
 
 
-def settled(sought: Sought, start: float, *, is_alone: bool = False) -> Settled:
+def settled(sought: Sought, start: float, *, is_told: bool = True) -> Settled:
     """Find the largest load, of twice the length until it does not change.
 
     Parameters
     ----------
-    is_alone : whether the load is all that is asked for: not the statistics of loads, nor any above the largest.
+    is_told : whether the answer has the statistics of the tried loads, and tries loads above the largest.
 
     Raises
     ------
     UnlimitedError, UnreachableLoadError : as `find_bracket`.
     """
     with _said(sought):
-        return _settled(sought, start, is_told=not is_alone)
+        return _settled(sought, start, is_told=is_told)
 
 
 @contextmanager

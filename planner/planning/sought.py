@@ -236,6 +236,11 @@ class Posed:
     think_time_s: float | None = None
 
 
+def pose(trace: Trace, scenario: Scenario, objectives: Objectives, search: Search) -> Posed:
+    """Return the question for the largest load of `search.of`."""
+    return (pose_rates if search.of == "requests" else pose_users)(trace, scenario, objectives, search)
+
+
 def pose_rates(trace: Trace, scenario: Scenario, objectives: Objectives, search: Search) -> Posed:
     """Return the question for the highest rate; see `capacity.capacity`."""
     is_drawn = trace.arrivals == "absent" and search.scaling == "poisson"

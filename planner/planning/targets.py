@@ -124,7 +124,7 @@ def parse_target(values: Any) -> Target:
         raise UsageError(f"{metric}: min = {minimum:g} is above max = {maximum:g}")
     for key, limit in (("min", minimum), ("max", maximum)):
         if limit is not None and is_share(metric) and not 0 <= limit <= 1:
-            raise UsageError(f"{metric}: {key} = {limit:g}: must be a share from 0 to 1, as 0.99 for 99 %")
+            raise UsageError(f"{metric}: {key} = {limit:g}: must be a share from 0 to 1; 99 % is 0.99")
     if regression is not None and regression < 0:
         raise UsageError(f"{metric}: max_regression = {regression:g}: must be 0 or more; 0.05 allows 5 %")
     target = Target(metric=metric_key(metric), minimum=minimum, maximum=maximum, max_regression=regression)

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.errors import PolicyError
-from planner.loop.compiled.function_rows import PLAN_SIGNATURE, function_row
-from planner.loop.compiled.jit import compile_with_signature, numba, uncompiled
+from planner.loop.compiled.function_rows import ADVANCE_SIGNATURE, PLAN_SIGNATURE, function_row
+from planner.loop.compiled.jit import compile_with_signature, uncompiled
 from planner.loop.loop import advance, step_state
 from planner.loop.state import engine_state as st
 from planner.loop.state.binding import pointers
@@ -27,8 +27,6 @@ from planner.replays.hope import USED, Hope, looks_s
 from planner.replays.initial import initial_state
 from planner.replays.request_columns import RequestMemory, Requests, limits_of_requests
 from planner.traces import Trace
-
-ADVANCE_SIGNATURE = numba.int64(numba.int64[::1], numba.int64[::1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

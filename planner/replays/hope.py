@@ -83,7 +83,7 @@ class Hope:
 
     def spend(self, requests: Requests) -> None:
         """Count the allowances that a finished engine's requests have used; raise LostError if they are too much."""
-        self._spent = self._spent + self.used(list(requests.columns(USED)), math.inf)[0][1]
+        self._spent = self._spent + self.used(requests.listed(USED), math.inf)[0][1]
         self.check(np.zeros(1))
 
     def check(self, used: Floats) -> None:

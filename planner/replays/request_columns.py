@@ -57,7 +57,7 @@ class Requests:
         """Return some of the requests, by a slice, a mask or row numbers."""
         return Requests(**{name: getattr(self, name)[rows] for name in COLUMNS})
 
-    def columns(self, names: Sequence[str]) -> list[Any]:
+    def listed(self, names: Sequence[str]) -> list[Any]:
         """Return columns by name; the output that a request under way will have, its `output_tokens`, has come."""
         return [getattr(self, AT_END.get(name, name)) for name in names]
 
@@ -121,10 +121,10 @@ class RequestMemory:
             self._lay_out_chunk()
 
     def parts(self, start: int, stop: int, names: Sequence[str]) -> Iterator[list[Any]]:
-        """Yield columns of requests that were laid out, of a chunk at a time; `names` are as of `Requests.columns`."""
+        """Yield columns of requests that were laid out, of a chunk at a time; `names` are as of `Requests.listed`."""
         for first in range(start // CHUNK * CHUNK, stop, CHUNK):
             rows = slice(max(first, start), min(first + CHUNK, stop))
-            columns = [self._plain[name] for name in names] if first in self._open else self._columns.columns(names)
+            columns = [self._plain[name] for name in names] if first in self._open else self._columns.listed(names)
             yield [column[rows] for column in columns]
 
     def columns(self) -> Requests:

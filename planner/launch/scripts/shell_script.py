@@ -305,8 +305,13 @@ def _is_open(line: str) -> bool:
     try:
         bare_words(line)
     except ValueError:
-        return any(pattern.search(line) for pattern, _ in BEGINNINGS)
+        return _launches(line)
     return False
+
+
+def _launches(line: str) -> bool:
+    """Tell whether a line has the beginning of a launch, also if a quote is open in it."""
+    return any(pattern.search(line) for pattern, _ in BEGINNINGS)
 
 
 def _lines(text: str) -> Iterator[tuple[int, str, str]]:
@@ -328,7 +333,7 @@ def _lines(text: str) -> Iterator[tuple[int, str, str]]:
             whole += bare[:-1] + " "
             continue
         whole += bare
-        if bare.endswith("\\") and any(pattern.search(whole) for pattern, _ in BEGINNINGS):
+        if bare.endswith("\\") and _launches(whole):
             raise UsageError(f"--from-command: line {number} has a space behind its backslash, so a shell does not go "
                              f"on with the next line; remove the space")
         if (ARRAY.match(whole) and whole.count("(") > whole.count(")")) or _is_open(whole):

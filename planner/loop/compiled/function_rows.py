@@ -26,6 +26,7 @@ def _record(fields: Any) -> Any:
 
 PLAN_SIGNATURE = types.NamedUniTuple(numba.int64, len(StepPlan._fields), StepPlan)(_record(StepState))
 SCORE_SIGNATURE = numba.float64(_record(ReplicaLoad))
+ADVANCE_SIGNATURE = numba.int64(numba.int64[::1], numba.int64[::1])  # of a loop: pointers to memories, and functions
 WORDS = ("c_addr", "py_addr", "jit_addr")  # of Numba's function pointer: addresses of a call from C, and its own
 
 
@@ -44,11 +45,11 @@ def _pointer(function: Any, signature: Any) -> tuple[int, int, int]:
     return address(called), id(function), address(own)
 
 
-def _function_at(function: Any) -> Any:
-    """Return the function that takes one function out of a row, by its place; uncompiled, out of a list."""
+def _function_at(called: Any) -> Any:
+    """Return the function that takes one of a signature out of a row, by its place; uncompiled, out of a list."""
     if numba.config.DISABLE_JIT:
         return operator.getitem
-    kind = numba.core.types.FunctionType(function)
+    kind = numba.core.types.FunctionType(called)
 
     def resolve(typing: Any, row: Any, k: Any) -> Any:
         def lower(context: Any, builder: Any, signature: Any, args: Any) -> Any:

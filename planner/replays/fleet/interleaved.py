@@ -14,7 +14,7 @@ from planner.deployment.conditions import Routes
 from planner.deployment.deploy import Pool
 from planner.errors import PolicyError
 from planner.loop.compiled.fields_read import fields_read
-from planner.loop.compiled.function_rows import PLAN_SIGNATURE, SCORE_SIGNATURE, function_row
+from planner.loop.compiled.function_rows import ADVANCE_SIGNATURE, PLAN_SIGNATURE, SCORE_SIGNATURE, function_row
 from planner.loop.compiled.generator import seeded
 from planner.loop.compiled.jit import compile_with_signature, uncompiled
 from planner.loop.compiled.tournament import CONTENDER, empty_tree
@@ -32,15 +32,7 @@ from planner.progress import stage
 from planner.replays.attempts import Attempts, attempts_of, empty_rows
 from planner.replays.compiling import compiled_function
 from planner.replays.dependencies import Dependencies
-from planner.replays.driver import (
-    ADVANCE_SIGNATURE,
-    ReplayRecords,
-    TakenRows,
-    compiled_plan,
-    failed_plan,
-    fault,
-    num_arrived,
-)
+from planner.replays.driver import ReplayRecords, TakenRows, compiled_plan, failed_plan, fault, num_arrived
 from planner.replays.fleet.disaggregation import Transfer, halved
 from planner.replays.fleet.failures import failure_timers
 from planner.replays.fleet.kv_store import numbered_blocks, sharing_store
